@@ -1,0 +1,94 @@
+"""Frozen values that describe a captured table, the same whether read from the catalog or from a TABLE_MAP event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class TableId(NamedTuple):
+    """Database and table, as the server spells them."""
+
+    database: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.table}"
+
+    @property
+    def quoted(self) -> str:
+        """Return the name as SQL."""
+        return f"{quote(self.database)}.{quote(self.table)}"
+
+
+def quote(name: str) -> str:
+    """Return a name as a quoted SQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What decides the bytes of a column's values; equal from the catalog and from a TABLE_MAP event.
+
+    ``kind`` is one of: tinyint smallint mediumint int bigint decimal float double bit char varchar text binary varbinary
+    blob date datetime timestamp time year enum set json geometry vector. The four sizes of TEXT and BLOB are one kind
+    each; CHAR, VARCHAR and TEXT have a character set other than binary, BINARY, VARBINARY and BLOB have ``binary``.
+    """
+
+    name: str
+    kind: str
+    nullable: bool = True
+    unsigned: bool = False
+    """For numbers; ZEROFILL implies it."""
+    length: int = 0
+    """Bit: bits. Char, varchar, binary, varbinary: the maximum in bytes, as the binlog has it. Else 0."""
+    precision: int = 0
+    """Decimal: digits in all."""
+    scale: int = 0
+    """Decimal: digits after the point."""
+    fsp: int = 0
+    """Datetime, timestamp, time: fraction digits, 0 to 6."""
+    charset: str = ""
+    """Character set name as the server spells it (``utf8mb4``, ``latin1``, ``binary``), for text, binary, enum, set."""
+    labels: tuple[str, ...] = ()
+    """Enum, set: the labels in order."""
+    catalog: ColumnCatalog | None = field(default=None, compare=False)
+    """What only the catalog knows; never decides the bytes of a JSON value without schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCatalog:
+    """The part of a column definition that a TABLE_MAP event does not carry."""
+
+    column_type: str
+    """As in information_schema.columns.column_type, e.g. ``int(10) unsigned zerofill``."""
+    collation: str | None
+    default: str | None
+    """The literal as text, or None; expressions have ``default_is_expression``."""
+    default_is_expression: bool
+    generated: bool
+    auto_increment: bool
+    comment: str
+    extra: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One version of a table: columns in table order, and the names of the key columns in key order.
+
+    ``key`` is the primary key, or what stands in for it (a unique index without NULLs, ``message.key.columns``, every
+    column); an empty key never reaches this class: such a table is refused before.
+    """
+
+    id: TableId
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+    def column(self, name: str) -> Column:
+        """Return the column of that name."""
+        return next(column for column in self.columns if column.name == name)
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """Return the key columns in key order."""
+        return tuple(self.column(name) for name in self.key)
