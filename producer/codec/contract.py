@@ -7,7 +7,6 @@ The law: a row read by SELECT and the same row read from the binlog give the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple, Protocol
 
