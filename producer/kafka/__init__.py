@@ -1,0 +1,1 @@
+"""Publishing: topics, transactions, and the state that commits with the data."""

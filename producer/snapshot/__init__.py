@@ -1,0 +1,1 @@
+"""Reading splits without locks: low watermark, rows, high watermark, one Kafka transaction."""

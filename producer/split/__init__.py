@@ -1,0 +1,1 @@
+"""Cutting a table into splits, and what the log reader must know of them."""

@@ -1,0 +1,113 @@
+"""Settings of the Kafka clients, and how their errors become ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from schemas.errors import KafkaFailure, KafkaUnavailableError, TailraceError
+
+ClientConfig = dict[str, str | int | float | bool]
+
+# One megabyte batches: librdkafka's cost is per request, and 16 KB batches take four times the CPU per record.
+_PRODUCER_DEFAULTS: Final[Mapping[str, str | int | float | bool]] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "batch.size": 1_000_000,
+    "batch.num.messages": 20_000,
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 65_536,
+    # Java's partitioner: a key must land where Kafka Connect would have put it.
+    "partitioner": "murmur2_random",
+    "delivery.report.only.error": True,
+}
+
+# librdkafka's own codes begin with an underscore in its Python binding; these are public names all the same.
+ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+TRANSPORT: Final = KafkaError._TRANSPORT  # noqa: SLF001
+TIMED_OUT: Final = KafkaError._TIMED_OUT  # noqa: SLF001
+TIMED_OUT_QUEUE: Final = KafkaError._TIMED_OUT_QUEUE  # noqa: SLF001
+RESOLVE: Final = KafkaError._RESOLVE  # noqa: SLF001
+FENCED: Final = KafkaError._FENCED  # noqa: SLF001
+PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
+
+_UNREACHABLE: Final = frozenset(
+    {
+        ALL_BROKERS_DOWN,
+        TRANSPORT,
+        TIMED_OUT,
+        TIMED_OUT_QUEUE,
+        RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
+_FENCED: Final = frozenset({FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """Where Kafka is and how to talk to it; ``overrides`` are librdkafka's own names."""
+
+    bootstrap_servers: str
+    overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
+    transaction_timeout_ms: int = 60_000
+    request_timeout_s: float = 30.0
+
+    def common(self) -> ClientConfig:
+        """Return what every client needs."""
+        shared = ("security.", "sasl.", "ssl.", "client.", "socket.", "debug", "broker.", "enable.ssl.", "https.")
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            "log_level": 3,
+            **{k: v for k, v in self.overrides.items() if k.startswith(shared)},
+        }
+
+    def producer(self, transactional_id: str) -> ClientConfig:
+        """Return the configuration of a transactional producer."""
+        return {
+            **self.common(),
+            **_PRODUCER_DEFAULTS,
+            "transaction.timeout.ms": self.transaction_timeout_ms,
+            **self.overrides,
+            "transactional.id": transactional_id,
+        }
+
+    def reader(self) -> ClientConfig:
+        """Return the configuration of a consumer that reads one partition to its end, committed records only."""
+        return {
+            **self.common(),
+            "group.id": "tailrace-unused",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": False,
+            "check.crcs": True,
+        }
+
+
+def translate(failure: KafkaException, doing: str) -> TailraceError:
+    """Return our error for the client's; what a restart from the stored state cures is retryable."""
+    error: KafkaError = failure.args[0]
+    facts = {"doing": doing, "error": error.str() or error.name()}
+    if error.code() in _FENCED:
+        return KafkaFailure(
+            "another producer with the same transactional id has taken over",
+            hint="stop one of the two instances: a topic.prefix belongs to one producer at a time",
+            **facts,
+        )
+    if error.code() in _UNREACHABLE or error.retriable() or error.txn_requires_abort():
+        return KafkaUnavailableError(
+            "Kafka did not answer, or aborted a transaction",
+            hint="check bootstrap.servers and that the brokers are up",
+            **facts,
+        )
+    return KafkaFailure("Kafka refused a request", hint="mend what the broker names, then start again", **facts)

@@ -1,0 +1,99 @@
+"""Topics: creates what is missing and verifies the settings that correctness rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from producer.kafka.client import KafkaSettings, translate
+from schemas.errors import KafkaFailure
+
+COMPACTED: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic that must exist; ``partitions`` and ``config`` are used when it has to be made."""
+
+    name: str
+    partitions: int = 1
+    replication_factor: int = -1
+    config: Mapping[str, str] = field(default_factory=dict)
+    exact_partitions: bool = False
+    """An existing topic with another number of partitions is an error."""
+
+
+class Topics:
+    """Creates and checks topics."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._admin = AdminClient(settings.common())
+        self._timeout = settings.request_timeout_s
+        self._known: set[str] = set()
+
+    def ensure(self, specs: Iterable[TopicSpec]) -> None:
+        """Make every topic exist; raise KafkaFailure where one exists but cannot serve."""
+        wanted = {spec.name: spec for spec in specs if spec.name not in self._known}
+        if not wanted:
+            return
+        try:
+            existing = self._admin.list_topics(timeout=self._timeout).topics
+        except KafkaException as failure:
+            raise translate(failure, "listing topics") from failure
+        self._verify([spec for spec in wanted.values() if spec.name in existing], existing)
+        missing = [spec for name, spec in wanted.items() if name not in existing]
+        if missing:
+            self._create(missing)
+        self._known.update(wanted)
+
+    def _create(self, specs: list[TopicSpec]) -> None:
+        created = self._admin.create_topics(
+            [
+                NewTopic(
+                    s.name, num_partitions=s.partitions, replication_factor=s.replication_factor, config=dict(s.config)
+                )
+                for s in specs
+            ],
+            operation_timeout=self._timeout,
+            request_timeout=self._timeout,
+        )
+        for name, done in created.items():
+            try:
+                done.result()
+            except KafkaException as failure:
+                if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise translate(failure, f"creating topic {name}") from failure
+
+    def _verify(self, specs: list[TopicSpec], existing: Mapping[str, object]) -> None:
+        for spec in specs:
+            partitions = len(getattr(existing[spec.name], "partitions", {}))
+            if spec.exact_partitions and partitions != spec.partitions:
+                raise KafkaFailure(
+                    f"topic {spec.name} must have {spec.partitions} partition(s)",
+                    hint="delete the topic, or choose another topic.prefix",
+                    seen=partitions,
+                )
+        compacted = [s for s in specs if s.config.get("cleanup.policy") == "compact"]
+        if not compacted:
+            return
+        resources = [ConfigResource(ResourceType.TOPIC, s.name) for s in compacted]
+        for resource, answer in self._admin.describe_configs(resources, request_timeout=self._timeout).items():
+            try:
+                policy = answer.result()["cleanup.policy"].value
+            except KafkaException as failure:
+                raise translate(failure, f"describing topic {resource.name}") from failure
+            if "compact" not in policy or "delete" in policy:
+                raise KafkaFailure(
+                    f"topic {resource.name} must be compacted: it holds state that may not expire",
+                    hint=f"set cleanup.policy=compact on topic {resource.name}",
+                    seen=policy,
+                )

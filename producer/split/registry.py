@@ -1,0 +1,220 @@
+"""What the log reader knows of splits, and the verdict on a change of a key: the one-pass rules, without any I/O.
+
+A table moves through::
+
+    WAITING ──begin──> RANGING ──range known──> SNAPSHOT ──all splits ended──> LOG
+
+    WAITING   changes are dropped: the table will be planned and selected later, behind the visibility barrier
+    RANGING   changes are held: until the greatest key is known nobody can tell which changes no split will cover
+    SNAPSHOT  a key above the greatest planned key is a plain change; others go by the state of their split
+    LOG       plain changes, no look-up
+
+and a split through::
+
+    (unknown) ──open──> OPEN ──commit(LW, HW)──> COMMITTED ──log passes HW──> ENDED
+
+    unknown    dropped: it will be selected later and will show the change
+    OPEN       held
+    COMMITTED  at or before LW dropped; at or before HW backfill of the split; after it plain
+    ENDED      plain
+
+Invariant: a key of a split has, in its partition, the snapshot row first and then every change after LW in log order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from producer.database.gtid import GtidSet
+from producer.database.table import TableId
+from producer.split.key_order import OrderKey
+from producer.split.split import Split
+
+LogPlace = tuple[int, int]
+"""(numeric suffix of the binlog file, offset): totally ordered on one server."""
+
+
+class Phase(Enum):
+    """Where a table stands."""
+
+    WAITING = "waiting"
+    RANGING = "ranging"
+    SNAPSHOT = "snapshot"
+    LOG = "log"
+
+
+class Verdict(Enum):
+    """What to do with a change of one key."""
+
+    DROP = "drop"
+    HOLD = "hold"
+    PLAIN = "plain"
+    BACKFILL = "backfill"
+
+
+@dataclass(slots=True)
+class TrackedSplit:
+    """A split that has been opened."""
+
+    split: Split
+    low: GtidSet | None = None
+    high: LogPlace | None = None
+    ended: bool = False
+    backfill: int = 0
+    """Change records written with the split's header so far, tombstones not counted."""
+    _gtid: str = ""
+    _at_or_before_low: bool = False
+
+    def sees(self, gtid: str) -> bool:
+        """Tell whether a transaction is at or before LW; the answer is kept for the rest of the transaction."""
+        if gtid != self._gtid:
+            assert self.low is not None
+            self._gtid, self._at_or_before_low = gtid, self.low.has(gtid)
+        return self._at_or_before_low
+
+
+@dataclass(slots=True)
+class TrackedTable:
+    """One table's splits, ordered by lower bound for look-up."""
+
+    id: TableId
+    phase: Phase = Phase.WAITING
+    greatest: OrderKey | None = None
+    """Greatest planned key; None with phase SNAPSHOT: the splits are unbounded."""
+    all_read: bool = False
+    """The plan is finished and every split is committed."""
+    opened: dict[str, TrackedSplit] = field(default_factory=dict)
+    _lowers: list[OrderKey] = field(default_factory=list)
+    _ordered: list[TrackedSplit] = field(default_factory=list)
+
+    def add(self, split: Split) -> TrackedSplit:
+        """Open a split; opening one twice is an error in the caller."""
+        assert split.id not in self.opened, f"split {split.id} opened twice"
+        tracked = TrackedSplit(split)
+        self.opened[split.id] = tracked
+        lower = split.lower_order if split.lower_order is not None else ()  # () sorts before every key
+        at = bisect_right(self._lowers, lower)
+        self._lowers.insert(at, lower)
+        self._ordered.insert(at, tracked)
+        return tracked
+
+    def find(self, key: OrderKey) -> TrackedSplit | None:
+        """Return the opened split that holds the key, or None."""
+        at = bisect_right(self._lowers, key) - 1
+        if at < 0:
+            return None
+        tracked = self._ordered[at]
+        return tracked if tracked.split.holds(key) else None
+
+    def forget_splits(self) -> None:
+        """Let the split list go."""
+        self.opened.clear()
+        self._lowers.clear()
+        self._ordered.clear()
+
+
+class Registry:
+    """All tables under snapshot. Used by the log reader's thread alone, so it needs no lock."""
+
+    def __init__(self) -> None:
+        self.tables: dict[TableId, TrackedTable] = {}
+        self._unended: dict[str, TrackedSplit] = {}
+
+    def track(self, table: TableId, phase: Phase) -> TrackedTable:
+        """Start to know a table."""
+        tracked = TrackedTable(table, phase)
+        self.tables[table] = tracked
+        return tracked
+
+    def begin(self, table: TableId) -> None:
+        """Hold the table's changes from here on: its greatest key is about to be read."""
+        self._move(table, Phase.WAITING, Phase.RANGING)
+
+    def set_range(self, table: TableId, greatest: OrderKey | None) -> None:
+        """The greatest key is known; None: splits are unbounded."""
+        self._move(table, Phase.RANGING, Phase.SNAPSHOT)
+        self.tables[table].greatest = greatest
+
+    def open(self, split: Split) -> None:
+        """A reader is about to take the split's low watermark."""
+        table = self.tables[split.table]
+        assert table.phase is Phase.SNAPSHOT, f"{split.id} opened while its table is {table.phase.value}"
+        self._unended[split.id] = table.add(split)
+
+    def commit(self, split: Split, low: GtidSet, high: LogPlace, *, backfill: int = 0) -> None:
+        """The split's rows are in Kafka."""
+        tracked = self.tables[split.table].opened[split.id]
+        assert tracked.high is None, f"split {split.id} committed twice"
+        tracked.low, tracked.high, tracked.backfill = low, high, backfill
+
+    def judge(
+        self, table: TrackedTable, key: OrderKey, gtid: str, begin: LogPlace
+    ) -> tuple[Verdict, TrackedSplit | None]:
+        """Return the verdict on a change of ``key`` in transaction ``gtid`` that begins at ``begin``."""
+        if table.phase is Phase.LOG:
+            return _PLAIN
+        if table.phase is Phase.WAITING:
+            return _DROP
+        if table.phase is Phase.RANGING:
+            return _HOLD
+        tracked = table.find(key)
+        if tracked is None:
+            return _PLAIN if table.greatest is not None and key > table.greatest else _DROP
+        if tracked.ended:
+            return _PLAIN
+        if tracked.high is None:
+            return Verdict.HOLD, tracked
+        if tracked.sees(gtid):
+            return _DROP
+        # HW is read between transactions: a transaction is at or before it exactly if it begins before it.
+        if begin < tracked.high:
+            return Verdict.BACKFILL, tracked
+        return _PLAIN
+
+    def passed(self, place: LogPlace) -> list[TrackedSplit]:
+        """Return the splits whose HW the log reader has now passed, in order of HW; they are ended from here on."""
+        done = [t for t in self._unended.values() if t.high is not None and t.high <= place]
+        done.sort(key=lambda t: t.high or (0, 0))
+        for tracked in done:
+            tracked.ended = True
+            del self._unended[tracked.split.id]
+        return done
+
+    @property
+    def waiting_for_end(self) -> bool:
+        """Tell whether any split is open or not yet ended."""
+        return bool(self._unended)
+
+    def unended(self) -> dict[str, int]:
+        """Return the backfill counts of committed splits that are not ended, by id."""
+        return {i: t.backfill for i, t in self._unended.items() if t.high is not None}
+
+    def mark_all_read(self, table: TableId) -> None:
+        """The plan is finished and every split committed."""
+        self.tables[table].all_read = True
+
+    def finished_tables(self) -> list[TableId]:
+        """Return tables that can go to LOG: everything read and ended."""
+        return [
+            table.id
+            for table in self.tables.values()
+            if table.phase is Phase.SNAPSHOT and table.all_read and all(t.ended for t in table.opened.values())
+        ]
+
+    def to_log(self, table: TableId) -> None:
+        """Go to pure log mode and let the split list go."""
+        self._move(table, Phase.SNAPSHOT, Phase.LOG)
+        self.tables[table].forget_splits()
+
+    def _move(self, table: TableId, before: Phase, after: Phase) -> None:
+        tracked = self.tables[table]
+        assert tracked.phase is before, f"{table}: {tracked.phase.value} -> {after.value} is no legal step"
+        tracked.phase = after
+
+
+_PLAIN: Final = (Verdict.PLAIN, None)
+_DROP: Final = (Verdict.DROP, None)
+_HOLD: Final = (Verdict.HOLD, None)
