@@ -30,9 +30,10 @@ def quote(name: str) -> str:
 class Column:
     """What decides the bytes of a column's values; equal from the catalog and from a TABLE_MAP event.
 
-    ``kind`` is one of: tinyint smallint mediumint int bigint decimal float double bit char varchar text binary varbinary
-    blob date datetime timestamp time year enum set json geometry vector. The four sizes of TEXT and BLOB are one kind
-    each; CHAR, VARCHAR and TEXT have a character set other than binary, BINARY, VARBINARY and BLOB have ``binary``.
+    ``kind`` is one of: tinyint smallint mediumint int bigint decimal float double bit char varchar text binary
+    varbinary blob date datetime timestamp time year enum set json geometry vector. The four sizes of TEXT and BLOB are
+    one kind each; CHAR, VARCHAR and TEXT have a character set other than binary, BINARY, VARBINARY and BLOB have
+    ``binary``.
     """
 
     name: str
@@ -41,7 +42,8 @@ class Column:
     unsigned: bool = False
     """For numbers; ZEROFILL implies it."""
     length: int = 0
-    """Bit: bits. Char, varchar, binary, varbinary: the maximum in bytes, as the binlog has it. Else 0."""
+    """Bit: bits. Char, varchar, binary, varbinary: the maximum in bytes, as the binlog has it. Text, blob: the maximum
+    in bytes of their size, 255, 65535, 16777215 or 4294967295: it decides the length prefix in the binlog. Else 0."""
     precision: int = 0
     """Decimal: digits in all."""
     scale: int = 0
