@@ -1,0 +1,223 @@
+"""Build the configuration: file < environment < flags, every fault found before one error is raised."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr, ValidationError
+
+from producer.config.properties import PROPERTIES
+from producer.config.property import Property, Status
+from producer.config.read import Setting, Settings, fill, read_environment, read_file
+from producer.config.sections import ProducerConfig
+from schemas.errors import ConfigError
+
+MASK = "********"
+
+_EXACT = {name: entry for entry in PROPERTIES if not entry.open for name in (entry.name, *entry.aliases)}
+_OPEN = tuple(entry for entry in PROPERTIES if entry.open)
+
+# What the producer itself decides, with the only value that keeps what it promises ("" = none may be given).
+_RESERVED_FOR_KAFKA = {
+    "enable.idempotence": "true",
+    "acks": "all",
+    "request.required.acks": "-1",
+    "transactional.id": "",
+    "partitioner": "murmur2_random",
+    "isolation.level": "read_committed",
+    "enable.auto.commit": "false",
+}
+
+_SECRET_NAME = re.compile(r"password|secret|sasl\.jaas|credential|token|\.pem$|private", re.IGNORECASE)
+
+
+def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> ProducerConfig:
+    """Return the configuration of a producer.
+
+    ``path`` is a JSON or .properties file, ``overrides`` are the flags. Raises ConfigError with every fault found.
+    """
+    faults: list[str] = []
+    settings: Settings = read_file(path, faults) if path else {}
+    _lay_over(settings, read_environment(environ, PROPERTIES, faults))
+    _lay_over(settings, {name: Setting(value, "flag") for name, value in (overrides or {}).items()})
+    settings = {name: fill(name, setting, environ, faults) for name, setting in settings.items()}
+
+    values: dict[str, Any] = {}
+    warnings: list[str] = []
+    for name, setting in settings.items():
+        entry = find(name)
+        if entry is None:
+            faults.append(_unknown(name))
+        elif entry.status is Status.HONOURED:
+            _read(entry, name, setting, values, faults)
+        elif setting.value.strip().lower() not in entry.harmless:
+            if entry.status is Status.REFUSED:
+                faults.append(f"{name}: {shown(name, setting.value)} is not supported: {entry.reason}{_allowed(entry)}")
+            else:
+                warnings.append(f"{name} has no effect: {entry.reason}")
+    _defaults(settings, values, faults)
+    _contradictions(settings, values, faults)
+    if faults:
+        raise ConfigError(faults)
+    return _build(values, tuple(warnings))
+
+
+def find(name: str) -> Property | None:
+    """Return what is known of a name, or None."""
+    return _EXACT.get(name) or next((entry for entry in _OPEN if entry.matches(name)), None)
+
+
+def shown(name: str, value: str) -> str:
+    """Return a value for a message: quoted, and masked where it may be a secret."""
+    entry = find(name)
+    if (entry is not None and entry.secret) or _SECRET_NAME.search(name):
+        return MASK
+    return repr(value)
+
+
+def _lay_over(settings: Settings, upper: Settings) -> None:
+    """Put ``upper`` over ``settings``; two spellings of one property replace each other only across the layers."""
+    for name, setting in upper.items():
+        entry = find(name)
+        for other in (entry.name, *entry.aliases) if entry is not None and not entry.open else ():
+            if other in settings and other not in upper:
+                del settings[other]
+        settings[name] = setting
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, _EXACT, n=3, cutoff=0.75)
+    return f"{name} is not a known property" + (f"; did you mean {' or '.join(near)}?" if near else "")
+
+
+def _allowed(entry: Property) -> str:
+    words = [word or "(empty)" for word in entry.harmless]
+    return f"; it may only be {' or '.join(words)}" if words else ""
+
+
+def _read(entry: Property, name: str, setting: Setting, values: dict[str, Any], faults: list[str]) -> None:
+    if entry.open:
+        head = entry.name.removesuffix("*")
+        same = values.setdefault(entry.place, {})
+        key = name.removeprefix(head)
+        if key in same and same[key] != setting.value:
+            faults.append(f"{name}: given twice with different values, as producer.override.{key} and kafka.{key}")
+        same[key] = setting.value
+        return
+    place = entry.place
+    if place in values:
+        faults.append(
+            f"{name}: the same is given under another name ({', '.join((entry.name, *entry.aliases))}); keep one"
+        )
+        return
+    text = setting.value
+    if not text.strip() and entry.default is None and not entry.required:
+        return
+    try:
+        values[place] = entry.kind.read(text)
+    except (ValueError, LookupError, OverflowError) as error:
+        why = f": {error}" if type(error).__name__ == "FilterFault" else ""
+        faults.append(f"{name}: {shown(name, text)} ({setting.origin}) is not {entry.kind.expects}{why}")
+        return
+    refused = entry.later.get(text.strip().lower()) or entry.later.get(str(values[place]))
+    if refused:
+        faults.append(f"{name}: {shown(name, text)} ({setting.origin}) is not supported: {refused}")
+
+
+def _defaults(settings: Settings, values: dict[str, Any], faults: list[str]) -> None:
+    history = settings.get("schema.history.internal.kafka.bootstrap.servers")
+    if "kafka.bootstrap_servers" not in values and history is not None and history.value.strip():
+        values["kafka.bootstrap_servers"] = history.value.strip()
+    for entry in PROPERTIES:
+        if entry.status is not Status.HONOURED or entry.open or entry.place in values:
+            continue
+        if entry.required:
+            given = next((n for n in (entry.name, *entry.aliases) if n in settings), None)
+            if given is None:
+                faults.append(f"{entry.name} is missing: {entry.meaning} Expected {entry.kind.expects}")
+        elif entry.default is not None:
+            values[entry.place] = entry.kind.read(entry.default)
+
+
+def _contradictions(settings: Settings, values: dict[str, Any], faults: list[str]) -> None:
+    for kind in ("database", "table", "column"):
+        both = [f"{kind}.{side}.list" for side in ("include", "exclude")]
+        if all(name in settings and settings[name].value.strip() for name in both):
+            faults.append(f"{both[0]} and {both[1]} exclude each other: keep one")
+    for name, only in _RESERVED_FOR_KAFKA.items():
+        seen = values.get("kafka.overrides", {}).get(name)
+        if seen is not None and seen != only:
+            faults.append(
+                f"kafka.{name}: {seen!r} would take away what is promised about delivery"
+                + (f"; it may only be {only}" if only else "; leave it out")
+            )
+    if "t" not in values.get("values.skipped_operations", {"t"}):
+        faults.append("skipped.operations: truncate events are not there yet; include t in the list")
+    for side in ("key", "value"):
+        converter, enabled = settings.get(f"{side}.converter"), settings.get(f"{side}.converter.schemas.enable")
+        if converter is not None and enabled is None:
+            # The converter's own default is to write schemas.
+            faults.append(
+                f"{side}.converter writes schemas by default, which are not there yet: "
+                f"add {side}.converter.schemas.enable=false"
+            )
+    if values.get("snapshot.even_lower", 0) > values.get("snapshot.even_upper", 1):
+        faults.append("chunk-key.even-distribution.factor.lower-bound is greater than the upper-bound")
+    faults += [
+        f"topic.creation.default.{name.replace('_', '.')}: '0' is neither -1 nor greater than 0"
+        for name in ("partitions", "replication_factor")
+        if values.get(f"topics.{name}") == 0
+    ]
+
+
+def _build(values: dict[str, Any], warnings: tuple[str, ...]) -> ProducerConfig:
+    body: dict[str, Any] = {"warnings": warnings}
+    for place, value in values.items():
+        section, _, attribute = place.partition(".")
+        if attribute:
+            body.setdefault(section, {})[attribute] = value
+        else:
+            body[section] = value
+    body["database"]["password"] = SecretStr(body["database"]["password"])
+    try:
+        return ProducerConfig.model_validate(body)
+    except ValidationError as error:
+        # The table of properties has checked every value, so that this is a fault of the table; never print the input.
+        raise ConfigError([f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]) from None
+
+
+def describe(config: ProducerConfig) -> dict[str, str]:
+    """Return the effective settings by property name, secrets masked."""
+    body = config.model_dump()
+    found: dict[str, str] = {}
+    for entry in PROPERTIES:
+        if entry.status is not Status.HONOURED:
+            continue
+        section, _, attribute = entry.place.partition(".")
+        value = body[section][attribute] if attribute else body[section]
+        if entry.open:
+            if entry.name != "producer.override.*":  # the short form says the same
+                head = entry.name.removesuffix("*")
+                found |= {head + name: _plain(head + name, item) for name, item in sorted(value.items())}
+        elif value is not None:
+            found[entry.name] = MASK if entry.secret and value.get_secret_value() else _plain(entry.name, value)
+    return found
+
+
+def _plain(name: str, value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return MASK if _SECRET_NAME.search(name) else value.get_secret_value()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ";".join(value)
+    if isinstance(value, frozenset):
+        return ",".join(sorted(value)) or "none"
+    return str(value)
+
+
+__all__ = ["describe", "find", "load", "shown"]

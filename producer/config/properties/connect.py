@@ -1,0 +1,58 @@
+"""Properties that Kafka Connect itself reads from a connector's configuration, and those of the Java process."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from producer.config.property import Property, accepted, refused
+
+_NO_WORKER = "there is no Connect worker: Tailrace is a process of its own"
+_STOPS = "a record that cannot be written stops the producer"
+_ONCE = "delivery is exactly-once by Kafka transactions"
+_JSON = "records are JSON without schemas so far"
+_LINEAGE = "lineage events are not there yet"
+_JSON_CONVERTER = "org.apache.kafka.connect.json.jsonconverter"
+_SIMPLE_HEADERS = "org.apache.kafka.connect.storage.simpleheaderconverter"
+
+PROPERTIES: Final[tuple[Property, ...]] = (
+    accepted("name", "Name of the connector.", _NO_WORKER, in_environment=False),
+    refused(
+        "connector.class",
+        "Java class of the connector.",
+        "Tailrace stands in for the MySQL connector only",
+        "io.debezium.connector.mysql.mysqlconnector",
+    ),
+    accepted("tasks.max", "Number of tasks.", "snapshot.max.threads says how much runs in parallel", harmless=("1",)),
+    accepted("tasks.max.enforce", "Check of the number of tasks.", _NO_WORKER),
+    refused("key.converter", "Java class that writes keys.", _JSON, _JSON_CONVERTER),
+    refused("value.converter", "Java class that writes values.", _JSON, _JSON_CONVERTER),
+    refused("key.converter.schemas.enable", "Schemas within each key.", _JSON, "false"),
+    refused("value.converter.schemas.enable", "Schemas within each value.", _JSON, "false"),
+    refused("key.converter.*", "Settings of the converter of keys.", _JSON),
+    refused("value.converter.*", "Settings of the converter of values.", _JSON),
+    refused("header.converter", "Java class that writes headers.", "headers are text", _SIMPLE_HEADERS),
+    refused("header.converter.*", "Settings of the converter of headers.", "headers are text"),
+    accepted("config.action.reload", "Reload when a provider says so.", "placeholders are read at start"),
+    accepted(
+        "config.providers", "Sources of placeholders.", "file, dir and env are always there", in_environment=False
+    ),
+    accepted("config.providers.*", "Settings of a source.", "file, dir and env are always there"),
+    accepted("errors.tolerance", "What to do with records that fail.", _STOPS, harmless=("none",)),
+    accepted("errors.retry.timeout", "How long to retry a record.", _STOPS),
+    accepted("errors.log.enable", "Log records that fail.", _STOPS),
+    accepted("errors.log.include.messages", "Log their contents.", _STOPS),
+    accepted("errors.deadletterqueue.*", "Where records that fail go.", _STOPS),
+    accepted("exactly.once.support", "Ask for exactly-once.", _ONCE, harmless=("required", "requested")),
+    accepted("transaction.boundary", "Where Connect's transactions end.", _ONCE),
+    accepted("transaction.boundary.interval.ms", "How often they end.", "tailrace.commit.interval.ms decides"),
+    accepted("offsets.storage.topic", "Where Connect keeps offsets.", "the state topic holds the position"),
+    accepted("consumer.override.*", "Settings of Connect's consumer.", _NO_WORKER),
+    accepted("admin.override.*", "Settings of Connect's admin client.", "give Kafka's settings as kafka.*"),
+    accepted("custom.metric.tags", "Tags of the Java metrics.", "labels of metrics are fixed"),
+    accepted("custom.sanitize.pattern", "What the Java log masks.", "secrets are known by type and never printed"),
+    accepted("statistics.metrics.enabled", "Percentiles in the Java metrics.", "metrics are counters and gauges"),
+    accepted("executor.shutdown.timeout.ms", "Wait for threads at the end.", _NO_WORKER),
+    refused("openlineage.integration.enabled", "Lineage events.", _LINEAGE, "false"),
+    accepted("openlineage.integration.*", "Settings of lineage.", _LINEAGE),
+    accepted("internal.*", "Settings that Debezium does not document.", "they belong to the Java connector"),
+)

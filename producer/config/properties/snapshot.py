@@ -1,0 +1,146 @@
+"""Properties of the snapshot, of signals and of notifications."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from producer.config.property import (
+    BOOLEAN,
+    Property,
+    accepted,
+    decimal,
+    honoured,
+    one_of,
+    refused,
+    whole,
+)
+
+_NO_LOCK = "the snapshot takes no lock"
+_NO_JAVA = "it names a Java class"
+_SIGNALS = "signals are not there yet"
+_NOTES = "notifications are not there yet"
+_NOT_YET = "this mode is not there yet"
+_BASED = "snapshot.mode=configuration_based is not there yet"
+
+PROPERTIES: Final[tuple[Property, ...]] = (
+    honoured(
+        "snapshot.mode",
+        "snapshot.mode",
+        one_of(
+            "initial",
+            "initial_only",
+            "no_data",
+            "when_needed",
+            "always",
+            "recovery",
+            "configuration_based",
+            "custom",
+            schema_only="no_data",
+            schema_only_recovery="recovery",
+        ),
+        "initial",
+        "Read the tables once and follow the log (initial), end after reading (initial_only), "
+        "or only follow the log (no_data).",
+        later={
+            "when_needed": _NOT_YET + "; a purged log stops the producer",
+            "always": _NOT_YET,
+            "recovery": "there is no schema history to recover; use initial",
+            "configuration_based": _NOT_YET,
+            "custom": "custom modes are Java classes",
+        },
+    ),
+    honoured(
+        "snapshot.max.threads", "snapshot.max_threads", whole(1, 256), "2", "Snapshot readers at work.", debezium="1"
+    ),
+    honoured(
+        "incremental.snapshot.chunk.size",
+        "snapshot.chunk_size",
+        whole(1),
+        "8192",
+        "Rows of one split; for keys cut by arithmetic the number of key values times their density.",
+        aliases=("scan.incremental.snapshot.chunk.size",),
+        debezium="1024",
+    ),
+    honoured(
+        "chunk-key.even-distribution.factor.upper-bound",
+        "snapshot.even_upper",
+        decimal(1),
+        "1000.0",
+        "Greatest (max-min+1)/rows for which a table is cut by arithmetic.",
+        aliases=("split-key.even-distribution.factor.upper-bound",),
+    ),
+    honoured(
+        "chunk-key.even-distribution.factor.lower-bound",
+        "snapshot.even_lower",
+        decimal(0),
+        "0.05",
+        "Least (max-min+1)/rows for which a table is cut by arithmetic.",
+        aliases=("split-key.even-distribution.factor.lower-bound",),
+    ),
+    refused(
+        "snapshot.include.collection.list",
+        "Tables that are read; the others are only followed in the log.",
+        "every captured table is read",
+        "",
+        place="snapshot.include",
+    ),
+    refused(
+        "snapshot.select.statement.overrides",
+        "Tables with a SELECT of their own.",
+        "splits are read by key over the whole table",
+        "",
+    ),
+    refused(
+        "snapshot.select.statement.overrides.*", "The SELECT of a table.", "splits are read by key over the whole table"
+    ),
+    refused("snapshot.query.mode", "Who makes the SELECT.", "custom queries are Java classes", "select_all"),
+    accepted("snapshot.query.mode.custom.name", "Java class of the query.", _NO_JAVA),
+    accepted("snapshot.mode.custom.name", "Java class of the mode.", _NO_JAVA),
+    accepted("snapshot.locking.mode", "Which locks are taken.", _NO_LOCK, harmless=("none",)),
+    accepted("snapshot.locking.mode.custom.name", "Java class of the locks.", _NO_LOCK),
+    accepted("snapshot.lock.timeout.ms", "Wait for locks.", _NO_LOCK),
+    accepted("snapshot.fetch.size", "Rows fetched at once.", "rows are taken as they arrive, whatever the number"),
+    accepted("snapshot.delay.ms", "Wait before the snapshot.", "the snapshot starts at once", harmless=("0",)),
+    accepted("snapshot.max.threads.multiplier", "Chunks for each thread.", "incremental.snapshot.chunk.size decides"),
+    accepted(
+        "legacy.snapshot.max.threads", "One thread for each table.", "tables are read in splits", harmless=("false",)
+    ),
+    accepted(
+        "snapshot.tables.order.by.row.count",
+        "Order of tables.",
+        "tables are read in order of name",
+        harmless=("disabled",),
+    ),
+    accepted("min.row.count.to.stream.results", "When to stream results.", "results are always streamed"),
+    accepted("snapshot.mode.configuration.based.snapshot.data", "Part of a mode.", _BASED),
+    accepted("snapshot.mode.configuration.based.snapshot.schema", "Part of a mode.", _BASED),
+    accepted("snapshot.mode.configuration.based.start.stream", "Part of a mode.", _BASED),
+    accepted("snapshot.mode.configuration.based.snapshot.on.schema.error", "Part of a mode.", _BASED),
+    accepted("snapshot.mode.configuration.based.snapshot.on.data.error", "Part of a mode.", _BASED),
+    accepted(
+        "incremental.snapshot.watermarking.strategy",
+        "How the source table of signals is written.",
+        "watermarks are log positions; nothing is written to the source",
+    ),
+    accepted(
+        "incremental.snapshot.allow.schema.changes",
+        "Schema changes under a running snapshot.",
+        "the log describes each table version itself",
+    ),
+    honoured(
+        "scan.incremental.snapshot.backfill.skip",
+        "snapshot.skip_backfill",
+        BOOLEAN,
+        "false",
+        "Do not tag changes between a split's watermarks.",
+        later={"true": "changes between watermarks are always tagged, so that readers can normalize"},
+    ),
+    refused("signal.data.collection", "Table in the source that carries signals.", _SIGNALS, ""),
+    refused("signal.enabled.channels", "Channels of signals.", _SIGNALS, "", "source"),
+    accepted("signal.poll.interval.ms", "How often channels are looked at.", _SIGNALS),
+    refused("signal.kafka.*", "The channel kafka.", _SIGNALS),
+    refused("signal.file", "The channel file.", _SIGNALS, "file-signals.txt"),
+    accepted("signal.consumer.*", "Kafka client of the channel kafka.", _SIGNALS),
+    refused("notification.enabled.channels", "Channels of notifications.", _NOTES, ""),
+    accepted("notification.sink.topic.name", "Topic of notifications.", _NOTES),
+)

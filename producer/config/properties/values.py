@@ -1,0 +1,122 @@
+"""Properties that decide how values, keys and envelopes are written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from producer.config.property import (
+    BOOLEAN,
+    OPERATIONS,
+    Property,
+    accepted,
+    honoured,
+    one_of,
+    refused,
+)
+
+_PLAIN_JSON = "records are JSON without schemas so far"
+_NAMES = "names in the records are the server's own"
+_SMT = "records are written as Debezium's envelope; change them in the consumer"
+
+PROPERTIES: Final[tuple[Property, ...]] = (
+    honoured(
+        "decimal.handling.mode",
+        "values.decimal",
+        one_of("precise", "double", "string"),
+        "precise",
+        "DECIMAL and NUMERIC as unscaled bytes (precise), as a double, or as text.",
+    ),
+    honoured(
+        "time.precision.mode",
+        "values.time",
+        one_of("adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
+        "adaptive_time_microseconds",
+        "Form of DATE, TIME and DATETIME.",
+    ),
+    honoured(
+        "bigint.unsigned.handling.mode",
+        "values.bigint_unsigned",
+        one_of("long", "precise"),
+        "long",
+        "BIGINT UNSIGNED as a signed 64-bit number, negative above 2^63-1, or as a decimal.",
+    ),
+    honoured(
+        "binary.handling.mode",
+        "values.binary",
+        one_of("bytes", "base64", "base64-url-safe", "hex"),
+        "bytes",
+        "BINARY, VARBINARY and BLOB as bytes (base64 in JSON) or as text in one of three codes.",
+    ),
+    honoured("enable.time.adjuster", "values.time_adjuster", BOOLEAN, "true", "Years 0 to 99 become 1970 to 2069."),
+    honoured("tombstones.on.delete", "values.tombstones", BOOLEAN, "true", "A record without value after each delete."),
+    honoured(
+        "skipped.operations",
+        "values.skipped_operations",
+        OPERATIONS,
+        "t",
+        "Operations of the log that are not written: c, u, d, t, or none.",
+    ),
+    honoured(
+        "extended.headers.enabled",
+        "values.context_headers",
+        BOOLEAN,
+        "true",
+        "Headers `__debezium.context.*` on each row record.",
+    ),
+    honoured(
+        "include.query",
+        "values.include_query",
+        BOOLEAN,
+        "false",
+        "The original SQL in `source.query`; the server must have binlog_rows_query_log_events=ON.",
+    ),
+    honoured(
+        "provide.transaction.metadata",
+        "values.transaction_metadata",
+        BOOLEAN,
+        "false",
+        "The transaction block in each envelope, and BEGIN and END records in a topic.",
+        later={"true": "the transaction block and topic are not there yet"},
+    ),
+    honoured(
+        "include.schema.changes",
+        "values.schema_changes",
+        BOOLEAN,
+        "false",
+        "DDL statements as records in the topic named as the prefix.",
+        debezium="true",
+        later={"true": "schema change records are not there yet; set it to false"},
+    ),
+    accepted(
+        "include.schema.comments",
+        "Comments in schema change records.",
+        "there are no such records",
+        harmless=("false",),
+    ),
+    refused("schema.name.adjustment.mode", "Schema names made fit for Avro.", _NAMES, "none"),
+    refused("field.name.adjustment.mode", "Field names made fit for Avro.", _NAMES, "none"),
+    refused("column.propagate.source.type", "Source types in the schemas of columns.", _PLAIN_JSON, ""),
+    refused("datatype.propagate.source.type", "Source types in the schemas of types.", _PLAIN_JSON, ""),
+    refused(
+        "converters", "Converters of single columns.", "custom converters are Java classes", "", in_environment=False
+    ),
+    refused("post.processors", "Steps after the envelope is built.", "post processors are Java classes", ""),
+    refused(
+        "event.converting.failure.handling.mode",
+        "What to do with a value that cannot be converted: Debezium's default writes null in its place.",
+        "such a value stops the producer; none is replaced silently",
+        "fail",
+    ),
+    refused(
+        "sourceinfo.struct.maker", "Java class that builds the source block.", "the source block is Debezium's default"
+    ),
+    refused("source.struct.version", "Version of the source block.", "the source block is version 2", "v2"),
+    accepted("unavailable.value.placeholder", "Text for values the log lacks.", "full row images lack no value"),
+    refused(
+        "transaction.metadata.factory", "Java class that builds transaction records.", "there are no custom classes"
+    ),
+    refused("transforms", "Single message transforms.", _SMT, "", in_environment=False),
+    refused("predicates", "Conditions of transforms.", _SMT, "", in_environment=False),
+    refused("transforms.*", "Settings of a transform.", _SMT),
+    refused("predicates.*", "Settings of a condition.", _SMT),
+)

@@ -1,0 +1,160 @@
+"""The configuration as the producer sees it: one frozen object for each section, secrets that cannot print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, SecretStr
+
+from producer.filters import ColumnFilter, MessageKeys, TableFilter
+
+
+class Section(BaseModel):
+    """Base of the sections: frozen, and nothing in it but what is declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DatabaseConfig(Section):
+    """How to reach the source. ``ssl_*`` are paths of PEM files."""
+
+    hostname: str
+    port: int = 3306
+    user: str
+    password: SecretStr = SecretStr("")
+    server_id: int
+    ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] = "preferred"
+    ssl_ca: str | None = None
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
+    connect_timeout_ms: int = 30_000
+    query_timeout_ms: int = 600_000
+    """0 waits for ever."""
+    initial_statements: tuple[str, ...] = ()
+
+
+class TopicsConfig(Section):
+    """Names and settings of topics; see producer/envelope/naming.py for whole names."""
+
+    prefix: str
+    delimiter: str = "."
+    transaction: str = "transaction"
+    heartbeat_prefix: str = "__debezium-heartbeat"
+    heartbeat_name: str | None = None
+    partitions: int = -1
+    """-1: as the broker decides."""
+    replication_factor: int = -1
+    """-1: as the broker decides."""
+    settings: Mapping[str, str] = {}
+    """Topic settings such as ``cleanup.policy`` for a table's topic when it is made."""
+
+
+class KafkaConfig(Section):
+    """How to reach Kafka. ``overrides`` are librdkafka's own names; they may hold secrets and are never printed."""
+
+    bootstrap_servers: str
+    overrides: Mapping[str, SecretStr] = {}
+    transaction_timeout_ms: int = 60_000
+
+    def client_settings(self) -> dict[str, str]:
+        """Return the settings for a librdkafka client: the overrides in clear, and the brokers."""
+        clear = {name: value.get_secret_value() for name, value in self.overrides.items()}
+        return {**clear, "bootstrap.servers": self.bootstrap_servers}
+
+
+class FiltersConfig(Section):
+    """The lists of expressions as given, and the filters made of them."""
+
+    database_include: str = ""
+    database_exclude: str = ""
+    table_include: str = ""
+    table_exclude: str = ""
+    ignore_built_in: bool = True
+    column_include: str = ""
+    column_exclude: str = ""
+    message_key_columns: str = ""
+
+    @cached_property
+    def tables(self) -> TableFilter:
+        """The filter of databases and tables."""
+        return TableFilter(
+            database_include=self.database_include,
+            database_exclude=self.database_exclude,
+            table_include=self.table_include,
+            table_exclude=self.table_exclude,
+            ignore_built_in=self.ignore_built_in,
+        )
+
+    @cached_property
+    def columns(self) -> ColumnFilter:
+        """The filter of columns."""
+        return ColumnFilter(include=self.column_include, exclude=self.column_exclude)
+
+    @cached_property
+    def message_keys(self) -> MessageKeys:
+        """Key columns in place of the primary key."""
+        return MessageKeys.parse(self.message_key_columns)
+
+
+class SnapshotConfig(Section):
+    """How tables are read."""
+
+    mode: Literal["initial", "initial_only", "no_data"] = "initial"
+    max_threads: int = 2
+    chunk_size: int = 8192
+    """Rows of one split."""
+    even_upper: float = 1000.0
+    even_lower: float = 0.05
+    skip_backfill: bool = False
+
+
+class ValuesConfig(Section):
+    """How values and envelopes are written; the modes are Debezium's words."""
+
+    decimal: Literal["precise", "double", "string"] = "precise"
+    time: Literal["adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"] = (
+        "adaptive_time_microseconds"
+    )
+    bigint_unsigned: Literal["long", "precise"] = "long"
+    binary: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    time_adjuster: bool = True
+    tombstones: bool = True
+    skipped_operations: frozenset[str] = frozenset({"t"})
+    context_headers: bool = True
+    include_query: bool = False
+    transaction_metadata: bool = False
+    schema_changes: bool = False
+
+
+class BatchConfig(Section):
+    """How much of the log goes into one Kafka transaction."""
+
+    max_records: int = 16_384
+    commit_interval_ms: int = 200
+
+
+class OpsConfig(Section):
+    """How the process is watched."""
+
+    http_port: int = 0
+    """0: no port is opened."""
+    http_address: str = "127.0.0.1"
+    log_format: Literal["auto", "json", "text"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class ProducerConfig(Section):
+    """The whole configuration of a producer. ``warnings`` are for the log: one text for each setting without effect."""
+
+    database: DatabaseConfig
+    topics: TopicsConfig
+    kafka: KafkaConfig
+    filters: FiltersConfig = FiltersConfig()
+    snapshot: SnapshotConfig = SnapshotConfig()
+    values: ValuesConfig = ValuesConfig()
+    batch: BatchConfig = BatchConfig()
+    ops: OpsConfig = OpsConfig()
+    tables_without_key: Literal["refuse", "full-row"] = "refuse"
+    warnings: tuple[str, ...] = ()
