@@ -1,0 +1,106 @@
+"""Finds Java 17 or 21, and brings Debian packages that a server needs where that is allowed."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from ctypes.util import find_library
+from pathlib import Path
+from typing import Final
+
+from schemas.errors import TailraceError
+
+SUPPORTED: Final = (17, 21)
+"""Major versions that run Kafka 4.3 and Spark 4.1 alike, the preferred one first."""
+
+PACKAGE: Final = "openjdk-17-jre-headless"
+
+LIBRARY_PACKAGES: Final = {"aio": "libaio1", "numa": "libnuma1"}
+"""Shared library -> Debian package that carries it."""
+
+
+class EmbeddedServerError(TailraceError):
+    """A server or an artifact for tests could not be brought up on this machine."""
+
+
+@functools.cache
+def java_home() -> Path:
+    """Return the home of a Java 17 or 21, installing one where none is found and this process may.
+
+    Raises EmbeddedServerError with the command to run where it may not.
+    """
+    found = _search()
+    if found is None:
+        install_packages((PACKAGE,), why=f"Java {' or '.join(map(str, SUPPORTED))} was not found")
+        found = _search()
+    if found is None:
+        raise EmbeddedServerError(
+            f"no Java {' or '.join(map(str, SUPPORTED))} on this machine",
+            hint=f"run: {_install_command((PACKAGE,))}   (or set JAVA_HOME)",
+        )
+    return found
+
+
+def java() -> Path:
+    """Return the ``java`` executable of :func:`java_home`."""
+    return java_home() / "bin" / "java"
+
+
+def require_libraries(*names: str) -> None:
+    """Make sure that shared libraries (keys of LIBRARY_PACKAGES) can be loaded."""
+    missing = tuple(LIBRARY_PACKAGES[name] for name in names if find_library(name) is None)
+    if missing:
+        install_packages(missing, why=f"the system library lib{', lib'.join(names)} was not found")
+
+
+def install_packages(packages: Sequence[str], *, why: str) -> None:
+    """Install Debian packages as root, or raise with the exact command."""
+    command = _install_command(packages)
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        raise EmbeddedServerError(why, hint=f"run: {command}")
+    sys.stderr.write(f"{why}; installing {' '.join(packages)}\n")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for step in ((apt, "-qq", "update"), (apt, "-qq", "install", "-y", "--no-install-recommends", *packages)):
+        done = subprocess.run(step, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise EmbeddedServerError(
+                f"{why}, and installing it failed", hint=f"run: {command}", output=done.stderr.strip()[-2000:]
+            )
+
+
+def major_version(home: Path) -> int | None:
+    """Return the major version of the Java at ``home``, None where it is no Java."""
+    if not (home / "bin" / "java").is_file():
+        return None
+    try:
+        text = (home / "release").read_text(encoding="utf-8")
+    except OSError:
+        # Some distributions ship no release file; asking the program costs 50 ms.
+        done = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=False)
+        text = done.stderr
+    match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
+
+
+def _search() -> Path | None:
+    """Return the best home: JAVA_HOME, then PATH, then /usr/lib/jvm, each only if of a supported version."""
+    return next((home for home in _candidates() if major_version(home) in SUPPORTED), None)
+
+
+def _candidates() -> Iterator[Path]:
+    if named := os.environ.get("JAVA_HOME"):
+        yield Path(named)
+    if on_path := shutil.which("java"):
+        yield Path(on_path).resolve().parent.parent
+    homes = Path("/usr/lib/jvm")
+    yield from sorted(homes.iterdir(), key=lambda home: home.name) if homes.is_dir() else ()
+
+
+def _install_command(packages: Sequence[str]) -> str:
+    return f"sudo apt-get update && sudo apt-get install -y {' '.join(packages)}"

@@ -1,0 +1,211 @@
+"""A real Kafka broker (KRaft, one node) from public packages, on a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from tests.embedded import leash
+from tests.embedded.artifacts import fetch, unpack_once
+from tests.embedded.java import EmbeddedServerError, java
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+VERSION: Final = "4.3.1"
+
+SETTINGS: Final[Mapping[str, object]] = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "controller.listener.names": "CONTROLLER",
+    # A typing error in a topic's name must fail, not make a topic.
+    "auto.create.topics.enable": "false",
+    "num.partitions": 1,
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.num.partitions": 4,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "share.coordinator.state.topic.num.partitions": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    # After a SIGKILL the new broker waits until the session of the old one has ended.
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
+    "log.retention.ms": -1,
+    "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+}
+"""What every broker here starts with; a test may replace any of them."""
+
+
+class KafkaBroker:
+    """One broker on 127.0.0.1 that is its own controller.
+
+    ``settings`` are added to (or replace) SETTINGS; ``heap_mb`` bounds the Java heap. Used as a context manager it
+    starts, stops, and removes its data.
+    """
+
+    host: Final = "127.0.0.1"
+
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, object] | None = None,
+        heap_mb: int = 512,
+        port: int | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        self.port = port or leash.free_port()
+        self.controller_port = leash.free_port()
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="tailrace-kafka-"))
+        self._settings: dict[str, object] = {**SETTINGS, **(settings or {})}
+        self._heap_mb = heap_mb
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """The address that clients are given: ``host:port``."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker's process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker says: warnings and worse."""
+        return self.directory / "kafka.log"
+
+    def start(self, *, deadline_s: float = 90) -> Self:
+        """Start the broker on its data (empty the first time) and wait until it serves clients."""
+        if self.running:
+            return self
+        data = self.directory / "data"
+        if not data.is_dir():
+            shutil.copytree(_template(), data)
+        properties = self.directory / "server.properties"
+        properties.write_text(self._properties(data), encoding="utf-8")
+        memory = [f"-Xms{min(self._heap_mb, 256)}m", f"-Xmx{self._heap_mb}m"]
+        with self.log_file.open("ab") as log:
+            command = _command("kafka.Kafka", properties, options=memory)
+            self._process = leash.spawn(command, output=log, cwd=self.directory)
+        leash.wait_until(self._serves, what="an answer of Kafka", deadline_s=deadline_s)
+        return self
+
+    def stop(self) -> None:
+        """Shut the broker down in order; its data stays."""
+        if self._process is not None:
+            leash.end(self._process, grace_s=30)
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL, as a crash would; its data stays."""
+        if self._process is not None:
+            leash.kill(self._process)
+
+    def restart(self, **settings: object) -> Self:
+        """Stop and start on the same data and port; ``settings`` (dots as underscores) change for good."""
+        self.stop()
+        self._settings.update({name.replace("_", "."): value for name, value in settings.items()})
+        return self.start()
+
+    def close(self) -> None:
+        """Kill the broker and remove its data."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def admin(self) -> AdminClient:
+        """Return a new administration client of this broker."""
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - unit tests load this module without a client
+
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def create_topic(self, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
+        """Create a topic and wait until it is there."""
+        from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
+
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings or {}))
+        admin = self.admin()  # dropped, it would take its requests with it
+        admin.create_topics([topic])[name].result(30)
+
+    def _serves(self) -> bool:
+        from confluent_kafka import KafkaException  # noqa: PLC0415
+
+        if not self.running:
+            raise EmbeddedServerError("Kafka did not start", hint="read its log", log=self._log_tail())
+        try:
+            # Asking the client library first would print its complaints about a port that does not listen yet.
+            socket.create_connection((self.host, self.port), timeout=1).close()
+            return bool(self.admin().list_topics(timeout=5).brokers)
+        except (OSError, KafkaException):
+            return False
+
+    def _log_tail(self) -> str:
+        lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(["", *lines[-15:]])
+
+    def _properties(self, data: Path) -> str:
+        own = {
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self.host}:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.quorum.voters": f"1@{self.host}:{self.controller_port}",
+            "log.dirs": data,
+            **self._settings,
+        }
+        return "".join(f"{name}={value}\n" for name, value in own.items())
+
+
+def classpath(*sections: str) -> str:
+    """Return the Java class path of the jars in ``sections`` of the artifact list."""
+    return os.pathsep.join(str(path) for section in sections for path in fetch(section))
+
+
+def _command(main: str, *arguments: object, options: list[str] | None = None) -> list[str]:
+    quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+    return [str(java()), *(options or []), *quiet, "-cp", classpath("kafka"), main, *map(str, arguments)]
+
+
+def _template() -> Path:
+    """Return a formatted, empty data folder, made into the cache the first time (formatting starts a second Java)."""
+
+    def format_storage(folder: Path) -> None:
+        properties = folder.parent / f"{folder.name}.properties"
+        own = {
+            **SETTINGS,
+            "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+            "controller.quorum.voters": "1@127.0.0.1:9093",
+            "log.dirs": folder,
+        }
+        properties.write_text("".join(f"{name}={value}\n" for name, value in own.items()), encoding="utf-8")
+        command = _command("kafka.tools.StorageTool", "format", "-t", "dGFpbHJhY2UtY2x1c3Rlcg", "-c", properties)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        finally:
+            properties.unlink()
+        if done.returncode != 0:
+            raise EmbeddedServerError(
+                "Kafka could not format its data", hint="read what it said", log=(done.stdout + done.stderr)[-3000:]
+            )
+
+    return unpack_once(f"kafka-{VERSION}-data", format_storage)

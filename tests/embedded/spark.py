@@ -1,0 +1,67 @@
+"""The jars of a Spark session that reads Kafka and writes Delta, and the settings of a small local one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.embedded.artifacts import fetch
+from tests.embedded.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""A session for tests: two cores, no UI, nothing of the host's network, few and small shuffles."""
+
+
+def spark_jars() -> list[Path]:
+    """Return the jars that Spark needs beside its own, fetched the first time."""
+    return fetch("spark")
+
+
+def spark_settings(work: Path, **changes: str) -> dict[str, str]:
+    """Return the settings of a local session whose warehouse and temporary files lie under ``work``."""
+    # Derby would otherwise write its log and its metastore into the current folder.
+    java_options = f"-Dderby.system.home={work} -Djava.io.tmpdir={work} -Dlog4j2.level=WARN"
+    return {
+        **LOCAL_SETTINGS,
+        "spark.jars": ",".join(str(path) for path in spark_jars()),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.local.dir": str(work),
+        "spark.driver.extraJavaOptions": java_options,
+        **changes,
+    }
+
+
+def spark_environment() -> dict[str, str]:
+    """Return the environment variables that a Spark program needs: this Python, and a Java that fits."""
+    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "JAVA_HOME": str(java_home())}
+
+
+def start_session(work: Path, **changes: str) -> SparkSession:
+    """Start (or return the running) local session with its files under ``work``."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - importing it takes a second
+
+    os.environ.update(spark_environment())
+    builder: Any = SparkSession.builder.appName("tailrace-tests")
+    for name, value in spark_settings(work, **changes).items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,42 @@
+"""A database of its own for one test, on the shared server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tests.embedded.mysql import MySqlServer
+
+if TYPE_CHECKING:
+    from pymysql import Connection
+
+
+class Database:
+    """A fresh database: run statements in it by :meth:`execute`, or open sessions of its own by :meth:`connect`."""
+
+    def __init__(self, server: MySqlServer, name: str) -> None:
+        self.server = server
+        self.name = name
+        self._session = server.connect()
+        self.execute(f"CREATE DATABASE `{name}`")
+        self._session.select_db(name)
+
+    def execute(self, sql: str, args: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement with autocommit and return its rows, none for one that returns no rows."""
+        with self._session.cursor() as cursor:
+            cursor.execute(sql, args)
+            return list(cursor.fetchall())
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run one statement for many rows; ``INSERT ... VALUES`` becomes multi-row inserts."""
+        with self._session.cursor() as cursor:
+            cursor.executemany(sql, list(rows))
+
+    def connect(self, **changes: Any) -> Connection[Any]:
+        """Open another session in this database, as root with autocommit unless ``changes`` say otherwise."""
+        return self.server.connect(**{"database": self.name, **changes})
+
+    def drop(self) -> None:
+        """Drop the database and close the session."""
+        self.execute(f"DROP DATABASE IF EXISTS `{self.name}`")
+        self._session.close()
