@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from producer.filters import ColumnFilter, MessageKeys, TableFilter
+from producer.types.settings import ValueSettings
 
 
 class Section(BaseModel):
@@ -120,12 +121,25 @@ class ValuesConfig(Section):
     bigint_unsigned: Literal["long", "precise"] = "long"
     binary: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
     time_adjuster: bool = True
+    tinyint_as_int8: bool = False
     tombstones: bool = True
     skipped_operations: frozenset[str] = frozenset({"t"})
     context_headers: bool = True
     include_query: bool = False
     transaction_metadata: bool = False
     schema_changes: bool = False
+
+    @property
+    def settings(self) -> ValueSettings:
+        """The modes that the type table and the codecs need."""
+        return ValueSettings(
+            time_precision_mode=self.time,
+            decimal_handling_mode=self.decimal,
+            bigint_unsigned_handling_mode=self.bigint_unsigned,
+            binary_handling_mode=self.binary,
+            enable_time_adjuster=self.time_adjuster,
+            tinyint_as_int8=self.tinyint_as_int8,
+        )
 
 
 class BatchConfig(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.config.property import TEXT, Property, honoured, one_of, whole
+from producer.config.property import BOOLEAN, TEXT, Property, honoured, one_of, whole
 
 PROPERTIES: Final[tuple[Property, ...]] = (
     honoured(
@@ -21,6 +21,13 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "refuse",
         "A table without primary key and without unique key on columns that cannot be NULL: "
         "stop (refuse), or use every column as the key (full-row).",
+    ),
+    honoured(
+        "tailrace.tinyint.as.int8",
+        "values.tinyint_as_int8",
+        BOOLEAN,
+        "false",
+        "The type of a signed TINYINT in table schemas: INT8 as from Debezium 3.7, or INT16.",
     ),
     honoured(
         "tailrace.http.port",

@@ -1,0 +1,128 @@
+"""The constant parts of an envelope: everything but ``before``, ``after``, the row number and ``op``.
+
+Field order, types and values are those of Debezium 3.6's JSON without schemas:
+``{"before":…,"after":…,"source":{…},"transaction":null,"op":"c","ts_ms":…,"ts_us":…,"ts_ns":…}``.
+One SourceBlock is made for each table; its methods run once for each split or rows event and do nothing but join text.
+"""
+
+from __future__ import annotations
+
+from time import time_ns
+from typing import Final
+
+import orjson
+
+from producer.binlog.events import Begin, Rows
+from producer.codec.contract import EventStamp, SnapshotStamp
+from producer.database.table import TableId
+
+VERSION: Final = "tailrace-0.1.0"
+"""The field ``source.version``."""
+
+CONNECTOR: Final = "mysql"
+
+
+def _text(value: str) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _processed(now_us: int) -> str:
+    """Return the end of an envelope: the producer's clock, one instant in three units."""
+    return f'","ts_ms":{now_us // 1000},"ts_us":{now_us},"ts_ns":{now_us * 1000}}}'
+
+
+def source_time_us(rows: Rows, begin: Begin | None) -> int:
+    """Return when a change was made: the original commit in µs where the log has it, else the header's second."""
+    return (begin.commit_ts_us if begin is not None else 0) or rows.ts * 1_000_000
+
+
+class SourceBlock:
+    """What is constant for the records of one table under one prefix."""
+
+    __slots__ = ("_after_ts_ms", "_after_ts_ns", "_snapshot", "_start")
+
+    def __init__(self, prefix: str, table: TableId) -> None:
+        self._start = f',"source":{{"version":"{VERSION}","connector":"{CONNECTOR}","name":{_text(prefix)},"ts_ms":'
+        block = f'"db":{_text(table.database)},"sequence":null,"ts_us":'
+        self._after_ts_ms = f',"snapshot":"false",{block}'
+        self._snapshot = f',"snapshot":"true",{block}'
+        self._after_ts_ns = f',"table":{_text(table.table)},"server_id":'
+
+    def snapshot(self, *, file: str, pos: int, ts_us: int, now_us: int | None = None) -> SnapshotStamp:
+        """Return what follows ``after`` in each row of a split.
+
+        ``file`` and ``pos`` are the position given to the rows, ``ts_us`` the server's clock, ``now_us`` ours.
+        """
+        now = time_ns() // 1000 if now_us is None else now_us
+        text = (
+            f"{self._start}{ts_us // 1000}{self._snapshot}{ts_us}"
+            f',"ts_ns":{ts_us * 1000}{self._after_ts_ns}0,'
+            f'"gtid":null,"file":{_text(file)},"pos":{pos},"row":0,"thread":null,"query":null}},'
+            f'"transaction":null,"op":"r{_processed(now)}'
+        )
+        return SnapshotStamp(text.encode())
+
+    def event(
+        self,
+        *,
+        ts_us: int,
+        server_id: int,
+        gtid: str,
+        file: str,
+        pos: int,
+        thread: int | None = None,
+        query: str | None = None,
+        now_us: int | None = None,
+        first_row: int = 0,
+    ) -> EventStamp:
+        """Return the parts around row number and op for one rows event; ``gtid`` may be empty (printed as null)."""
+        now = time_ns() // 1000 if now_us is None else now_us
+        gtid_json = f'"{gtid}"' if gtid else "null"
+        head = (
+            f"{self._start}{ts_us // 1000}{self._after_ts_ms}{ts_us}"
+            f',"ts_ns":{ts_us * 1000}{self._after_ts_ns}{server_id},"gtid":{gtid_json}'
+            f',"file":"{file}","pos":{pos},"row":'
+        )
+        thread_json = "null" if thread is None else thread
+        query_json = "null" if query is None else _text(query)
+        middle = f',"thread":{thread_json},"query":{query_json}}},"transaction":null,"op":"'
+        return EventStamp(head.encode(), middle.encode(), _processed(now).encode(), first_row)
+
+    def rows_event(self, rows: Rows, begin: Begin | None, *, query: bool = False) -> EventStamp:
+        """Return ``event`` for a rows event and the transaction it is in; ``query`` is include.query."""
+        return self.event(
+            ts_us=source_time_us(rows, begin),
+            server_id=rows.server_id,
+            gtid=begin.gtid if begin is not None else "",
+            file=rows.file,
+            pos=rows.pos,
+            thread=begin.thread if begin is not None else None,
+            query=rows.query if query else None,
+        )
+
+
+def snapshot_stamp(
+    prefix: str, table: TableId, *, file: str, pos: int, ts_us: int, now_us: int | None = None
+) -> SnapshotStamp:
+    """Return a split's stamp without keeping a SourceBlock."""
+    return SourceBlock(prefix, table).snapshot(file=file, pos=pos, ts_us=ts_us, now_us=now_us)
+
+
+def event_stamp(prefix: str, rows: Rows, begin: Begin | None, *, query: bool = False) -> EventStamp:
+    """Return a rows event's stamp without keeping a SourceBlock."""
+    return SourceBlock(prefix, rows.table.id).rows_event(rows, begin, query=query)
+
+
+def context_headers(prefix: str, *, run_id: str, task_id: str = "0", enabled: bool = True) -> list[tuple[str, bytes]]:
+    """Return Debezium's ``__debezium.context.*`` headers, which row and schema change records carry; [] when off.
+
+    ``run_id`` is made once for each start of the process. The list is equal for every record: make it once.
+    """
+    if not enabled:
+        return []
+    return [
+        ("__debezium.context.connectorLogicalName", prefix.encode()),
+        ("__debezium.context.taskId", task_id.encode()),
+        ("__debezium.context.connectorName", CONNECTOR.encode()),
+        ("__debezium.context.runId", run_id.encode()),
+    ]
