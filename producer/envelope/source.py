@@ -48,15 +48,15 @@ class SourceBlock:
         self._snapshot = f',"snapshot":"true",{block}'
         self._after_ts_ns = f',"table":{_text(table.table)},"server_id":'
 
-    def snapshot(self, *, file: str, pos: int, ts_us: int, now_us: int | None = None) -> SnapshotStamp:
+    def snapshot_stamp(self, *, file: str, pos: int, read_at_us: int, now_us: int | None = None) -> SnapshotStamp:
         """Return what follows ``after`` in each row of a split.
 
-        ``file`` and ``pos`` are the position given to the rows, ``ts_us`` the server's clock, ``now_us`` ours.
+        ``file`` and ``pos`` are the position given to the rows, ``read_at_us`` the server's clock, ``now_us`` ours.
         """
         now = time_ns() // 1000 if now_us is None else now_us
         text = (
-            f"{self._start}{ts_us // 1000}{self._snapshot}{ts_us}"
-            f',"ts_ns":{ts_us * 1000}{self._after_ts_ns}0,'
+            f"{self._start}{read_at_us // 1000}{self._snapshot}{read_at_us}"
+            f',"ts_ns":{read_at_us * 1000}{self._after_ts_ns}0,'
             f'"gtid":null,"file":{_text(file)},"pos":{pos},"row":0,"thread":null,"query":null}},'
             f'"transaction":null,"op":"r{_processed(now)}'
         )
@@ -99,30 +99,3 @@ class SourceBlock:
             thread=begin.thread if begin is not None else None,
             query=rows.query if query else None,
         )
-
-
-def snapshot_stamp(
-    prefix: str, table: TableId, *, file: str, pos: int, ts_us: int, now_us: int | None = None
-) -> SnapshotStamp:
-    """Return a split's stamp without keeping a SourceBlock."""
-    return SourceBlock(prefix, table).snapshot(file=file, pos=pos, ts_us=ts_us, now_us=now_us)
-
-
-def event_stamp(prefix: str, rows: Rows, begin: Begin | None, *, query: bool = False) -> EventStamp:
-    """Return a rows event's stamp without keeping a SourceBlock."""
-    return SourceBlock(prefix, rows.table.id).rows_event(rows, begin, query=query)
-
-
-def context_headers(prefix: str, *, run_id: str, task_id: str = "0", enabled: bool = True) -> list[tuple[str, bytes]]:
-    """Return Debezium's ``__debezium.context.*`` headers, which row and schema change records carry; [] when off.
-
-    ``run_id`` is made once for each start of the process. The list is equal for every record: make it once.
-    """
-    if not enabled:
-        return []
-    return [
-        ("__debezium.context.connectorLogicalName", prefix.encode()),
-        ("__debezium.context.taskId", task_id.encode()),
-        ("__debezium.context.connectorName", CONNECTOR.encode()),
-        ("__debezium.context.runId", run_id.encode()),
-    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -36,179 +36,208 @@ class TableState(StrEnum):
     WAITING = "waiting"
     """Nothing of it has been read."""
     READING = "reading"
-    """Some splits are not in Kafka yet."""
-    CATCHING_UP = "catching up"
-    """Every split is in Kafka; the log has not passed the greatest high watermark."""
-    LOG_ONLY = "log only"
+    """Splits are being read, or the log has not passed the greatest high watermark."""
+    LOG = "log"
     """Every change goes through without a look at splits."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TableStatus:
-    """One table. ``rows_estimated`` is the server's statistics, ``rows_read`` counts rows in Kafka."""
+    """One table. ``rows_estimated`` is the server's statistics, ``rows_read`` counts rows that are in Kafka."""
 
     state: TableState = TableState.WAITING
     rows_estimated: int = 0
     rows_read: int = 0
     splits_planned: int = 0
     splits_done: int = 0
-    planned_whole: bool = False
-    """No split of the table remains to be planned."""
+    """Their rows are in Kafka."""
+    splits_ended: int = 0
+    """The log has passed their high watermark: their certificate is written."""
+    records: int = 0
+    """Records of changes from the log, tombstones included."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogStatus:
-    """How far the log is in Kafka. Counts are since the start of the process; ``events`` counts row changes."""
+    """How far the log is in Kafka. Counts are since the start of the process."""
 
     connected: bool = False
     file: str = ""
     pos: int = 0
     gtids: str = ""
     source_ts_us: int = 0
-    """When the source made the last change handled, µs since the epoch; 0 before the first."""
+    """When the source committed the last transaction seen, µs since the epoch; 0 before the first."""
     seen_ts_us: int = 0
-    """When something last came from the log, by our clock; 0 before the first."""
+    """When something was last heard from the log, by our clock; 0 before the first."""
+    lag_ms: int = -1
+    """Age of the last transaction when it was handled, 0 once the end of the log is reached; -1 before the first."""
     events: int = 0
+    """Rows events of captured tables."""
+    events_dropped: int = 0
+    """Those that wrote nothing, because a split will read their rows, or has."""
     creates: int = 0
     updates: int = 0
     deletes: int = 0
-    events_dropped: int = 0
-    """Row changes left out because a split will read them, or has."""
+    """Records written, by the operation of their event; tombstones included."""
     transactions: int = 0
+    """Transactions of the source."""
+    commits: int = 0
+    """Kafka transactions of the log reader."""
     disconnects: int = 0
-    lag_ms: int = -1
-    """Age of the last change when it was handled; -1 before the first."""
 
 
-@dataclass(slots=True)
-class _State:
-    phase: Phase = Phase.STARTING
-    error: str = ""
-    tables: dict[TableId, TableStatus] = field(default_factory=dict)
-    log: LogStatus = field(default_factory=LogStatus)
-    splits_in_flight: int = 0
-    kafka_transactions: int = 0
-    records: int = 0
-    bytes: int = 0
+_COUNTER = {"c": "creates", "u": "updates", "d": "deletes"}
 
 
 class Status:
-    """Thread-safe. Updates cost about a microsecond: call them for each batch or split, not for each row."""
+    """Thread-safe; an update costs well below a microsecond and may be made for each rows event."""
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
         self.started_us = time.time_ns() // 1000
         self._lock = threading.Lock()
-        self._state = _State()
+        self._phase = Phase.STARTING
+        self._error = ""
+        self._tables: dict[TableId, TableStatus] = {}
+        self._log = LogStatus()
+
+    # -- the process --
 
     def phase(self, phase: Phase, *, error: str = "") -> None:
         """Set where the process stands; ``error`` says why it FAILED."""
         with self._lock:
-            self._state.phase, self._state.error = phase, error
+            self._phase, self._error = phase, error
 
-    def table(self, table: TableId, **changes: Any) -> None:
-        """Set attributes of a table's TableStatus; the table is added when it is new."""
+    # -- tables --
+
+    def table_waiting(self, table: TableId) -> None:
+        """Add a table that will be read."""
         with self._lock:
-            self._state.tables[table] = replace(self._state.tables.get(table, TableStatus()), **changes)
+            self._table(table)
 
-    def split_done(self, table: TableId, rows: int) -> None:
+    def table_begun(self, table: TableId, *, estimated_rows: int) -> None:
+        """Set that a table is being planned and read."""
+        with self._lock:
+            status = self._table(table)
+            status.state, status.rows_estimated = TableState.READING, estimated_rows
+
+    def split_planned(self, table: TableId) -> None:
+        """Count a split that will be read, or that was finished before the start."""
+        with self._lock:
+            self._table(table).splits_planned += 1
+
+    def split_read(self, table: TableId, *, rows: int) -> None:
         """Count a split whose Kafka transaction is committed."""
         with self._lock:
-            now = self._state.tables.get(table, TableStatus())
-            self._state.tables[table] = replace(now, rows_read=now.rows_read + rows, splits_done=now.splits_done + 1)
+            status = self._table(table)
+            status.splits_done += 1
+            status.rows_read += rows
+
+    def split_ended(self, table: TableId) -> None:
+        """Count a split whose high watermark the log has passed."""
+        with self._lock:
+            self._table(table).splits_ended += 1
+
+    def table_finished(self, table: TableId) -> None:
+        """Set that a table is in pure log mode."""
+        with self._lock:
+            self._table(table).state = TableState.LOG
 
     def forget(self, table: TableId) -> None:
         """Leave out a table that is not captured any more."""
         with self._lock:
-            self._state.tables.pop(table, None)
+            self._tables.pop(table, None)
 
-    def log(self, **changes: Any) -> None:
-        """Set attributes of LogStatus; counts are totals."""
+    def _table(self, table: TableId) -> TableStatus:
+        status = self._tables.get(table)
+        if status is None:
+            status = self._tables[table] = TableStatus()
+        return status
+
+    # -- the log --
+
+    def log_connected(self) -> None:
+        """Set that the log reader has its connection."""
         with self._lock:
-            self._state.log = replace(self._state.log, **changes)
+            self._log.connected = True
 
-    def log_committed(
-        self,
-        *,
-        creates: int = 0,
-        updates: int = 0,
-        deletes: int = 0,
-        dropped: int = 0,
-        transactions: int = 0,
-        source_ts_us: int = 0,
-        **changes: Any,
-    ) -> None:
-        """Add the counts of one committed batch of the log, and set the position (``file``, ``pos``, ``gtids``)."""
-        now_us = time.time_ns() // 1000
-        with self._lock:
-            log = self._state.log
-            if source_ts_us:
-                changes |= {"source_ts_us": source_ts_us, "lag_ms": max(0, now_us - source_ts_us) // 1000}
-            self._state.log = replace(
-                log,
-                events=log.events + creates + updates + deletes,
-                creates=log.creates + creates,
-                updates=log.updates + updates,
-                deletes=log.deletes + deletes,
-                events_dropped=log.events_dropped + dropped,
-                transactions=log.transactions + transactions,
-                seen_ts_us=now_us,
-                **changes,
-            )
-
-    def disconnected(self) -> None:
+    def log_disconnected(self) -> None:
         """Count a lost connection of the log reader."""
         with self._lock:
-            self._state.log = replace(self._state.log, connected=False, disconnects=self._state.log.disconnects + 1)
+            self._log.connected = False
+            self._log.disconnects += 1
 
-    def in_flight(self, splits: int) -> None:
-        """Set how many splits are being read."""
+    def log_rows(self, table: TableId, op: str, records: int) -> None:
+        """Count a rows event (c, u or d) and the records it gave."""
         with self._lock:
-            self._state.splits_in_flight = splits
+            log = self._log
+            log.events += 1
+            if records:
+                counter = _COUNTER[op]
+                setattr(log, counter, getattr(log, counter) + records)
+                self._table(table).records += records
+            else:
+                log.events_dropped += 1
 
-    def published(self, *, records: int, size: int = 0, transactions: int = 1) -> None:
-        """Count what a committed Kafka transaction held; ``size`` in bytes."""
+    def log_transaction(self, *, ts_us: int) -> None:
+        """Count a transaction of the source, committed there at ``ts_us``."""
+        now_us = time.time_ns() // 1000
         with self._lock:
-            self._state.kafka_transactions += transactions
-            self._state.records += records
-            self._state.bytes += size
+            log = self._log
+            log.connected = True
+            log.transactions += 1
+            log.source_ts_us, log.seen_ts_us = ts_us, now_us
+            log.lag_ms = max(0, now_us - ts_us) // 1000
+
+    def log_caught_up(self) -> None:
+        """Set that nothing is left to read: the lag is none, however old the last change is."""
+        with self._lock:
+            self._log.connected = True
+            self._log.lag_ms = 0
+            self._log.seen_ts_us = time.time_ns() // 1000
+
+    def log_committed(self, *, file: str, pos: int, gtids: str) -> None:
+        """Set the position that is stored in Kafka, in the transaction with everything before it."""
+        with self._lock:
+            log = self._log
+            log.connected = True
+            log.file, log.pos, log.gtids = file, pos, gtids
+            log.commits += 1
+
+    # -- reading --
 
     @property
     def ready(self) -> bool:
         """Tell whether the log is being followed: the process does its work."""
         with self._lock:
-            return self._state.phase in {Phase.SNAPSHOT, Phase.LOG} and self._state.log.connected
+            return self._phase in {Phase.SNAPSHOT, Phase.LOG} and self._log.connected
 
     @property
     def live(self) -> bool:
         """Tell whether the process has not failed."""
         with self._lock:
-            return self._state.phase is not Phase.FAILED
+            return self._phase is not Phase.FAILED
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything as plain values, consistent in itself; the JSON of /status."""
         now_us = time.time_ns() // 1000
         with self._lock:
-            state = self._state
-            tables = {str(table): asdict(status) for table, status in sorted(state.tables.items())}
-            log = asdict(state.log)
-            plain = {
-                "prefix": self.prefix,
-                "phase": state.phase.value,
-                "error": state.error,
-                "uptime_ms": (now_us - self.started_us) // 1000,
-                "splits_in_flight": state.splits_in_flight,
-                "kafka": {
-                    "transactions": state.kafka_transactions,
-                    "records": state.records,
-                    "bytes": state.bytes,
-                },
-            }
-        states = [status["state"] for status in tables.values()]
-        plain["snapshot"] = {
-            "tables": len(tables),
-            "tables_remaining": sum(s in {TableState.WAITING, TableState.READING} for s in states),
-            "rows_read": sum(status["rows_read"] for status in tables.values()),
-        }
+            tables = {str(table): asdict(status) for table, status in sorted(self._tables.items())}
+            log = asdict(self._log)
+            phase, error = self._phase.value, self._error
         log["idle_ms"] = (now_us - log["seen_ts_us"]) // 1000 if log["seen_ts_us"] else -1
-        return {**plain, "log": log, "tables": tables}
+        return {
+            "prefix": self.prefix,
+            "phase": phase,
+            "error": error,
+            "uptime_ms": (now_us - self.started_us) // 1000,
+            "snapshot": {
+                "tables": len(tables),
+                "tables_remaining": sum(status["state"] != TableState.LOG for status in tables.values()),
+                "rows_read": sum(status["rows_read"] for status in tables.values()),
+                "splits_planned": sum(status["splits_planned"] for status in tables.values()),
+                "splits_done": sum(status["splits_done"] for status in tables.values()),
+            },
+            "log": log,
+            "tables": tables,
+        }
