@@ -8,7 +8,7 @@ letters. The expressions are Java's; where Python's would mean something else th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from producer.database.table import TableId
@@ -111,12 +111,17 @@ def any_matches(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
     return any(pattern.fullmatch(name) for pattern in patterns)
 
 
-def _selector(include: str, exclude: str) -> Callable[[str], bool]:
-    if include.strip():
-        wanted = compile_list(include)
-        return lambda name: any_matches(wanted, name)
-    unwanted = compile_list(exclude)
-    return lambda name: not any_matches(unwanted, name)
+class _Selector:
+    """One pair of include and exclude lists; an object, so that filters can be sent to another process."""
+
+    def __init__(self, include: str, exclude: str) -> None:
+        self._wanted = compile_list(include)
+        self._unwanted = compile_list(exclude)
+
+    def __call__(self, name: str) -> bool:
+        if self._wanted:
+            return any_matches(self._wanted, name)
+        return not any_matches(self._unwanted, name)
 
 
 class TableFilter:
@@ -136,8 +141,8 @@ class TableFilter:
         ignore_built_in: bool = True,
     ) -> None:
         self._ignored = BUILT_IN_DATABASES if ignore_built_in else frozenset()
-        self._database = _selector(database_include, database_exclude)
-        self._table = _selector(table_include, table_exclude)
+        self._database = _Selector(database_include, database_exclude)
+        self._table = _Selector(table_include, table_exclude)
         self._known: dict[TableId, bool] = {}
 
     def wanted_database(self, database: str) -> bool:
@@ -157,7 +162,7 @@ class ColumnFilter:
     """Decides on columns of captured tables, by ``db.table.column``."""
 
     def __init__(self, *, include: str = "", exclude: str = "") -> None:
-        self._column = _selector(include, exclude)
+        self._column = _Selector(include, exclude)
         self.trivial = not include.strip() and not split_list(exclude)
         """Every column is wanted."""
 

@@ -17,17 +17,20 @@ class Phase(StrEnum):
     ::
 
         STARTING --> SNAPSHOT --> LOG --> STOPPED
-              \\________________^  (nothing to read)
-        any --> FAILED
+            ^            |         |
+            |            v         v
+            +-------- RECOVERING <-+
     """
 
     STARTING = "starting"
+    """Checks, and taking over from the process before; no change has been seen yet."""
     SNAPSHOT = "snapshot"
     """Tables are being read; the log is followed at the same time."""
     LOG = "log"
     """Only the log is followed."""
+    RECOVERING = "recovering"
+    """Something broke; the next attempt begins after a wait, from the state in Kafka."""
     STOPPED = "stopped"
-    FAILED = "failed"
 
 
 class TableState(StrEnum):
@@ -61,7 +64,6 @@ class TableStatus:
 class LogStatus:
     """How far the log is in Kafka. Counts are since the start of the process."""
 
-    connected: bool = False
     file: str = ""
     pos: int = 0
     gtids: str = ""
@@ -96,17 +98,44 @@ class Status:
         self.prefix = prefix
         self.started_us = time.time_ns() // 1000
         self._lock = threading.Lock()
-        self._phase = Phase.STARTING
+        self._connected = False
+        self._stopped = False
         self._error = ""
         self._tables: dict[TableId, TableStatus] = {}
         self._log = LogStatus()
 
     # -- the process --
 
-    def phase(self, phase: Phase, *, error: str = "") -> None:
-        """Set where the process stands; ``error`` says why it FAILED."""
+    def connected(self, prefix: str) -> None:
+        """Set that the log is being followed. Tables under snapshot are forgotten: their splits are counted anew."""
         with self._lock:
-            self._phase, self._error = phase, error
+            self.prefix = prefix
+            self._connected, self._error = True, ""
+            self._tables = {table: s for table, s in self._tables.items() if s.state is TableState.LOG}
+
+    def disconnected(self) -> None:
+        """Set that the log is not followed any more, by a failure or at the end."""
+        with self._lock:
+            self._log.disconnects += self._connected
+            self._connected = False
+
+    def failed(self, error: str) -> None:
+        """Keep why the last attempt ended; it is shown until the next one follows the log."""
+        with self._lock:
+            self._error = error
+
+    def stopped(self) -> None:
+        """Set that the process ends as it was asked to."""
+        with self._lock:
+            self._stopped = True
+
+    def _phase(self) -> Phase:
+        if self._stopped:
+            return Phase.STOPPED
+        if not self._connected:
+            return Phase.RECOVERING if self._error else Phase.STARTING
+        reading = any(status.state is not TableState.LOG for status in self._tables.values())
+        return Phase.SNAPSHOT if reading else Phase.LOG
 
     # -- tables --
 
@@ -148,24 +177,13 @@ class Status:
         with self._lock:
             self._tables.pop(table, None)
 
-    def _table(self, table: TableId) -> TableStatus:
+    def _table(self, table: TableId, state: TableState = TableState.WAITING) -> TableStatus:
         status = self._tables.get(table)
         if status is None:
-            status = self._tables[table] = TableStatus()
+            status = self._tables[table] = TableStatus(state)
         return status
 
     # -- the log --
-
-    def log_connected(self) -> None:
-        """Set that the log reader has its connection."""
-        with self._lock:
-            self._log.connected = True
-
-    def log_disconnected(self) -> None:
-        """Count a lost connection of the log reader."""
-        with self._lock:
-            self._log.connected = False
-            self._log.disconnects += 1
 
     def log_rows(self, table: TableId, op: str, records: int) -> None:
         """Count a rows event (c, u or d) and the records it gave."""
@@ -175,7 +193,8 @@ class Status:
             if records:
                 counter = _COUNTER[op]
                 setattr(log, counter, getattr(log, counter) + records)
-                self._table(table).records += records
+                # A table that was never begun as a snapshot is one that is only followed.
+                self._table(table, TableState.LOG).records += records
             else:
                 log.events_dropped += 1
 
@@ -184,7 +203,6 @@ class Status:
         now_us = time.time_ns() // 1000
         with self._lock:
             log = self._log
-            log.connected = True
             log.transactions += 1
             log.source_ts_us, log.seen_ts_us = ts_us, now_us
             log.lag_ms = max(0, now_us - ts_us) // 1000
@@ -192,7 +210,6 @@ class Status:
     def log_caught_up(self) -> None:
         """Set that nothing is left to read: the lag is none, however old the last change is."""
         with self._lock:
-            self._log.connected = True
             self._log.lag_ms = 0
             self._log.seen_ts_us = time.time_ns() // 1000
 
@@ -200,7 +217,6 @@ class Status:
         """Set the position that is stored in Kafka, in the transaction with everything before it."""
         with self._lock:
             log = self._log
-            log.connected = True
             log.file, log.pos, log.gtids = file, pos, gtids
             log.commits += 1
 
@@ -210,13 +226,7 @@ class Status:
     def ready(self) -> bool:
         """Tell whether the log is being followed: the process does its work."""
         with self._lock:
-            return self._phase in {Phase.SNAPSHOT, Phase.LOG} and self._log.connected
-
-    @property
-    def live(self) -> bool:
-        """Tell whether the process has not failed."""
-        with self._lock:
-            return self._phase is not Phase.FAILED
+            return self._connected and not self._stopped
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything as plain values, consistent in itself; the JSON of /status."""
@@ -224,12 +234,13 @@ class Status:
         with self._lock:
             tables = {str(table): asdict(status) for table, status in sorted(self._tables.items())}
             log = asdict(self._log)
-            phase, error = self._phase.value, self._error
+            phase, error, connected = self._phase().value, self._error, self._connected
         log["idle_ms"] = (now_us - log["seen_ts_us"]) // 1000 if log["seen_ts_us"] else -1
         return {
             "prefix": self.prefix,
             "phase": phase,
             "error": error,
+            "connected": connected,
             "uptime_ms": (now_us - self.started_us) // 1000,
             "snapshot": {
                 "tables": len(tables),
