@@ -31,8 +31,8 @@ class LogState:
     """How far the log is in Kafka.
 
     ``position`` is where a restart reads from: outside a transaction, or the begin of the one named by ``gtid``, of
-    which the first ``events`` rows events of captured tables are done already. ``backfill`` holds, for committed splits whose
-    END is not written yet, how many backfill records they have got.
+    which the first ``events`` rows events of captured tables are done already. ``backfill`` holds, for committed splits
+    whose END is not written yet, how many backfill records they have got.
     """
 
     position: LogPosition
@@ -79,6 +79,8 @@ class SplitState:
     rows: int
     checksum: int
     schema: str
+    ended: bool = False
+    """Its END record is written."""
 
     def to_json(self) -> bytes:
         """Return the record value; the checksum as text, since it has 64 bits."""

@@ -183,6 +183,11 @@ class Registry:
             del self._unended[tracked.split.id]
         return done
 
+    def mark_ended(self, split: Split) -> None:
+        """The split's END was written before a restart."""
+        self.tables[split.table].opened[split.id].ended = True
+        del self._unended[split.id]
+
     @property
     def waiting_for_end(self) -> bool:
         """Tell whether any split is open or not yet ended."""

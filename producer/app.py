@@ -1,0 +1,304 @@
+"""The producer: builds its parts, owns start, recovery and stop. Nothing else constructs.
+
+There is one way to recover: whatever broke, everything is closed and started again from the state in Kafka, just as
+after a crash.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from functools import partial
+
+import structlog
+from pymysql.connections import Connection
+from tenacity import Retrying, retry_if_exception, stop_when_event_set, wait_random_exponential
+from tenacity.nap import sleep_using_event
+
+from producer.binlog.stream import BinlogStream
+from producer.capture.enumerator import Enumerator, StoppingError
+from producer.capture.log_reader import LogReader, LogSettings, StoppedError
+from producer.capture.place import Place
+from producer.capture.settings import kafka_settings, source_settings
+from producer.capture.start import take_over
+from producer.capture.tables import Tables
+from producer.capture.worker import open_reader, process_main
+from producer.config import ProducerConfig
+from producer.database.catalog import list_tables, read_table
+from producer.database.connection import connect, query
+from producer.database.prerequisites import check
+from producer.database.table import TableId
+from producer.envelope.headers import context_headers
+from producer.envelope.naming import TopicNames
+from producer.kafka.publisher import Publisher
+from producer.kafka.topics import COMPACTED, Topics, TopicSpec
+from producer.ops.status import Phase as State
+from producer.ops.status import Status
+from producer.snapshot.hooks import SnapshotHooks
+from producer.snapshot.workers import ProcessWorkers, ThreadWorkers, Workers
+from producer.split.key_order import AskServer
+from producer.split.planner import PlanSettings
+from producer.split.registry import Phase, Registry
+from schemas.errors import PrerequisiteError, Retryable, SchemaError
+from schemas.names import schemas_topic, state_topic, watermarks_topic
+
+log = structlog.get_logger(__name__)
+
+
+def run(
+    config: ProducerConfig,
+    stop: threading.Event,
+    *,
+    status: Status | None = None,
+    hooks: SnapshotHooks | None = None,
+) -> None:
+    """Capture until ``stop`` is set, or the snapshot is done with snapshot.mode=initial_only.
+
+    A first start that fails is an error at once; after that, what a restart may cure is tried again with growing waits.
+    ``hooks`` are for tests: readers then run as threads of this process.
+    """
+    status = status if status is not None else Status()
+    capture = Capture(config, stop, status, hooks)
+    started = threading.Event()
+
+    def again(error: BaseException) -> bool:
+        retry = isinstance(error, Retryable) and started.is_set() and not stop.is_set()
+        if retry:
+            log.warning("starting again from the stored state", error=str(error))
+            status.phase(State.STARTING, error=str(error))
+        return retry
+
+    for attempt in Retrying(
+        retry=retry_if_exception(again),
+        stop=stop_when_event_set(stop),
+        wait=wait_random_exponential(multiplier=0.3, max=10),
+        sleep=sleep_using_event(stop),
+        reraise=True,
+    ):
+        with attempt:
+            try:
+                capture.open()
+                started.set()
+                capture.run()
+            except (StoppedError, StoppingError):
+                log.info("stopped")
+            finally:
+                capture.close()
+
+
+class Capture:
+    """One life of the capture, from the stored state to the next stop or failure."""
+
+    def __init__(
+        self, config: ProducerConfig, stop: threading.Event, status: Status, hooks: SnapshotHooks | None
+    ) -> None:
+        self._config = config
+        self._stop = stop
+        self._status = status
+        self._hooks = hooks
+        self._run_id = str(uuid.uuid4())
+        self._closing: list[Connection | Publisher | BinlogStream | Workers] = []
+        self._names = TopicNames(config.topics)
+
+    def open(self) -> None:
+        """Check everything and take over; nothing is written before all checks have passed."""
+        config, prefix = self._config, self._config.topics.prefix
+        self._over = threading.Event()
+        self._session = self._connect()
+        wanted = config.filters.tables.wanted
+        captured = list_tables(self._session, wanted)
+        check(self._session, captured, server_id=config.database.server_id)
+        tables = Tables(config, partial(read_table, self._connect()))
+        self._require_keys_and_topics(tables, captured)
+        kafka = kafka_settings(config)
+        self._topics = Topics(kafka)
+        self._topics.ensure(
+            TopicSpec(name, config=policy, exact_partitions=True, replication_factor=config.topics.replication_factor)
+            for name, policy in (
+                (state_topic(prefix), COMPACTED),
+                (schemas_topic(prefix), COMPACTED),
+                (watermarks_topic(prefix), {}),
+            )
+        )
+        self._ensure_topics(captured)
+        self._worker_count = config.snapshot.max_threads
+        start = take_over(kafka, self._session, prefix=prefix, workers=self._worker_count, captured=captured)
+        self._closing.append(start.publisher)
+        self._state = start.state
+        self._build(tables, captured, start.publisher, Place(start.log))
+
+    def _build(self, tables: Tables, captured: list[TableId], publisher: Publisher, place: Place) -> None:
+        config, prefix = self._config, self._config.topics.prefix
+        stream = BinlogStream(
+            source_settings(config),
+            start=place.seen,
+            server_id=config.database.server_id,
+            wanted=config.filters.tables.wanted,
+        )
+        self._closing.append(stream)
+        stream.open()
+        registry = Registry()
+        self._status.log_connected()
+        self._log_reader = LogReader(
+            stream,
+            publisher,
+            tables=tables,
+            registry=registry,
+            place=place,
+            settings=LogSettings(
+                prefix,
+                commit_interval_s=config.batch.commit_interval_ms / 1000,
+                max_records=config.batch.max_records,
+                skipped_operations=config.values.skipped_operations,
+                tombstones=config.values.tombstones,
+                include_query=config.values.include_query,
+            ),
+            context_headers=list(context_headers(prefix, run_id=self._run_id, enabled=config.values.context_headers)),
+            ensure_topic=lambda table: self._ensure_topics([table]),
+            status=self._status,
+            stop=self._over,
+        )
+        self._todo = self._track(registry, captured)
+        self._enumerator: Enumerator | None = None
+        if self._todo:
+            self._enumerator = self._new_enumerator()
+            self._enumerator.restore()
+        self._status.phase(State.SNAPSHOT if self._todo else State.LOG)
+
+    def _track(self, registry: Registry, captured: list[TableId]) -> list[TableId]:
+        """Make every captured table known before the first event; return those with a snapshot to take or finish."""
+        stored = self._state.tables
+        todo: list[TableId] = []
+        for table in captured:
+            known = stored.get(str(table))
+            needless = self._config.snapshot.mode == "no_data" and known is None
+            if needless or (known is not None and known.phase == "log"):
+                registry.track(table, Phase.LOG)
+            else:
+                registry.track(table, Phase.WAITING)
+                todo.append(table)
+        for table in todo:
+            self._status.table_waiting(table)
+        # Plans under way come first: their splits are known to the log reader and held in the state.
+        return sorted(todo, key=lambda table: str(table) not in stored)
+
+    def _new_enumerator(self) -> Enumerator:
+        config = self._config
+        session = self._connect()
+        return Enumerator(
+            session,
+            self._log_reader,
+            Tables(config, partial(read_table, session)),
+            self._state,
+            self._todo,
+            settings=PlanSettings(config.snapshot.chunk_size, config.snapshot.even_upper, config.snapshot.even_lower),
+            status=self._status,
+            stop=self._over,
+            log_asks=self._asker(),
+        )
+
+    def _asker(self) -> AskServer:
+        """Return a way to ask the server from the log reader's thread, over a session of its own."""
+        session = self._connect()
+        return lambda sql: query(session, sql)[0]
+
+    def run(self) -> None:
+        """Run until stopped, or until log reader or snapshot failed."""
+        watcher = threading.Thread(target=self._pass_stop_on, name="stop-watch", daemon=True)
+        watcher.start()
+        failure: list[BaseException] = []
+        snapshot = threading.Thread(target=self._snapshot, args=(failure,), name="enumerator", daemon=True)
+        if self._enumerator is not None:
+            snapshot.start()
+        try:
+            self._log_reader.run()
+        finally:
+            self._over.set()
+            if snapshot.is_alive():
+                snapshot.join(timeout=60)
+        if failure:
+            raise failure[0]
+
+    def _snapshot(self, failure: list[BaseException]) -> None:
+        assert self._enumerator is not None
+        try:
+            workers = self._start_workers()
+            try:
+                self._enumerator.run(workers)
+            finally:
+                workers.close()
+            log.info("every split is read")
+            if self._config.snapshot.mode == "initial_only":
+                self._log_reader.stop_when_ended = True
+        except StoppingError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that owns the capture
+            failure.append(error)
+            self._over.set()
+            self._log_reader.wake()
+
+    def _start_workers(self) -> Workers:
+        config, run_id = self._config, self._run_id
+        if self._hooks is not None:
+            hooks = self._hooks
+            return ThreadWorkers(
+                [
+                    lambda on_rows, worker=worker: open_reader(config, run_id, worker, on_rows, hooks)
+                    for worker in range(self._worker_count)
+                ]
+            )
+        return ProcessWorkers(self._worker_count, partial(process_main, config, run_id))
+
+    def _pass_stop_on(self) -> None:
+        while not self._over.wait(0.1):
+            if self._stop.is_set():
+                self._over.set()
+                self._log_reader.wake()
+
+    def _require_keys_and_topics(self, tables: Tables, captured: list[TableId]) -> None:
+        faults = self._names.collisions(
+            captured,
+            reserved=[name(self._config.topics.prefix) for name in (state_topic, schemas_topic, watermarks_topic)],
+        )
+        for table in captured:
+            found = read_table(self._session, table)
+            try:
+                key = tables.key(table, found.table.columns, found.primary_key)
+            except SchemaError as error:
+                faults.append(f"{error.message}: {error.hint}")
+                continue
+            if not found.index_key and len(key) == len(found.table.columns):
+                log.warning("table has no key: equal rows are held to be one row", table=str(table))
+        if faults:
+            raise PrerequisiteError(faults)
+
+    def _ensure_topics(self, captured: list[TableId]) -> None:
+        topics = self._config.topics
+        self._topics.ensure(
+            TopicSpec(
+                self._names.table(table),
+                partitions=topics.partitions,
+                replication_factor=topics.replication_factor,
+                config=topics.settings,
+            )
+            for table in captured
+        )
+
+    def _connect(self) -> Connection:
+        session = connect(source_settings(self._config))
+        self._closing.append(session)
+        for statement in self._config.database.initial_statements:
+            query(session, statement)
+        return session
+
+    def close(self) -> None:
+        """Let everything go; what was not committed is aborted by whoever takes over."""
+        if hasattr(self, "_over"):
+            self._over.set()
+        while self._closing:
+            part = self._closing.pop()
+            try:
+                part.close()
+            except Exception as error:  # noqa: BLE001 - a broken connection may refuse to close; nothing depends on it
+                log.debug("closing failed", part=type(part).__name__, error=str(error))
+        self._status.log_disconnected()

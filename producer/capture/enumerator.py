@@ -1,0 +1,256 @@
+"""Enumerator: plans tables, hands splits to idle workers, tells the log reader what was opened and done.
+
+It runs on a thread of its own and touches the log reader's state only through the inbox. Planning is lazy: a split is
+planned when a worker is free for it, so a table of a billion rows costs no memory and no wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+from pymysql.connections import Connection
+
+from producer.capture.log_reader import LogReader
+from producer.capture.tables import Tables, splitting_columns
+from producer.database import connection as database
+from producer.database.catalog import CatalogTable, read_table
+from producer.database.table import TableId
+from producer.kafka.state import SplitState, State, TableState
+from producer.ops.status import Status
+from producer.snapshot.reader import SplitDone, SplitTask
+from producer.snapshot.workers import Done, Failed, RowsRead, Workers
+from producer.split.key_order import AskServer, KeyColumn, KeyOrder, from_json, to_json
+from producer.split.planner import Planner, PlanSettings
+from producer.split.split import Range, Split
+from schemas.errors import SourceError, SourceUnavailableError
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class StoppingError(Exception):
+    """The capture is stopping; the enumerator leaves quietly."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """One table's plan under way."""
+
+    table: TableId
+    snapshot: str
+    columns: tuple[KeyColumn, ...]
+    planner: Planner
+    gaps: Sequence[Range]
+    next_number: int
+    estimated_rows: int
+    in_flight: int = 0
+    exhausted: bool = False
+
+    @property
+    def all_read(self) -> bool:
+        """Tell whether nothing of the plan is left to plan or read."""
+        return self.exhausted and self.in_flight == 0
+
+
+class Enumerator:
+    """Runs the snapshot of the given tables."""
+
+    def __init__(
+        self,
+        session: Connection,
+        log_reader: LogReader,
+        tables: Tables,
+        state: State,
+        todo: Sequence[TableId],
+        *,
+        settings: PlanSettings,
+        status: Status,
+        stop: threading.Event,
+        log_asks: AskServer,
+        barrier_timeout_s: float = 60.0,
+    ) -> None:
+        self._session = session
+        self._log = log_reader
+        self._tables = tables
+        self._state = state
+        self._todo = list(todo)
+        self._settings = settings
+        self._status = status
+        self._stop = stop
+        self._log_asks = log_asks
+        self._barrier_timeout_s = barrier_timeout_s
+        self._plans: dict[TableId, Plan] = {}
+
+    def restore(self) -> None:
+        """Tell the log reader of every stored plan. Called before its first event, on its thread.
+
+        A change of a key whose split was committed before the restart would else be taken for one not selected yet.
+        """
+        for table in self._todo:
+            stored = self._state.tables.get(str(table))
+            if stored is not None:
+                self._plans[table] = self._resumed(table, stored)
+
+    def run(self, workers: Workers) -> None:
+        """Read every table; returns when all splits are in Kafka."""
+        idle = list(range(workers.count))
+        splits = self._splits()
+        exhausted = False
+        while True:
+            while idle and not exhausted:
+                split = next(splits, None)
+                if split is None:
+                    exhausted = True
+                    break
+                self._hand_out(workers, idle.pop(), split)
+            if exhausted and len(idle) == workers.count:
+                return
+            self._check_stop()
+            message = workers.next(0.2)
+            if isinstance(message, RowsRead):
+                continue
+            if isinstance(message, Done):
+                idle.append(message.worker)
+                self._done(message.result)
+            elif isinstance(message, Failed):
+                failure = SourceUnavailableError if message.retryable else SourceError
+                raise failure(message.message)
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise StoppingError
+
+    def _hand_out(self, workers: Workers, worker: int, split: Split) -> None:
+        barrier = self._asked(lambda: self._log.open_split(split))
+        workers.submit(worker, SplitTask(split, self._plans[split.table].columns, barrier))
+
+    def _done(self, done: SplitDone) -> None:
+        split = done.split
+        state = SplitState(
+            database=split.table.database,
+            table=split.table.table,
+            snapshot=split.snapshot,
+            number=split.number,
+            lower=to_json(split.range.lower),
+            upper=to_json(split.range.upper),
+            closed=split.range.closed,
+            low=done.low,
+            high=done.high,
+            rows=done.rows,
+            checksum=done.checksum,
+            schema=done.schema,
+        )
+        self._asked(lambda: self._log.commit_split(split, state))
+        plan = self._plans[split.table]
+        plan.in_flight -= 1
+        self._status.split_read(split.table, rows=done.rows)
+        log.debug("split read", split=split.id, rows=done.rows, seconds=round(done.seconds, 3))
+        self._settle(plan)
+
+    def _settle(self, plan: Plan) -> None:
+        if plan.all_read:
+            self._asked(lambda: self._log.all_read(plan.table))
+            del self._plans[plan.table]
+
+    # -- planning ----------------------------------------------------------------------------------------------------
+
+    def _splits(self) -> Iterator[Split]:
+        """Yield the splits of all tables; a table is begun when the one before it is planned to its end."""
+        for table in self._todo:
+            self._check_stop()
+            plan = self._plans.get(table) or self._begun(table)
+            self._plans[table] = plan
+            ranges = plan.planner.ranges(plan.gaps, plan.estimated_rows)
+            for split in plan.planner.splits(ranges, plan.snapshot, plan.next_number):
+                plan.in_flight += 1
+                self._status.split_planned(table)
+                yield split
+            plan.exhausted = True
+            self._settle(plan)
+
+    def _catalog(self, table: TableId) -> tuple[CatalogTable, tuple[KeyColumn, ...]]:
+        found = read_table(self._session, table)
+        return found, splitting_columns(found, self._tables.key(table, found.table.columns, found.primary_key))
+
+    def _planner(self, table: TableId, columns: tuple[KeyColumn, ...]) -> Planner:
+        return Planner(table, KeyOrder(columns, lambda sql: self._run(sql)[0]), self._run, self._settings)
+
+    def _begun(self, table: TableId) -> Plan:
+        """Fix the greatest key behind the barrier: what lies above it comes from the log, all of it."""
+        found, columns = self._catalog(table)
+        order = KeyOrder(columns, self._log_asks)
+        barrier = self._asked(lambda: self._log.begin_table(table, order))
+        if not database.wait_for_gtids(self._session, barrier.gtids, self._barrier_timeout_s):
+            raise SourceUnavailableError(
+                "transactions read from the log did not become visible on the server",
+                waited_s=self._barrier_timeout_s,
+                gtids=barrier.gtids,
+            )
+        planner = self._planner(table, columns)
+        greatest = planner.greatest()
+        if greatest is None:  # nothing to cut: one split over every key
+            columns = ()
+            whole = KeyOrder(columns, self._log_asks)
+            self._asked(lambda: self._log.reorder(table, whole))
+        snapshot = f"{time.time_ns() // 1_000_000:x}"
+        placed = planner.place(greatest)
+        names = tuple(c.column.name for c in columns)
+        state = TableState(phase="snapshot", snapshot=snapshot, greatest=to_json(greatest), key=names)
+        self._asked(lambda: self._log.set_range(table, state, placed))
+        self._status.table_begun(table, estimated_rows=found.rows)
+        log.info("snapshot of table begun", table=str(table), estimated_rows=found.rows, split_on=list(names))
+        return Plan(table, snapshot, columns, planner, planner.gaps(greatest, []), 0, found.rows)
+
+    def _resumed(self, table: TableId, stored: TableState) -> Plan:
+        """Take up a stored plan: finished splits stay, what lies between them is planned anew."""
+        found, columns = self._catalog(table)
+        columns = columns[: len(stored.key)]
+        if tuple(c.column.name for c in columns) != stored.key:
+            raise SourceError(
+                f"the key of {table} changed while its snapshot was under way",
+                hint="take the snapshot of this table again: exclude it, start, stop, include it, start",
+                was=", ".join(stored.key),
+            )
+        planner = self._planner(table, columns)
+        greatest = from_json(stored.greatest)
+        self._log.resume_table(table, KeyOrder(columns, self._log_asks), planner.place(greatest))
+        self._status.table_begun(table, estimated_rows=found.rows)
+        finished = [
+            self._restored(planner, table, state)
+            for state in self._state.splits.values()
+            if (state.database, state.table, state.snapshot) == (*table, stored.snapshot)
+        ]
+        gaps = planner.gaps(greatest, finished)
+        number = max((s.number for s in finished), default=-1) + 1
+        log.info("snapshot of table resumed", table=str(table), splits_done=len(finished), gaps=len(gaps))
+        return Plan(table, stored.snapshot, columns, planner, gaps, number, found.rows)
+
+    def _restored(self, planner: Planner, table: TableId, state: SplitState) -> Split:
+        span = Range(from_json(state.lower), from_json(state.upper), state.closed)
+        bounds = planner.place(span.lower), planner.place(span.upper)
+        split = Split(table, state.snapshot, state.number, span, *bounds)
+        backfill = self._state.log.backfill.get(split.id, 0) if self._state.log is not None else 0
+        self._log.restore_split(split, state, backfill)
+        self._status.split_planned(table)
+        self._status.split_read(table, rows=state.rows)
+        if state.ended:
+            self._status.split_ended(table)
+        return split
+
+    def _run(self, sql: str) -> Sequence[tuple[object, ...]]:
+        return database.query(self._session, sql)
+
+    def _asked(self, work: Callable[[], T]) -> T:
+        future = self._log.inbox.ask(work)
+        while True:
+            self._check_stop()
+            try:
+                return future.result(timeout=0.5)
+            except TimeoutError:
+                continue

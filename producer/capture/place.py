@@ -1,0 +1,86 @@
+"""Where the log reader stands: position, GTIDs seen, and the transaction it is in."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from producer.binlog.events import Begin
+from producer.database.gtid import GtidSet
+from producer.kafka.state import LogState
+from producer.snapshot.watermark import Barrier
+from producer.split.registry import LogPlace
+from schemas.errors import LogError
+from schemas.watermark import LogPosition
+
+
+@lru_cache(maxsize=64)
+def file_number(file: str) -> int:
+    """Return the numeric suffix of a binlog file's name: after 999999 comes 1000000, names do not compare as text."""
+    suffix = file.rpartition(".")[2]
+    if not suffix.isdigit():
+        raise LogError("a binlog file name has no numeric suffix", file=file)
+    return int(suffix)
+
+
+class Place:
+    """The log reader's progress. Between transactions, ``file`` and ``pos`` are the end of all that is done."""
+
+    def __init__(self, state: LogState) -> None:
+        position = state.position
+        self.epoch = position.epoch
+        self.server_uuid = position.server_uuid
+        self.file = position.file
+        self.pos = position.pos
+        self.seen = GtidSet.parse(position.gtids)
+        self.transaction: Begin | None = None
+        self.events = 0
+        """Rows events of captured tables done in the current transaction."""
+        self._resume_gtid = state.gtid
+        self._resume_events = state.events
+
+    def begin(self, begin: Begin) -> int:
+        """Enter a transaction; return how many of its rows events were done before a restart."""
+        self.transaction = begin
+        self.file, self.pos = begin.file, begin.pos
+        self.events = 0
+        skip = self._resume_events if begin.gtid == self._resume_gtid else 0
+        self._resume_gtid, self._resume_events = "", 0
+        return skip
+
+    def finish(self, gtid: str, file: str, end: int) -> None:
+        """Leave a transaction: its GTID now counts as seen."""
+        self.seen = self.seen.with_gtid(gtid)
+        self.transaction = None
+        self.events = 0
+        self.file, self.pos = file, end
+
+    def advance(self, file: str, end: int) -> None:
+        """Move on outside a transaction."""
+        self.file, self.pos = file, end
+
+    @property
+    def log_place(self) -> LogPlace:
+        """Return the place up to which all is done; inside a transaction that is its begin."""
+        return file_number(self.file), self.pos
+
+    def barrier(self) -> Barrier:
+        """Return what a SELECT must see: all that was read so far, the transaction under way included.
+
+        That one stands in the log already, so it will become visible without anything of ours.
+        """
+        seen = self.seen
+        if self.transaction is not None:
+            seen = seen.with_gtid(self.transaction.gtid)
+        elif self._resume_gtid:
+            seen = seen.with_gtid(self._resume_gtid)
+        return Barrier(str(seen), self.file, self.pos, self.epoch, self.server_uuid)
+
+    def position(self) -> LogPosition:
+        """Return where a restart must read from."""
+        return LogPosition(self.epoch, self.file, self.pos, str(self.seen), self.server_uuid)
+
+    def state(self, backfill: dict[str, int]) -> LogState:
+        """Return what is stored with the next commit."""
+        if self.transaction is not None:
+            return LogState(self.position(), self.transaction.gtid, self.events, backfill)
+        return LogState(self.position(), self._resume_gtid, self._resume_events, backfill)

@@ -1,0 +1,93 @@
+"""Router: decides for the rows of one event what becomes of each, while their table is under snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from producer.codec.contract import EventRows, KeyChange, KeyTuple
+from producer.kafka.publisher import Headers, Publisher
+from producer.split.key_order import KeyOrder, OrderKey
+from producer.split.registry import LogPlace, Registry, TrackedSplit, TrackedTable, Verdict
+from schemas.names import SPLIT_HEADER
+
+Judgement = tuple[Verdict, TrackedSplit | None]
+NEW_KEY_HEADER = "__debezium.newkey"
+OLD_KEY_HEADER = "__debezium.oldkey"
+
+
+class Router:
+    """Judges keys and writes what the verdicts let through."""
+
+    def __init__(self, registry: Registry, publisher: Publisher, *, tombstones: bool) -> None:
+        self._registry = registry
+        self._publisher = publisher
+        self._tombstones = tombstones
+
+    def route(
+        self,
+        rows: EventRows,
+        table: TrackedTable,
+        order: KeyOrder,
+        *,
+        topic: str,
+        headers: Headers,
+        gtid: str,
+        begin: LogPlace,
+        wait: Callable[[], None],
+    ) -> None:
+        """Write the event's records as their keys' splits demand; ``wait`` blocks until some split moved on.
+
+        All keys are judged before anything is written: a held key holds the whole event.
+        """
+        before, after = _placed(rows.keys, order)
+        while True:
+            olds = [None if k is None else self._registry.judge(table, k, gtid, begin) for k in before]
+            news = [None if k is None else self._registry.judge(table, k, gtid, begin) for k in after]
+            if not any(j is not None and j[0] is Verdict.HOLD for j in (*olds, *news)):
+                break
+            wait()
+        for record, owner in zip(rows.records, rows.owners, strict=True):
+            old, new = olds[owner], news[owner]
+            if isinstance(record, KeyChange):
+                assert old is not None
+                assert new is not None
+                self.write_key_change(topic, record, headers, old=old, new=new)
+            else:
+                judged = new if new is not None else old
+                assert judged is not None
+                self._write(topic, record[0], record[1], headers, judged)
+
+    def write_key_change(
+        self, topic: str, change: KeyChange, headers: Headers, *, old: Judgement, new: Judgement
+    ) -> None:
+        """Write a changed key: delete and tombstone by the old key's split, insert by the new key's."""
+        gone: Headers = [*headers, (NEW_KEY_HEADER, change.new_key_header)]
+        self._write(topic, change.old_key, change.delete, gone, old)
+        if self._tombstones:
+            self._write(topic, change.old_key, None, gone, old)
+        self._write(topic, change.new_key, change.create, [*headers, (OLD_KEY_HEADER, change.old_key_header)], new)
+
+    def _write(self, topic: str, key: bytes, value: bytes | None, headers: Headers, judged: Judgement) -> None:
+        verdict, split = judged
+        if verdict is Verdict.DROP:
+            return
+        if verdict is Verdict.BACKFILL:
+            assert split is not None
+            headers = [(SPLIT_HEADER, split.split.id.encode()), *headers]
+            if value is not None:
+                split.backfill += 1
+        self._publisher.send(topic, key, value, headers)
+
+
+def _placed(
+    keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]], order: KeyOrder
+) -> tuple[list[OrderKey | None], list[OrderKey | None]]:
+    """Return the order of the keys before and after; both in one question to the server."""
+    flat = [key for pair in keys for key in pair if key is not None]
+    placed = iter(order.place(flat))
+    before: list[OrderKey | None] = []
+    after: list[OrderKey | None] = []
+    for old, new in keys:
+        before.append(None if old is None else next(placed))
+        after.append(None if new is None else next(placed))
+    return before, after

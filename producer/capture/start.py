@@ -1,0 +1,132 @@
+"""Where a capture starts: takes the transactional ids over, reads the state, checks that the log has what follows.
+
+The order matters: only when every producer that may hold an open transaction is fenced is the state topic's end
+its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import orjson
+import structlog
+from pymysql.connections import Connection
+
+from producer.database import connection as database
+from producer.database.gtid import GtidSet
+from producer.database.table import TableId
+from producer.kafka import state as states
+from producer.kafka.client import KafkaSettings
+from producer.kafka.publisher import Publisher
+from producer.kafka.state import LogState, State
+from schemas.errors import LogError
+from schemas.names import state_topic
+from schemas.watermark import LogPosition
+
+log = structlog.get_logger(__name__)
+
+
+def log_id(prefix: str) -> str:
+    """Return the transactional id of the log reader."""
+    return f"{prefix}-tailrace-log"
+
+
+def reader_id(prefix: str, worker: int) -> str:
+    """Return the transactional id of a snapshot reader."""
+    return f"{prefix}-tailrace-snapshot-{worker}"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The state a capture goes on from, and the publisher of its log."""
+
+    state: State
+    log: LogState
+    publisher: Publisher
+
+
+def take_over(
+    kafka: KafkaSettings, session: Connection, *, prefix: str, workers: int, captured: Iterable[TableId]
+) -> Start:
+    """Fence older instances and return the state to go on from; on the first start that is the log's end now.
+
+    Raises LogError where the source no longer has the log that follows the stored position, or is another source.
+    """
+    topic = state_topic(prefix)
+    publisher = Publisher(kafka, log_id(prefix))
+    publisher.fence()
+    # The number of readers of an older instance was committed before any of them started.
+    known = states.read(kafka, topic)
+    for worker in range(max(known.readers, workers)):
+        other = Publisher(kafka, reader_id(prefix, worker))
+        other.fence()
+        other.close()
+    state = states.read(kafka, topic) if known.readers else known
+    position = _first(session) if state.log is None else _checked(session, state, state.log)
+    publisher.begin()
+    publisher.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
+    publisher.send(topic, states.LOG_KEY, position.to_json())
+    _forget_others(state, publisher, topic, {str(table) for table in captured})
+    publisher.commit()
+    publisher.sent = 0
+    return Start(state, position, publisher)
+
+
+def _first(session: Connection) -> LogState:
+    file, pos, gtids = database.log_position(session)
+    server = database.server_uuid(session)
+    log.info("first start: reading the log from its end", file=file, pos=pos, gtids=gtids)
+    return LogState(LogPosition(1, file, pos, gtids, server))
+
+
+def _checked(session: Connection, state: State, stored: LogState) -> LogState:
+    """Return the stored position, its epoch grown when the server is another one."""
+    position = stored.position
+    seen = GtidSet.parse(position.gtids)
+    executed = GtidSet.parse(database.executed_gtids(session))
+    purged = GtidSet.parse(database.purged_gtids(session))
+    if not seen.contains(purged):
+        raise LogError(
+            "the source has purged binlog that was not read yet",
+            hint="take a new snapshot under another topic.prefix, and keep the binlog longer "
+            "(binlog_expire_logs_seconds)",
+            read=position.gtids,
+            purged=str(purged),
+        )
+    if not executed.contains(seen):
+        raise LogError(
+            "the source has not executed transactions that were read before: it is another server, or lost data",
+            hint="point database.hostname at a server of the same cluster that has all transactions, "
+            "or take a new snapshot under another topic.prefix",
+            read=position.gtids,
+            executed=str(executed),
+        )
+    server = database.server_uuid(session)
+    log.info("resuming", file=position.file, pos=position.pos, gtids=position.gtids)
+    if server == position.server_uuid:
+        return stored
+    if any(table.phase == "snapshot" for table in state.tables.values()):
+        raise LogError(
+            "the source is another server while a snapshot is under way: positions of two servers do not compare",
+            hint="point database.hostname at the former server until the snapshot is done, "
+            "or take a new snapshot under another topic.prefix",
+            was=position.server_uuid,
+            now=server,
+        )
+    log.warning("the source is another server of the same history", was=position.server_uuid, now=server)
+    file, pos, _ = database.log_position(session)
+    moved = LogPosition(position.epoch + 1, file, pos, position.gtids, server)
+    return replace(stored, position=moved)
+
+
+def _forget_others(state: State, publisher: Publisher, topic: str, captured: set[str]) -> None:
+    """Drop the state of tables that are not captured now: their changes pass by, so later they begin anew."""
+    for name in set(state.tables) - captured:
+        log.warning("table is no longer captured", table=name)
+        publisher.send(topic, f"table/{name}".encode(), None)
+        del state.tables[name]
+    for split_id, split in list(state.splits.items()):
+        if f"{split.database}.{split.table}" not in state.tables:
+            publisher.send(topic, states.split_key(split_id), None)
+            del state.splits[split_id]

@@ -1,0 +1,105 @@
+"""Captured tables: which key a table has, its topic, and its codec, compiled once per version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from producer.codec.compile import compile_table
+from producer.codec.contract import TableCodec
+from producer.config import ProducerConfig
+from producer.database.catalog import CatalogTable
+from producer.database.table import Column, Table, TableId
+from producer.envelope.naming import TopicNames
+from producer.envelope.source import SourceBlock
+from producer.split.key_order import KeyColumn, can_split_on
+from producer.types.settings import ValueSettings
+from schemas.errors import SchemaError
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTable:
+    """One version of a captured table with all that turns its rows into records."""
+
+    table: Table
+    topic: str
+    codec: TableCodec
+    source: SourceBlock
+
+
+class Tables:
+    """Makes captured tables; the same rules for rows from the catalog's side and from the log's."""
+
+    def __init__(self, config: ProducerConfig, read_catalog: Callable[[TableId], CatalogTable]) -> None:
+        self._config = config
+        self._names = TopicNames(config.topics)
+        self._keys = config.filters.message_keys
+        self._read_catalog = read_catalog
+        self._unique: dict[TableId, tuple[str, ...]] = {}
+        values = config.values
+        self._values = ValueSettings(
+            time_precision_mode=values.time,
+            decimal_handling_mode=values.decimal,
+            bigint_unsigned_handling_mode=values.bigint_unsigned,
+            binary_handling_mode=values.binary,
+            enable_time_adjuster=values.time_adjuster,
+        )
+
+    def topic(self, table: TableId) -> str:
+        """Return the data topic of a table."""
+        return self._names.table(table)
+
+    def capture(self, table: TableId, columns: Sequence[Column], primary_key: Sequence[str]) -> CapturedTable:
+        """Compile one version of a table. Raises SchemaError for a table without a key, unless configured otherwise."""
+        key = self.key(table, columns, primary_key)
+        topic = self.topic(table)
+        codec = compile_table(
+            Table(table, tuple(columns), tuple(key)), topic, self._values, tombstones=self._config.values.tombstones
+        )
+        return CapturedTable(
+            Table(table, tuple(columns), tuple(key)), topic, codec, SourceBlock(self._config.topics.prefix, table)
+        )
+
+    def key(self, table: TableId, columns: Sequence[Column], primary_key: Sequence[str]) -> Sequence[str]:
+        """Return the columns of the record key: message.key.columns, primary key, unique index, or the whole row."""
+        names = [column.name for column in columns]
+        found = self._keys.columns(table, names) or tuple(primary_key) or self._unique_key(table)
+        if found:
+            return found
+        if self._config.tables_without_key == "full-row":
+            return names
+        raise SchemaError(
+            f"table {table} has neither a primary key nor a unique index without NULLs",
+            hint=f"add a key, or name columns in message.key.columns ({table}:column), or exclude the table, "
+            "or set tailrace.tables.without.key=full-row",
+        )
+
+    def definition_changed(self) -> None:
+        """Forget what was read from the catalog: a statement may have changed it."""
+        self._unique.clear()
+
+    def _unique_key(self, table: TableId) -> tuple[str, ...]:
+        """Return the unique index that stands in for a primary key; a TABLE_MAP event does not tell it."""
+        if table not in self._unique:
+            self._unique[table] = self._read_catalog(table).unique_key
+        return self._unique[table]
+
+
+def splitting_columns(found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
+    """Return the columns whose ranges cut the table: the usable beginning of its key; empty: read in one piece.
+
+    Splits must be ranges of an index that identifies rows, so a record key chosen by message.key.columns or made of the
+    whole row is not cut.
+    """
+    if tuple(key) != tuple(found.index_key):
+        return ()
+    usable: list[KeyColumn] = []
+    for name in key:
+        column = replace(found.table.column(name), catalog=None)
+        if name in found.prefix_columns or not can_split_on(column):
+            break
+        order = found.collations.get(name)
+        usable.append(
+            KeyColumn(column, order.name, order.pads, order.max_chars) if order is not None else KeyColumn(column)
+        )
+    return tuple(usable)

@@ -1,0 +1,50 @@
+"""A snapshot reader's own objects, built in whichever process or thread it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection as Pipe
+
+from producer.capture.settings import kafka_settings, source_settings
+from producer.capture.start import reader_id
+from producer.capture.tables import Tables
+from producer.config import ProducerConfig
+from producer.database.catalog import read_table
+from producer.database.connection import connect
+from producer.envelope.headers import context_headers
+from producer.kafka.publisher import Publisher
+from producer.ops.log import configure
+from producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
+from producer.snapshot.reader import SnapshotReader
+from producer.snapshot.workers import serve_pipe
+
+
+def open_reader(
+    config: ProducerConfig,
+    run_id: str,
+    worker: int,
+    on_rows: Callable[[str, int], None],
+    hooks: SnapshotHooks = NO_HOOKS,
+) -> SnapshotReader:
+    """Return a reader with a session and a fenced producer of its own."""
+    session = connect(source_settings(config))
+    publisher = Publisher(kafka_settings(config), reader_id(config.topics.prefix, worker))
+    publisher.fence()
+    return SnapshotReader(
+        session,
+        publisher,
+        Tables(config, partial(read_table, session)),
+        prefix=config.topics.prefix,
+        context_headers=list(
+            context_headers(config.topics.prefix, run_id=run_id, enabled=config.values.context_headers)
+        ),
+        hooks=hooks,
+        on_rows=lambda split, rows: on_rows(split.id, rows),
+    )
+
+
+def process_main(config: ProducerConfig, run_id: str, worker: int, pipe: Pipe) -> None:
+    """Run a snapshot reader in a process of its own."""
+    configure(config.ops.log_format, config.ops.log_level)
+    serve_pipe(worker, lambda on_rows: open_reader(config, run_id, worker, on_rows), pipe)

@@ -1,0 +1,199 @@
+"""Workers: snapshot readers as local processes (or, for tests with hooks, threads) behind one small interface.
+
+A worker takes one task at a time and answers with one message per task. A worker that fails says so and ends; the
+capture then starts again from the stored state, as after a crash: there is one way to recover.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from typing import Protocol
+
+from producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
+from schemas.errors import Retryable, TailraceError
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRead:
+    """Progress of a worker."""
+
+    worker: int
+    split: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A worker finished a split."""
+
+    worker: int
+    result: SplitDone
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A worker gave up; ``retryable`` says whether starting again may help."""
+
+    worker: int
+    message: str
+    retryable: bool
+
+
+Message = RowsRead | Done | Failed
+OpenReader = Callable[[Callable[[str, int], None]], SnapshotReader]
+"""Makes a worker's reader; the argument takes (split id, rows) as they are read."""
+
+
+class Workers(Protocol):
+    """A fixed set of workers, numbered from 0."""
+
+    count: int
+
+    def submit(self, worker: int, task: SplitTask) -> None:
+        """Give an idle worker its next split."""
+
+    def next(self, timeout_s: float) -> Message | None:
+        """Return the next message of any worker, or None."""
+
+    def close(self) -> None:
+        """End all workers; open transactions are left to be fenced."""
+
+
+def serve(
+    worker: int,
+    open_reader: OpenReader,
+    receive: Callable[[], SplitTask | None],
+    send: Callable[[Message], None],
+) -> None:
+    """Run one worker until ``receive`` yields None or it fails."""
+    try:
+        reader = open_reader(lambda split, rows: send(RowsRead(worker, split, rows)))
+        while (task := receive()) is not None:
+            send(Done(worker, reader.read(task)))
+    except TailraceError as error:
+        send(Failed(worker, str(error), isinstance(error, Retryable)))
+    except Exception as error:  # noqa: BLE001 - whatever it was, the other side must hear of it
+        send(Failed(worker, f"{type(error).__name__}: {error}", retryable=False))
+
+
+class ThreadWorkers:
+    """Workers as threads of this process: for tests, whose hooks cannot cross a process border."""
+
+    def __init__(self, open_readers: list[OpenReader]) -> None:
+        self.count = len(open_readers)
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._tasks: list[queue.SimpleQueue[SplitTask | None]] = [queue.SimpleQueue() for _ in open_readers]
+        self._threads = [
+            threading.Thread(
+                target=serve, args=(i, opener, self._tasks[i].get, self._messages.put), name=f"reader-{i}", daemon=True
+            )
+            for i, opener in enumerate(open_readers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, worker: int, task: SplitTask) -> None:
+        """Give an idle worker its next split."""
+        self._tasks[worker].put(task)
+
+    def next(self, timeout_s: float) -> Message | None:
+        """Return the next message of any worker, or None."""
+        try:
+            return self._messages.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        """End all workers after their current split."""
+        for tasks in self._tasks:
+            tasks.put(None)
+        for thread in self._threads:
+            thread.join(timeout=30)
+
+
+class ProcessWorkers:
+    """Workers as processes: decoding holds the interpreter lock, so threads would share one core."""
+
+    def __init__(self, count: int, main: Callable[[int, Pipe], None]) -> None:
+        """``main(worker, pipe)`` runs in the child and calls ``serve_pipe``; it must be importable (spawn)."""
+        self.count = count
+        context = multiprocessing.get_context("spawn")
+        self._pipes: list[Pipe] = []
+        self._processes: list[multiprocessing.process.BaseProcess] = []
+        for worker in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=main, args=(worker, theirs), name=f"tailrace-reader-{worker}", daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def submit(self, worker: int, task: SplitTask) -> None:
+        """Give an idle worker its next split."""
+        try:
+            self._pipes[worker].send(task)
+        except (BrokenPipeError, ConnectionError):
+            return  # the worker is gone: ``next`` reports it
+
+    def next(self, timeout_s: float) -> Message | None:
+        """Return the next message of any worker, or None; a vanished process is a retryable failure."""
+        ready = multiprocessing.connection.wait(self._pipes, timeout_s)
+        for pipe in ready:
+            worker = self._pipes.index(pipe)  # type: ignore[arg-type]
+            try:
+                message: Message = self._pipes[worker].recv()
+            except (EOFError, ConnectionError):
+                process = self._processes[worker]
+                process.join(timeout=5)
+                return Failed(worker, f"snapshot reader {worker} ended with code {process.exitcode}", retryable=True)
+            return message
+        return None
+
+    def close(self) -> None:
+        """End all workers."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join(timeout=10)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        for pipe in self._pipes:
+            pipe.close()
+
+
+def serve_pipe(worker: int, open_reader: OpenReader, pipe: Pipe) -> None:
+    """Run one worker over a pipe; it ends when the parent's end closes, even by SIGKILL of the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to the whole group; the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _end_with_parent()
+
+    def receive() -> SplitTask | None:
+        try:
+            task: SplitTask | None = pipe.recv()
+        except (EOFError, ConnectionError):
+            return None
+        return task
+
+    serve(worker, open_reader, receive, pipe.send)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, also in the middle of a split."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        stopped = threading.Event()
+        while os.getppid() == parent:
+            stopped.wait(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
