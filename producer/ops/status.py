@@ -18,8 +18,7 @@ class Phase(StrEnum):
 
         STARTING --> SNAPSHOT --> LOG --> STOPPED
             ^            |         |
-            |            v         v
-            +-------- RECOVERING <-+
+            +------------+---------+   something broke: again from the state in Kafka
     """
 
     STARTING = "starting"
@@ -28,8 +27,6 @@ class Phase(StrEnum):
     """Tables are being read; the log is followed at the same time."""
     LOG = "log"
     """Only the log is followed."""
-    RECOVERING = "recovering"
-    """Something broke; the next attempt begins after a wait, from the state in Kafka."""
     STOPPED = "stopped"
 
 
@@ -98,44 +95,37 @@ class Status:
         self.prefix = prefix
         self.started_us = time.time_ns() // 1000
         self._lock = threading.Lock()
+        self._phase = Phase.STARTING
         self._connected = False
-        self._stopped = False
         self._error = ""
         self._tables: dict[TableId, TableStatus] = {}
         self._log = LogStatus()
 
     # -- the process --
 
-    def connected(self, prefix: str) -> None:
+    def phase(self, phase: Phase, *, error: str = "") -> None:
+        """Set where the process stands; ``error`` is why the last attempt ended, shown until the log is followed."""
+        with self._lock:
+            self._phase = phase
+            self._error = error or self._error
+
+    def log_connected(self) -> None:
         """Set that the log is being followed. Tables under snapshot are forgotten: their splits are counted anew."""
         with self._lock:
-            self.prefix = prefix
             self._connected, self._error = True, ""
             self._tables = {table: s for table, s in self._tables.items() if s.state is TableState.LOG}
 
-    def disconnected(self) -> None:
+    def log_disconnected(self) -> None:
         """Set that the log is not followed any more, by a failure or at the end."""
         with self._lock:
             self._log.disconnects += self._connected
             self._connected = False
 
-    def failed(self, error: str) -> None:
-        """Keep why the last attempt ended; it is shown until the next one follows the log."""
-        with self._lock:
-            self._error = error
-
-    def stopped(self) -> None:
-        """Set that the process ends as it was asked to."""
-        with self._lock:
-            self._stopped = True
-
-    def _phase(self) -> Phase:
-        if self._stopped:
-            return Phase.STOPPED
-        if not self._connected:
-            return Phase.RECOVERING if self._error else Phase.STARTING
-        reading = any(status.state is not TableState.LOG for status in self._tables.values())
-        return Phase.SNAPSHOT if reading else Phase.LOG
+    def _now(self) -> Phase:
+        """Return the phase; a snapshot is over when its last table is."""
+        if self._phase is Phase.SNAPSHOT and all(status.state is TableState.LOG for status in self._tables.values()):
+            return Phase.LOG
+        return self._phase
 
     # -- tables --
 
@@ -226,7 +216,7 @@ class Status:
     def ready(self) -> bool:
         """Tell whether the log is being followed: the process does its work."""
         with self._lock:
-            return self._connected and not self._stopped
+            return self._connected and self._phase in {Phase.SNAPSHOT, Phase.LOG}
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything as plain values, consistent in itself; the JSON of /status."""
@@ -234,7 +224,7 @@ class Status:
         with self._lock:
             tables = {str(table): asdict(status) for table, status in sorted(self._tables.items())}
             log = asdict(self._log)
-            phase, error, connected = self._phase().value, self._error, self._connected
+            phase, error, connected = self._now().value, self._error, self._connected
         log["idle_ms"] = (now_us - log["seen_ts_us"]) // 1000 if log["seen_ts_us"] else -1
         return {
             "prefix": self.prefix,

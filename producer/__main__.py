@@ -1,0 +1,18 @@
+"""``python -m producer``: the producer's commands without the rest of the command line."""
+
+from __future__ import annotations
+
+import typer
+
+from producer.cli import register
+
+
+def main() -> None:
+    """Run a command of the producer."""
+    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="MySQL to Kafka as Debezium events.")
+    register(app)
+    app()
+
+
+if __name__ == "__main__":
+    main()

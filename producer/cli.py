@@ -1,0 +1,126 @@
+"""The producer's commands: ``produce``, ``config`` and ``check``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import structlog
+import typer
+
+from producer.config import ProducerConfig, describe, load
+from schemas.errors import ConfigError, TailraceError
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="JSON, as posted to Kafka Connect or flat, or a .properties file."),
+]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One property; wins over all else.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Log at level debug and show the traceback of an error.")]
+
+log = structlog.get_logger(__name__)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the producer's commands to the command line."""
+    app.command("produce")(produce)
+    app.command("config")(show_config)
+    app.command("check")(check)
+
+
+def produce(config: ConfigFile = None, settings: Set = None, debug: Debug = False) -> None:
+    """Read the tables and follow the log into Kafka, until stopped by SIGTERM or SIGINT."""
+    with _errors_told(debug):
+        settled = _load(config, settings)
+        # The edges are imported late, so that a fault of the configuration is told at once.
+        from producer.app import run  # noqa: PLC0415
+        from producer.ops.http import HttpServer  # noqa: PLC0415
+        from producer.ops.log import configure  # noqa: PLC0415
+        from producer.ops.status import Phase, Status  # noqa: PLC0415
+
+        configure(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
+        for warning in settled.warnings:
+            log.warning("a setting has no effect", setting=warning)
+        status = Status(settled.topics.prefix)
+        stop = stop_on_signals()
+        with HttpServer(status, address=settled.ops.http_address, port=settled.ops.http_port) as http:
+            if http.port:
+                log.info("http port open", address=settled.ops.http_address, port=http.port)
+            run(settled, stop, status=status)
+        status.phase(Phase.STOPPED)
+
+
+def show_config(config: ConfigFile = None, settings: Set = None, debug: Debug = False) -> None:
+    """Print the effective configuration, secrets masked."""
+    with _errors_told(debug):
+        settled = _load(config, settings)
+        for name, value in sorted(describe(settled).items()):
+            sys.stdout.write(f"{name}={value}\n")
+        for warning in settled.warnings:
+            sys.stderr.write(f"warning: {warning}\n")
+
+
+def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False) -> None:
+    """Check the configuration and the source's prerequisites; write nothing."""
+    with _errors_told(debug):
+        settled = _load(config, settings)
+        from producer.capture.settings import source_settings  # noqa: PLC0415
+        from producer.database.catalog import list_tables  # noqa: PLC0415
+        from producer.database.connection import connect  # noqa: PLC0415
+        from producer.database.prerequisites import check as check_source  # noqa: PLC0415
+
+        session = connect(source_settings(settled))
+        try:
+            captured = list_tables(session, settled.filters.tables.wanted)
+            check_source(session, captured, server_id=settled.database.server_id)
+        finally:
+            session.close()
+        sys.stdout.write(f"ready to capture {len(captured)} table(s)\n")
+
+
+def stop_on_signals() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set; a second one ends the process where it stands."""
+    stop = threading.Event()
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            # Nothing is lost: what is not committed is read again by the next start.
+            os._exit(128 + number)
+        stop.set()
+
+    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGINT, ask)
+    return stop
+
+
+def _load(config: Path | None, settings: list[str] | None) -> ProducerConfig:
+    faults = [f"--set {item!r} is not of the form key=value" for item in settings or () if "=" not in item]
+    if faults:
+        raise ConfigError(faults)
+    return load(config, os.environ, dict(item.split("=", 1) for item in settings or ()))
+
+
+@contextmanager
+def _errors_told(debug: bool) -> Iterator[None]:
+    """Tell an error on stderr and end with code 1; a traceback only with ``--debug``."""
+    try:
+        yield
+    except (TailraceError, OSError) as error:
+        if debug:
+            raise
+        sys.stderr.write(f"error: {error}\n")
+        raise typer.Exit(1) from None
+    except Exception as error:
+        if debug or isinstance(error, (typer.Exit, typer.Abort)):
+            raise
+        sys.stderr.write(
+            f"error: {type(error).__name__}: {error}\n  remedy: run with --debug and report the traceback\n"
+        )
+        raise typer.Exit(1) from None

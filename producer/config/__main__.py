@@ -1,0 +1,20 @@
+"""``python -m producer.config --docs`` prints docs/configuration.md."""
+
+from __future__ import annotations
+
+import sys
+
+from producer.config.docs import page
+
+
+def main(arguments: list[str]) -> int:
+    """Print the reference page."""
+    if arguments != ["--docs"]:
+        sys.stderr.write("usage: python -m producer.config --docs > docs/configuration.md\n")
+        return 2
+    sys.stdout.write(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
