@@ -99,3 +99,18 @@ class SourceBlock:
             thread=begin.thread if begin is not None else None,
             query=rows.query if query else None,
         )
+
+
+def context_headers(prefix: str, *, run_id: str, task_id: str = "0", enabled: bool = True) -> list[tuple[str, bytes]]:
+    """Return Debezium's ``__debezium.context.*`` headers, which row and schema change records carry; [] when off.
+
+    ``run_id`` is made once for each start of the process. The list is equal for every record: make it once.
+    """
+    if not enabled:
+        return []
+    return [
+        ("__debezium.context.connectorLogicalName", prefix.encode()),
+        ("__debezium.context.taskId", task_id.encode()),
+        ("__debezium.context.connectorName", CONNECTOR.encode()),
+        ("__debezium.context.runId", run_id.encode()),
+    ]

@@ -121,6 +121,20 @@ class Status:
             self._log.disconnects += self._connected
             self._connected = False
 
+    def connected(self, prefix: str) -> None:
+        """Set that the log of this prefix is being followed."""
+        self.prefix = prefix
+        self.log_connected()
+        self.phase(Phase.SNAPSHOT)
+
+    def disconnected(self) -> None:
+        """Set that the log is not followed any more, by a failure or at the end."""
+        self.log_disconnected()
+
+    def failed(self, error: str) -> None:
+        """Set that an attempt failed; another one follows."""
+        self.phase(Phase.STARTING, error=error)
+
     def _now(self) -> Phase:
         """Return the phase; a snapshot is over when its last table is."""
         if self._phase is Phase.SNAPSHOT and all(status.state is TableState.LOG for status in self._tables.values()):
