@@ -22,7 +22,7 @@ class Begin(NamedTuple):
     end: int
     ts: int
     commit_ts_us: int
-    """The original commit time in microseconds since the epoch, or 0 where the server does not send it (before 8.0.1)."""
+    """The original commit time in microseconds since the epoch, 0 where the server does not send it (before 8.0.1)."""
     thread: int | None
     """Connection id of the BEGIN, or None where there was none."""
     server_id: int
@@ -78,6 +78,8 @@ class Statement(NamedTuple):
     ts: int
     server_id: int
     thread: int | None
+    within: bool = False
+    """Part of a transaction that goes on (CREATE TABLE … SELECT from 8.0.21 on): its GTID counts only at the Commit."""
 
 
 class Progress(NamedTuple):
