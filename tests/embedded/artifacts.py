@@ -70,12 +70,12 @@ def cache_dir() -> Path:
     return folder
 
 
-def fetch(section: str) -> list[Path]:
-    """Return the files of one section of the list, in its order, transferring those that the cache lacks.
+def fetch(section: str, *, listing: Path = LIST) -> list[Path]:
+    """Return the files of one section of a list, in its order, transferring those that the cache lacks.
 
     Raises EmbeddedServerError where one cannot be had or its SHA-256 differs.
     """
-    pins = _section(section)
+    pins = _section(section, listing)
     folder = cache_dir() / "artifacts" / section
     paths = [folder / artifact.file_name for artifact in pins]
     if all(path.is_file() for path in paths):
@@ -121,8 +121,8 @@ def _scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _section(section: str) -> dict[Artifact, str]:
-    listed = tomllib.loads(LIST.read_text(encoding="utf-8"))
+def _section(section: str, listing: Path) -> dict[Artifact, str]:
+    listed = tomllib.loads(listing.read_text(encoding="utf-8"))
     if section not in listed:
         raise EmbeddedServerError(
             f"no artifacts are listed for {section!r}", hint=f"choose one of {', '.join(sorted(listed))}"

@@ -1,0 +1,138 @@
+"""Everything that runs for the demo: MySQL, Kafka, the producer and the consumer, each a process that ends with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from schemas.errors import TailraceError
+from tests.demo import shop
+from tests.embedded import leash
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.mysql import MySqlServer
+from tests.embedded.spark import spark_environment, spark_jars
+
+PREFIX: Final = "demo"
+ROOT: Final = Path(__file__).parents[2]
+
+
+class Stack:
+    """Servers and processes of one demo, with all their files in one temporary folder."""
+
+    def __init__(self) -> None:
+        self.work = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))
+        self.mysql = MySqlServer(directory=self._folder("mysql"), settings={"innodb_buffer_pool_size": "256M"})
+        self.kafka = KafkaBroker(directory=self._folder("kafka"))
+        self.sink = self.work / "tables"
+        self.checkpoint = self.work / "checkpoint"
+        self.producer_port = leash.free_port()
+        self.consumer_port = leash.free_port()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        # In this order, so that the folder goes last.
+        self._open.callback(shutil.rmtree, self.work, ignore_errors=True)
+        self._open.callback(self.kafka.close)
+        self._open.callback(self.mysql.close)
+        self._open.callback(self.end_processes)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def _folder(self, name: str) -> Path:
+        folder = self.work / name
+        folder.mkdir()
+        return folder
+
+    def start_producer(self) -> None:
+        """Start ``tailrace produce``."""
+        self._tailrace("produce", self.producer_settings())
+
+    def start_consumer(self) -> None:
+        """Start ``tailrace consume`` in local mode."""
+        self._tailrace("consume", self.consumer_settings())
+
+    def producer_settings(self) -> dict[str, Any]:
+        """Return the producer's configuration, in Debezium's names."""
+        return {
+            "database.hostname": self.mysql.host,
+            "database.port": self.mysql.port,
+            "database.user": self.mysql.capture_user,
+            "database.password": self.mysql.capture_password,
+            "database.server.id": 5401,
+            "topic.prefix": PREFIX,
+            "table.include.list": rf"{shop.DATABASE}\..*",
+            "bootstrap.servers": self.kafka.bootstrap,
+            "snapshot.max.threads": 2,
+            "tailrace.http.port": self.producer_port,
+        }
+
+    def consumer_settings(self) -> dict[str, Any]:
+        """Return the consumer's configuration."""
+        return {
+            "bootstrap.servers": self.kafka.bootstrap,
+            "topic.prefix": PREFIX,
+            "checkpointLocation": self.checkpoint,
+            "sink": "delta",
+            "sink.path": self.sink,
+            "monitor.port": self.consumer_port,
+            **self.spark_settings(),
+        }
+
+    def spark_settings(self) -> dict[str, Any]:
+        """Return what Spark itself must be told: jars that are here, and sizes for a small machine."""
+        return {
+            "spark.jars": ",".join(map(str, spark_jars())),
+            "spark.driver.memory": "2g",
+            "spark.sql.shuffle.partitions": 2,
+            "spark.databricks.delta.snapshotPartitions": 2,
+            "spark.local.dir": self.work / "spark",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={self.work}",
+        }
+
+    def write_settings(self, name: str, settings: dict[str, Any]) -> Path:
+        """Write a configuration file, readable by its owner alone since it holds a password."""
+        path = self.work / f"{name}.json"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump({key: str(value) for key, value in settings.items()}, file, indent=2)
+        return path
+
+    def check(self) -> None:
+        """Raise where a process has ended that should be running."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise TailraceError(
+                    f"tailrace {name} ended with code {process.returncode}",
+                    hint="read what it said",
+                    log=self.log(name),
+                )
+
+    def log(self, name: str, *, lines: int = 25) -> str:
+        """Return the end of what a process said."""
+        text = (self.work / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        return "\n".join(["", *text.splitlines()[-lines:]])
+
+    def _tailrace(self, name: str, settings: dict[str, Any]) -> None:
+        path = self.write_settings(name, settings)
+        command: list[str | Path] = [Path(sys.executable).with_name("tailrace"), name, "--config", path]
+        with (self.work / f"{name}.log").open("wb") as log:
+            environment = {**os.environ, **spark_environment()}
+            self._processes[name] = leash.spawn(command, output=log, env=environment, cwd=self.work)
+
+    def end_processes(self) -> None:
+        """Stop consumer and producer in order; each that does not end by itself within some seconds is killed."""
+        while self._processes:
+            _, process = self._processes.popitem()
+            leash.end(process, grace_s=15)

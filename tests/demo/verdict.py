@@ -1,0 +1,145 @@
+"""The verdict: every row of every sink table against its source row, value by value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas.sequence import SEQUENCE_COLUMN
+from tests.demo import shop
+from tests.embedded.mysql import MySqlServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EXAMPLES: Final = 3
+
+Row = tuple[Any, ...]
+
+
+@dataclass
+class Comparison:
+    """What was found for one table; ``examples`` are texts of the first rows of each kind of difference."""
+
+    table: str
+    source_rows: int = 0
+    sink_rows: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    repeated: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """Whether the two tables hold the same rows, each once."""
+        return not (self.missing or self.extra or self.different or self.repeated or self.examples)
+
+    def note(self, kind: str, text: str) -> None:
+        """Keep an example, a few of each kind."""
+        if sum(known.startswith(kind) for known in self.examples) < _EXAMPLES:
+            self.examples.append(f"{kind} {text}")
+
+
+def compare(server: MySqlServer, spark: SparkSession, sink: Path, table: str) -> Comparison:
+    """Compare one source table with its Delta table at ``sink``."""
+    result = Comparison(table)
+    names, key, kinds = _describe(server, table)
+    if not (sink / "_delta_log").is_dir():
+        result.note("no table", f"at {sink}")
+    stored = _sink_rows(spark, sink, names, result)
+    rows: dict[Row, Row] = {}
+    for row in stored:
+        identity = tuple(row[i] for i in key)
+        result.repeated += identity in rows
+        rows[identity] = row
+        result.sink_rows += 1
+    for row in _source_rows(server, table, names, kinds):
+        result.source_rows += 1
+        identity = tuple(row[i] for i in key)
+        found = rows.pop(identity, None)
+        if found is None:
+            result.missing += 1
+            result.note("missing", f"{identity}")
+        elif found != row:
+            result.different += 1
+            values = [f"{n}: {a!r} -> {b!r}" for n, a, b in zip(names, row, found, strict=True) if a != b]
+            result.note("different", f"{identity}: {'; '.join(values)}")
+    result.extra = len(rows)
+    for identity in rows:
+        result.note("extra", f"{identity}")
+    return result
+
+
+def _describe(server: MySqlServer, table: str) -> tuple[list[str], list[int], list[str]]:
+    """Return the columns' names, the positions of the key's columns, and the columns' types."""
+    sql = (
+        "SELECT column_name, column_key, data_type FROM information_schema.columns"
+        " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+    )
+    with server.connect() as session, session.cursor() as cursor:
+        cursor.execute(sql, (shop.DATABASE, table))
+        found = cursor.fetchall()
+    names = [name for name, _, _ in found]
+    return names, [i for i, (_, key, _) in enumerate(found) if key == "PRI"], [kind for _, _, kind in found]
+
+
+def _source_rows(server: MySqlServer, table: str, names: list[str], kinds: list[str]) -> Iterator[Row]:
+    from pymysql.cursors import SSCursor  # noqa: PLC0415
+
+    canonical = [_CANONICAL.get(kind) for kind in kinds]
+    listed = ", ".join(f"`{name}`" for name in names)
+    with server.connect(cursorclass=SSCursor) as session, session.cursor() as cursor:
+        cursor.execute(f"SELECT {listed} FROM {shop.DATABASE}.{table}")
+        for row in cursor:
+            yield tuple(
+                value if change is None or value is None else change(value)
+                for value, change in zip(row, canonical, strict=True)
+            )
+
+
+def _sink_rows(spark: SparkSession, sink: Path, names: list[str], result: Comparison) -> Iterator[Row]:
+    if not (sink / "_delta_log").is_dir():
+        return
+    frame = spark.read.format("delta").load(str(sink))
+    have = [name for name in frame.columns if name != SEQUENCE_COLUMN]
+    if sorted(have) != sorted(names):
+        result.note("columns", f"source {names}, sink {have}")
+        return
+    table = frame.select(*names).toArrow()
+    is_json = [_is_json(result.table, name) for name in names]
+    for batch in table.to_batches():
+        columns = [
+            [_sink_value(value, json_text=text) for value in column.to_pylist()]
+            for column, text in zip(batch.columns, is_json, strict=True)
+        ]
+        yield from zip(*columns, strict=True)
+
+
+def _sink_value(value: Any, *, json_text: bool) -> Any:
+    """Bring a value of the sink to the form in which the source's is compared."""
+    if value is None:
+        return None
+    if json_text:
+        return _json(value)
+    if getattr(value, "tzinfo", None) is not None:
+        return value.astimezone(UTC).replace(tzinfo=None)
+    return value
+
+
+def _is_json(table: str, column: str) -> bool:
+    return any(line.split()[:2] == [column, "JSON"] for line in shop.TABLES[table].splitlines())
+
+
+def _json(text: str) -> Any:
+    """Read JSON so that numbers keep every digit, in a form that compares without regard to spaces and key order."""
+    return json.loads(text, parse_float=Decimal)
+
+
+_CANONICAL: Final[dict[str, Callable[[Any], Any]]] = {"json": _json, "bit": lambda value: value != b"\x00"}
+"""What a source value becomes before it is compared, by type; all others are compared as they are."""
