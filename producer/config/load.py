@@ -56,7 +56,7 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
             _read(entry, name, setting, values, faults)
         elif setting.value.strip().lower() not in entry.harmless:
             if entry.status is Status.REFUSED:
-                faults.append(f"{name}: {shown(name, setting.value)} is not supported: {entry.reason}{_allowed(entry)}")
+                faults.append(_refusal(entry, name, setting))
             else:
                 warnings.append(f"{name} has no effect: {entry.reason}")
     _defaults(settings, values, faults)
@@ -90,13 +90,19 @@ def _lay_over(settings: Settings, upper: Settings) -> None:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, _EXACT, n=3, cutoff=0.75)
-    return f"{name} is not a known property" + (f"; did you mean {' or '.join(near)}?" if near else "")
+    return f"{name} is not a known property{_near(name, 0.75)}"
 
 
-def _allowed(entry: Property) -> str:
-    words = [word or "(empty)" for word in entry.harmless]
-    return f"; it may only be {' or '.join(words)}" if words else ""
+def _near(name: str, likeness: float) -> str:
+    near = difflib.get_close_matches(name, _EXACT, n=1, cutoff=likeness)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _refusal(entry: Property, name: str, setting: Setting) -> str:
+    words = " or ".join(word or "(empty)" for word in entry.harmless)
+    only = f"; it may only be {words}" if words else ""
+    near = _near(name, 0.85) if entry.open else ""
+    return f"{name}: {shown(name, setting.value)} ({setting.origin}) is not supported: {entry.reason}{only}{near}"
 
 
 def _read(entry: Property, name: str, setting: Setting, values: dict[str, Any], faults: list[str]) -> None:
@@ -159,7 +165,7 @@ def _contradictions(settings: Settings, values: dict[str, Any], faults: list[str
         faults.append("skipped.operations: truncate events are not there yet; include t in the list")
     for side in ("key", "value"):
         converter, enabled = settings.get(f"{side}.converter"), settings.get(f"{side}.converter.schemas.enable")
-        if converter is not None and enabled is None:
+        if converter is not None and enabled is None and "JsonConverter" in converter.value:
             # The converter's own default is to write schemas.
             faults.append(
                 f"{side}.converter writes schemas by default, which are not there yet: "

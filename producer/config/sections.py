@@ -108,7 +108,6 @@ class SnapshotConfig(Section):
     """Rows of one split."""
     even_upper: float = 1000.0
     even_lower: float = 0.05
-    skip_backfill: bool = False
 
 
 class ValuesConfig(Section):

@@ -1,4 +1,4 @@
-"""Record headers: Debezium's own that say who wrote a record, and the one that completes its place in the log."""
+"""The record header that completes a row's place in the log."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "kafka.bootstrap_servers",
         TEXT,
         None,
-        "Kafka brokers as host:port,host:port. Where it is missing, `schema.history.internal.kafka.bootstrap.servers` "
-        "holds, which a connector's configuration has.",
+        "Kafka brokers as host:port,host:port; where it is missing, "
+        "`schema.history.internal.kafka.bootstrap.servers` holds.",
         aliases=("kafka.bootstrap.servers", "producer.override.bootstrap.servers"),
         required=True,
     ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from producer.config.property import (
-    BOOLEAN,
     Property,
     accepted,
     decimal,
@@ -82,7 +81,6 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "Tables that are read; the others are only followed in the log.",
         "every captured table is read",
         "",
-        place="snapshot.include",
     ),
     refused(
         "snapshot.select.statement.overrides",
@@ -127,13 +125,11 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "Schema changes under a running snapshot.",
         "the log describes each table version itself",
     ),
-    honoured(
+    refused(
         "scan.incremental.snapshot.backfill.skip",
-        "snapshot.skip_backfill",
-        BOOLEAN,
-        "false",
         "Do not tag changes between a split's watermarks.",
-        later={"true": "changes between watermarks are always tagged, so that readers can normalize"},
+        "changes between watermarks are always tagged, so that readers can normalize",
+        "false",
     ),
     refused("signal.data.collection", "Table in the source that carries signals.", _SIGNALS, ""),
     refused("signal.enabled.channels", "Channels of signals.", _SIGNALS, "", "source"),

@@ -1,0 +1,118 @@
+"""The producer's commands: what is printed, what the process ends with, how it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from producer import cli
+
+CONFIG = {
+    "database.hostname": "127.0.0.1",
+    "database.port": "1",
+    "database.user": "cdc",
+    "database.password": "hush-hush",
+    "database.server.id": "5",
+    "topic.prefix": "shop",
+    "bootstrap.servers": "127.0.0.1:1",
+    "snapshot.locking.mode": "minimal",
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """A configuration whose servers are not there."""
+    path = tmp_path / "shop.json"
+    path.write_text(json.dumps(CONFIG), encoding="utf-8")
+    return str(path)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the producer's command line in a process of its own."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("DATABASE_", "TOPIC_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "producer", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environ,
+        check=False,
+    )
+
+
+def test_config_prints_what_is_in_force_with_secrets_masked(config: str) -> None:
+    """Sorted lines of name=value; warnings on stderr."""
+    app = typer.Typer()
+    cli.register(app)
+
+    result = CliRunner().invoke(app, ["config", "--config", config, "--set", "snapshot.max.threads=3"])
+
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines == sorted(lines)
+    assert {"database.password=********", "snapshot.max.threads=3", "topic.prefix=shop"} <= set(lines)
+    assert "hush" not in result.output
+    assert "warning: snapshot.locking.mode has no effect: the snapshot takes no lock" in result.stderr
+
+
+def test_faults_end_with_code_1_and_without_traceback(config: str) -> None:
+    """All of them on stderr, by the module's own entry."""
+    ended = command("config", "--config", config, "--set", "database.port=x", "--set", "tabel.include.list=a")
+
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.splitlines() == [
+        "error: 2 configuration fault(s):",
+        "- database.port: 'x' (flag) is not a whole number from 1 to 65535",
+        "- tabel.include.list is not a known property; did you mean table.include.list?",
+    ]
+
+
+def test_a_flag_of_another_form_is_told(config: str) -> None:
+    """Without the equals sign."""
+    ended = command("config", "--config", config, "--set", "database.port")
+
+    assert (ended.returncode, ended.stderr.strip()[-54:]) == (1, "--set 'database.port' is not of the form key=value")
+
+
+def test_debug_shows_the_traceback(config: str) -> None:
+    """And only debug does."""
+    ended = command("config", "--config", config, "--set", "database.port=x", "--debug")
+
+    assert ended.returncode != 0
+    assert "Traceback" in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["check", "produce"])
+def test_a_server_that_is_not_there_is_told_without_traceback(config: str, name: str) -> None:
+    """The address is in the message, the password is not."""
+    ended = command(name, "--config", config)
+
+    assert ended.returncode == 1
+    assert "127.0.0.1:1" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "hush" not in ended.stderr
+
+
+def test_a_signal_asks_for_a_graceful_stop() -> None:
+    """SIGTERM and SIGINT set the event; the handlers found before are put back."""
+    assert threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for number in before:
+            stop = cli.stop_on_signals()
+            assert not stop.is_set()
+            os.kill(os.getpid(), number)
+            assert stop.wait(10)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,168 @@
+"""What the process tells of itself: status, metrics and the HTTP port."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+
+import orjson
+import pytest
+
+from producer.database.table import TableId
+from producer.ops.http import HttpServer
+from producer.ops.metrics import exposition, registry
+from producer.ops.status import Phase, Status
+from schemas.errors import ConfigError
+
+ORDERS, LINES = TableId("shop", "orders"), TableId("shop", "lines")
+
+
+def running() -> Status:
+    """Return the status of a capture in the middle of a snapshot of two tables."""
+    status = Status("shop")
+    status.connected("shop")
+    status.table_waiting(LINES)
+    status.table_begun(ORDERS, estimated_rows=100)
+    for _ in range(3):
+        status.split_planned(ORDERS)
+    status.split_read(ORDERS, rows=40)
+    status.log_rows(ORDERS, "c", 2)
+    status.log_rows(ORDERS, "d", 0)
+    status.log_transaction(ts_us=1)
+    status.log_committed(file="bin.000002", pos=77, gtids="u:1-5")
+    return status
+
+
+def get(port: int, path: str) -> tuple[int, bytes]:
+    """Ask the HTTP port."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def test_status_counts_what_is_reported() -> None:
+    """Tables apart from the log, sums beside."""
+    now = running().snapshot()
+
+    assert now["phase"] == "snapshot"
+    assert now["tables"]["shop.orders"] == {
+        "state": "reading",
+        "rows_estimated": 100,
+        "rows_read": 40,
+        "splits_planned": 3,
+        "splits_done": 1,
+        "splits_ended": 0,
+        "records": 2,
+    }
+    assert now["snapshot"] == {
+        "tables": 2,
+        "tables_remaining": 2,
+        "rows_read": 40,
+        "splits_planned": 3,
+        "splits_done": 1,
+    }
+    log = now["log"]
+    assert (log["file"], log["pos"], log["gtids"]) == ("bin.000002", 77, "u:1-5")
+    assert (
+        log["events"],
+        log["events_dropped"],
+        log["creates"],
+        log["deletes"],
+        log["transactions"],
+    ) == (2, 1, 2, 0, 1)
+    assert log["lag_ms"] > 0
+
+
+def test_the_snapshot_is_over_with_its_last_table_and_lag_ends_when_caught_up() -> None:
+    """The phase follows the tables."""
+    status = running()
+
+    status.table_finished(ORDERS)
+    assert status.snapshot()["phase"] == "snapshot"
+    status.table_finished(LINES)
+    status.log_caught_up()
+
+    now = status.snapshot()
+    assert (now["phase"], now["snapshot"]["tables_remaining"], now["log"]["lag_ms"]) == ("log", 0, 0)
+
+
+def test_a_new_attempt_counts_its_splits_anew() -> None:
+    """After a failure the stored splits are reported again; they must not count twice."""
+    status = running()
+    status.failed("the server is gone")
+    status.disconnected()
+    broken = status.snapshot()
+    assert (broken["phase"], broken["error"], broken["connected"]) == ("starting", "the server is gone", False)
+    assert not status.ready
+
+    status.connected("shop")
+    status.table_begun(ORDERS, estimated_rows=100)
+    status.split_planned(ORDERS)
+    status.split_read(ORDERS, rows=40)
+
+    now = status.snapshot()
+    assert (now["snapshot"]["splits_done"], now["snapshot"]["rows_read"], now["error"]) == (1, 40, "")
+    assert now["log"]["disconnects"] == 1
+
+
+def test_status_may_be_updated_from_many_threads() -> None:
+    """No count is lost."""
+    status = running()
+
+    def count() -> None:
+        for _ in range(2000):
+            status.log_rows(LINES, "u", 1)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert status.snapshot()["log"]["updates"] == 8000
+
+
+def test_metrics_have_debeziums_names_in_snake_case() -> None:
+    """As text that Prometheus reads."""
+    text = exposition(registry(running())).decode()
+
+    for line in (
+        'cdc_connected{server="shop"} 1.0',
+        'cdc_total_number_of_create_events_seen{server="shop"} 2.0',
+        'cdc_remaining_table_count{server="shop"} 2.0',
+        'cdc_snapshot_running{server="shop"} 1.0',
+        'cdc_binlog_filename{filename="bin.000002",server="shop"} 1.0',
+        'cdc_rows_scanned{server="shop",table="shop.orders"} 40.0',
+        'tailrace_splits_planned{server="shop",table="shop.orders"} 3.0',
+        'tailrace_log_commits_total{server="shop"} 1.0',
+        'tailrace_phase{phase="snapshot",server="shop"} 1.0',
+    ):
+        assert line in text
+    assert "process_resident_memory_bytes" in text
+
+
+def test_http_answers_its_four_paths() -> None:
+    """Ready only while the log is followed."""
+    status = running()
+    with HttpServer(status, address="127.0.0.1", port=0, any_port=True) as server:
+        code, body = get(server.port, "/status?x=1")
+        assert code == 200
+        assert orjson.loads(body)["log"]["file"] == "bin.000002"
+        assert b"cdc_connected" in get(server.port, "/metrics")[1]
+        assert get(server.port, "/livez") == (200, b"live\n")
+        assert get(server.port, "/readyz") == (200, b"ready\n")
+        assert get(server.port, "/other")[0] == 404
+        status.phase(Phase.STOPPED)
+        assert get(server.port, "/readyz")[0] == 503
+
+
+def test_port_0_opens_nothing_and_a_taken_port_is_told() -> None:
+    """The property's name is in the fault."""
+    assert HttpServer(Status(), address="127.0.0.1", port=0).port == 0
+    refused = pytest.raises(ConfigError, match=r"tailrace\.http\.port: port \d+ .* cannot be opened")
+    with HttpServer(Status(), address="127.0.0.1", port=0, any_port=True) as taken, refused:
+        HttpServer(Status(), address="127.0.0.1", port=taken.port)
