@@ -1,0 +1,49 @@
+"""What only the oracle fetches: Kafka Connect beyond the broker's own jars, and the Debezium MySQL connector."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from tests.embedded.artifacts import Artifact, _transfer, cache_dir, locked, unpack_once
+from tests.embedded.kafka import classpath
+
+LIST: Final = Path(__file__).with_name("artifacts.toml")
+
+
+def fetch(section: str) -> list[Path]:
+    """Return the files of one section of this folder's list, transferring those that the cache lacks."""
+    listed = tomllib.loads(LIST.read_text(encoding="utf-8"))[section]
+    pins = {Artifact.parse(text): str(pin) for text, pin in listed.items()}
+    folder = cache_dir() / "artifacts" / section
+    with locked(f"artifacts-{section}"):
+        missing = {artifact: pin for artifact, pin in pins.items() if not (folder / artifact.file_name).is_file()}
+        if missing:
+            folder.mkdir(parents=True, exist_ok=True)
+            _transfer(missing, folder, section=section)
+    return [folder / artifact.file_name for artifact in pins]
+
+
+def connect_classpath() -> str:
+    """Return the Java class path of a Connect worker."""
+    return os.pathsep.join([*map(str, fetch("connect")), classpath("kafka")])
+
+
+def debezium_version() -> str:
+    """Return the version of the connector that is pinned, as its records say it."""
+    [text] = tomllib.loads(LIST.read_text(encoding="utf-8"))["debezium"]
+    return Artifact.parse(text).version
+
+
+def plugin_path() -> Path:
+    """Return the folder of connector plug-ins, unpacked into the cache the first time."""
+
+    def unpack(folder: Path) -> None:
+        [package] = fetch("debezium")
+        with tarfile.open(package, mode="r:gz") as archive:
+            archive.extractall(folder, filter="data")
+
+    return unpack_once(f"debezium-{debezium_version()}", unpack)

@@ -1,0 +1,70 @@
+"""Runs Debezium over the script, one connector per variant, and gives back every record that it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from tests.embedded import leash
+from tests.embedded.mysql import MySqlServer
+from tests.oracle.connect import CONNECTOR_CLASS, ConnectWorker
+from tests.oracle.script import DATABASE
+from tests.oracle.variants import Variant
+
+PARTITIONS: Final = 3
+"""Of every data topic: enough to see where a key goes."""
+
+
+def prefix_of(variant: Variant) -> str:
+    """Return the topic prefix under which Debezium writes a variant."""
+    return f"dbz_{variant.name}"
+
+
+def source_properties(server: MySqlServer, *, server_id: int) -> dict[str, str]:
+    """Return what any reader of the script's database is told, by Debezium's names."""
+    return {
+        "database.hostname": server.host,
+        "database.port": str(server.port),
+        "database.user": server.capture_user,
+        "database.password": server.capture_password,
+        "database.server.id": str(server_id),
+        "database.include.list": DATABASE,
+    }
+
+
+def connector_config(
+    server: MySqlServer, variant: Variant, worker: ConnectWorker, *, server_id: int
+) -> Mapping[str, str]:
+    """Return what is posted to Kafka Connect for one variant."""
+    prefix = prefix_of(variant)
+    return {
+        "connector.class": CONNECTOR_CLASS,
+        "tasks.max": "1",
+        "topic.prefix": prefix,
+        **source_properties(server, server_id=server_id),
+        "database.allowPublicKeyRetrieval": "true",
+        "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+        "schema.history.internal.file.filename": str(worker.directory / f"{prefix}.history"),
+        "topic.creation.default.replication.factor": "1",
+        "topic.creation.default.partitions": str(PARTITIONS),
+        "poll.interval.ms": "50",
+        **variant.converters(),
+        **variant.properties,
+    }
+
+
+def start_connectors(server: MySqlServer, variants: Sequence[Variant], worker: ConnectWorker) -> None:
+    """Post one connector per variant."""
+    for index, variant in enumerate(variants):
+        worker.put(prefix_of(variant), connector_config(server, variant, worker, server_id=7000 + index))
+
+
+def wait_for(ready: Callable[[], bool], *, what: str, worker: ConnectWorker, names: Sequence[str]) -> None:
+    """Wait for ``ready``, and raise at once when a connector fails."""
+
+    def ask() -> bool:
+        for name in names:
+            worker.check(name)
+        return ready()
+
+    leash.wait_until(ask, what=what, deadline_s=240, pause_s=0.5)

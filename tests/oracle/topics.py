@@ -1,0 +1,84 @@
+"""Reads whole topics back from Kafka: bytes of keys, values and headers, in the order of each partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+
+class Written(NamedTuple):
+    """One record as Kafka keeps it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def topics_of(bootstrap: str, prefix: str) -> list[str]:
+    """Return the topics of a prefix: its data, its schema changes, its own."""
+    consumer = _consumer(bootstrap)
+    try:
+        names = consumer.list_topics(timeout=10).topics
+    finally:
+        consumer.close()
+    return sorted(name for name in names if name == prefix or name.startswith(f"{prefix}."))
+
+
+def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) -> Iterator[Written]:
+    """Yield all committed records of ``topics``, in order within each partition, up to the ends seen at the start."""
+    consumer = _consumer(bootstrap)
+    try:
+        known = consumer.list_topics(timeout=10).topics
+        assigned, left = [], {}
+        for topic in topics:
+            for partition in known[topic].partitions if topic in known else ():
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+                if high > low:
+                    assigned.append(TopicPartition(topic, partition, low))
+                    left[topic, partition] = high
+        consumer.assign(assigned)
+        end_at = time.monotonic() + deadline_s
+        while left:
+            if time.monotonic() > end_at:
+                raise TimeoutError(f"records of {sorted(left)} did not arrive within {deadline_s:g} s")
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                yield Written(
+                    message.topic(),
+                    message.partition(),
+                    message.offset(),
+                    message.key(),
+                    message.value(),
+                    tuple(message.headers() or ()),
+                )
+            elif error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            # Transaction markers have offsets and no messages, so the position tells the end, not the last message.
+            for place in consumer.position([TopicPartition(*at) for at in left]):
+                if place.offset >= left[place.topic, place.partition]:
+                    del left[place.topic, place.partition]
+    finally:
+        consumer.close()
+
+
+def _consumer(bootstrap: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "oracle",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
