@@ -79,9 +79,11 @@ def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False)
         session = connect(source_settings(settled))
         try:
             captured = list_tables(session, settled.filters.tables.wanted)
-            check_source(session, captured, server_id=settled.database.server_id)
+            notes = check_source(session, captured, server_id=settled.database.server_id)
         finally:
             session.close()
+        for note in (*settled.warnings, *notes):
+            sys.stderr.write(f"note: {note}\n")
         sys.stdout.write(f"ready to capture {len(captured)} table(s)\n")
 
 
