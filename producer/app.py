@@ -28,11 +28,10 @@ from producer.database.catalog import list_tables, read_table
 from producer.database.connection import connect, query
 from producer.database.prerequisites import check
 from producer.database.table import TableId
-from producer.envelope.headers import context_headers
 from producer.envelope.naming import TopicNames
+from producer.envelope.source import context_headers
 from producer.kafka.publisher import Publisher
 from producer.kafka.topics import COMPACTED, Topics, TopicSpec
-from producer.ops.status import Phase as State
 from producer.ops.status import Status
 from producer.snapshot.hooks import SnapshotHooks
 from producer.snapshot.workers import ProcessWorkers, ThreadWorkers, Workers
@@ -65,7 +64,7 @@ def run(
         retry = isinstance(error, Retryable) and started.is_set() and not stop.is_set()
         if retry:
             log.warning("starting again from the stored state", error=str(error))
-            status.phase(State.STARTING, error=str(error))
+            status.failed(str(error))
         return retry
 
     for attempt in Retrying(
@@ -138,7 +137,6 @@ class Capture:
         self._closing.append(stream)
         stream.open()
         registry = Registry()
-        self._status.log_connected()
         self._log_reader = LogReader(
             stream,
             publisher,
@@ -158,12 +156,12 @@ class Capture:
             status=self._status,
             stop=self._over,
         )
+        self._status.connected(prefix)
         self._todo = self._track(registry, captured)
         self._enumerator: Enumerator | None = None
         if self._todo:
             self._enumerator = self._new_enumerator()
             self._enumerator.restore()
-        self._status.phase(State.SNAPSHOT if self._todo else State.LOG)
 
     def _track(self, registry: Registry, captured: list[TableId]) -> list[TableId]:
         """Make every captured table known before the first event; return those with a snapshot to take or finish."""
@@ -240,12 +238,9 @@ class Capture:
     def _start_workers(self) -> Workers:
         config, run_id = self._config, self._run_id
         if self._hooks is not None:
-            hooks = self._hooks
+            readers = range(self._worker_count)
             return ThreadWorkers(
-                [
-                    lambda on_rows, worker=worker: open_reader(config, run_id, worker, on_rows, hooks)
-                    for worker in range(self._worker_count)
-                ]
+                [partial(open_reader, config, run_id, worker, hooks=self._hooks) for worker in readers]
             )
         return ProcessWorkers(self._worker_count, partial(process_main, config, run_id))
 
@@ -301,4 +296,4 @@ class Capture:
                 part.close()
             except Exception as error:  # noqa: BLE001 - a broken connection may refuse to close; nothing depends on it
                 log.debug("closing failed", part=type(part).__name__, error=str(error))
-        self._status.log_disconnected()
+        self._status.disconnected()

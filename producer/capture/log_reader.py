@@ -26,7 +26,6 @@ from producer.database.table import TableId
 from producer.envelope.headers import event_header
 from producer.kafka.publisher import Headers, Publisher
 from producer.kafka.state import LOG_KEY, SplitState, TableState, split_key, table_key
-from producer.ops.status import Phase as State
 from producer.ops.status import Status
 from producer.snapshot.reader import watermark_record
 from producer.snapshot.watermark import Barrier
@@ -350,8 +349,6 @@ class LogReader:
         self._orders.pop(table, None)
         self._store_table(table, TableState(phase="log"))
         self._status.table_finished(table)
-        if not self.snapshot_running:
-            self._status.phase(State.LOG)
         log.info("snapshot of table finished", table=str(table))
 
     def _store_table(self, table: TableId, state: TableState) -> None:

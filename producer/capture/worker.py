@@ -12,7 +12,7 @@ from producer.capture.tables import Tables
 from producer.config import ProducerConfig
 from producer.database.catalog import read_table
 from producer.database.connection import connect
-from producer.envelope.headers import context_headers
+from producer.envelope.source import context_headers
 from producer.kafka.publisher import Publisher
 from producer.ops.log import configure
 from producer.snapshot.hooks import NO_HOOKS, SnapshotHooks

@@ -1,0 +1,165 @@
+"""A capture under test: in a thread of this process (with hooks), or as a process of its own that can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from producer.app import run
+from producer.config import ProducerConfig, load
+from producer.ops.status import Status
+from producer.snapshot.hooks import SnapshotHooks
+from schemas.names import watermarks_topic
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.mysql import MySqlServer
+from tests.support.oracle import Row, check_story, ends_of
+from tests.support.topics import Read, read_topic
+
+DEADLINE_S = 90.0
+
+
+def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
+    """Wait until a condition holds; return its value."""
+    until = time.monotonic() + deadline_s
+    while time.monotonic() < until:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"not within {deadline_s:.0f} s: {what}")
+
+
+def properties(
+    server: MySqlServer, broker: KafkaBroker, prefix: str, database: str, changes: Mapping[str, object] | None = None
+) -> dict[str, str]:
+    """Return a Debezium-style configuration for one database."""
+    return {
+        "database.hostname": server.host,
+        "database.port": str(server.port),
+        "database.user": server.user,
+        "database.password": server.password,
+        "database.server.id": str(10_000 + int.from_bytes(prefix.encode()[-3:], "big") % 1_000_000),
+        "topic.prefix": prefix,
+        "database.include.list": database,
+        "bootstrap.servers": broker.bootstrap,
+        "snapshot.max.threads": "2",
+        "incremental.snapshot.chunk.size": "50",
+        "tailrace.commit.interval.ms": "50",
+        **{name: str(value) for name, value in (changes or {}).items()},
+    }
+
+
+def configured(settings: Mapping[str, str]) -> ProducerConfig:
+    """Return the configuration these properties mean, untouched by this process's environment."""
+    return load(None, {}, dict(settings))
+
+
+class CaptureThread:
+    """A capture in this process; leaving the block stops it and raises what it raised."""
+
+    def __init__(self, settings: Mapping[str, str], hooks: SnapshotHooks | None = None) -> None:
+        self.config = configured(settings)
+        self.prefix = settings["topic.prefix"]
+        self.bootstrap = settings["bootstrap.servers"]
+        self.status = Status(self.prefix)
+        self._stop = threading.Event()
+        self._hooks = hooks
+        self._failure: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, name="capture-under-test")
+
+    def _run(self) -> None:
+        try:
+            run(self.config, self._stop, status=self.status, hooks=self._hooks)
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            self._failure.append(error)
+
+    def __enter__(self) -> CaptureThread:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=60)
+        assert not self._thread.is_alive(), "the capture does not stop"
+        if kind is None and self._failure:
+            raise self._failure[0]
+
+    def wait_snapshot(self) -> None:
+        """Wait until every table is in pure log mode."""
+        eventually(self._in_log, "snapshot finished")
+
+    def _in_log(self) -> bool:
+        if self._failure:
+            raise self._failure[0]
+        tables = self.status.snapshot()["tables"]
+        return bool(tables) and all(t["state"] == "log" for t in tables.values())
+
+    def wait_position(self, server: MySqlServer) -> None:
+        """Wait until everything the server has committed by now is committed in Kafka."""
+        with server.connect() as session, session.cursor() as cursor:
+            cursor.execute("SELECT @@global.gtid_executed")
+            wanted = str(cursor.fetchone()[0])
+            eventually(lambda: self._stored(cursor, wanted), f"log read up to {wanted}")
+
+    def _stored(self, cursor: Any, wanted: str) -> bool:
+        if self._failure:
+            raise self._failure[0]
+        cursor.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, self.status.snapshot()["log"]["gtids"] or ""))
+        return bool(cursor.fetchone()[0])
+
+
+class CaptureProcess:
+    """``tailrace produce`` as a process; ``kill`` is SIGKILL."""
+
+    def __init__(self, settings: Mapping[str, str], folder: Path) -> None:
+        self.config = folder / "producer.json"
+        self.config.write_text(json.dumps(dict(settings)))
+        self.log = folder / "producer.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; its output goes to ``log``."""
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "producer", "produce", "--config", str(self.config)],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={name: value for name, value in os.environ.items() if not name.startswith("DATABASE_")},
+            )
+
+    def running(self) -> bool:
+        """Tell whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(timeout=30)
+
+    def stop(self) -> int:
+        """End it as an operator would; return its exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout=60)
+
+
+def records_of(bootstrap: str, prefix: str, database: str, table: str) -> list[Read]:
+    """Return the committed records of a table's topic."""
+    return read_topic(bootstrap, f"{prefix}.{database}.{table}")
+
+
+def verified_rows(bootstrap: str, prefix: str, database: str, table: str) -> dict[bytes, Row]:
+    """Check the whole story of a table's topic; return the rows it ends with."""
+    topic = f"{prefix}.{database}.{table}"
+    ends = ends_of(read_topic(bootstrap, watermarks_topic(prefix)), topic)
+    return check_story(read_topic(bootstrap, topic), ends)

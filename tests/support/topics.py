@@ -1,0 +1,63 @@
+"""Reading topics as a plain consumer does: every committed record of a topic, in partition and offset order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+_EOF = KafkaError._PARTITION_EOF
+
+
+class Read(NamedTuple):
+    """One record."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, bytes]
+
+    @property
+    def json(self) -> Any:
+        """The value, parsed; None for a tombstone."""
+        return None if self.value is None else orjson.loads(self.value)
+
+
+def read_topic(bootstrap: str, topic: str, *, committed: bool = True) -> list[Read]:
+    """Return all records of a topic up to its present end; a topic that does not exist has none."""
+    return sorted(_read(bootstrap, topic, committed=committed), key=lambda r: (r.partition, r.offset))
+
+
+def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+        open_partitions = set(partitions)
+        deadline = time.monotonic() + 60
+        while open_partitions:
+            assert time.monotonic() < deadline, f"{topic}: no end of partitions {open_partitions}"
+            for message in consumer.consume(num_messages=10_000, timeout=0.5):
+                error = message.error()
+                if error is not None:
+                    if error.code() != _EOF:
+                        raise KafkaException(error)
+                    open_partitions.discard(message.partition())
+                    continue
+                headers: dict[str, bytes] = dict(message.headers() or [])
+                yield Read(topic, message.partition(), message.offset(), message.key(), message.value(), headers)
+    finally:
+        consumer.close()
