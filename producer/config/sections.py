@@ -106,7 +106,7 @@ class SnapshotConfig(Section):
     max_threads: int = 2
     chunk_size: int = 8192
     """Rows of one split."""
-    even_upper: float = 1000.0
+    even_upper: float = 100.0
     even_lower: float = 0.05
 
 

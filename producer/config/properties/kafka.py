@@ -83,7 +83,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "batch.max_records",
         whole(1),
         "16384",
-        "Changes of the log after which a Kafka transaction ends, at the next end of a source transaction.",
+        "Records of the log after which a Kafka transaction ends, within a long source transaction too.",
         debezium="2048",
     ),
     accepted("max.queue.size", "Length of the queue.", _NO_QUEUE),

@@ -64,8 +64,8 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "chunk-key.even-distribution.factor.upper-bound",
         "snapshot.even_upper",
         decimal(1),
-        "1000.0",
-        "Greatest (max-min+1)/rows for which a table is cut by arithmetic.",
+        "100.0",
+        "Greatest (max-min+1)/rows for which a table is cut by arithmetic; Flink CDC has 1000.",
         aliases=("split-key.even-distribution.factor.upper-bound",),
     ),
     honoured(
