@@ -1,0 +1,45 @@
+"""From changes to changelog rows: c and r insert, u retracts and adds, d retracts; order is kept by ``part``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as fn
+
+from schemas.rowkind import Op, RowKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ORDER: Final = ("partition", "offset", "part")
+"""Columns that order the changelog rows of a key."""
+
+
+def to_changelog(decoded: DataFrame) -> DataFrame:
+    """Return one row per changelog entry: key, partition, offset, part, kind, seq, ts_ms, row.
+
+    ``part`` is 0, or 1 for the second row of an update; ``row`` is the row image as a struct.
+    """
+    op = fn.col("op")
+    entries = (
+        fn.when(op == Op.UPDATE.value, _entries((RowKind.UPDATE_BEFORE, "before"), (RowKind.UPDATE_AFTER, "after")))
+        .when(op == Op.DELETE.value, _entries((RowKind.DELETE, "before")))
+        .otherwise(_entries((RowKind.INSERT, "after")))
+    )
+    exploded = decoded.select(
+        "key", "partition", "offset", "seq", "ts_ms", fn.posexplode(entries).alias("part", "entry")
+    )
+    return exploded.select(
+        "key",
+        "partition",
+        "offset",
+        "part",
+        fn.col("entry.kind").alias("kind"),
+        "seq",
+        "ts_ms",
+        fn.col("entry.row").alias("row"),
+    )
+
+
+def _entries(*parts: tuple[RowKind, str]) -> Column:
+    return fn.array(*(fn.struct(fn.lit(kind.value).alias("kind"), fn.col(image).alias("row")) for kind, image in parts))

@@ -1,0 +1,95 @@
+"""What the running query has done: the numbers behind /status and /metrics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter as Counts
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class Status:
+    """Shared between the query's thread, which writes, and the HTTP server's, which reads."""
+
+    def __init__(self, query: str, sink: str) -> None:
+        self._lock = threading.Lock()
+        self._query, self._sink = query, sink
+        self._applied: Counts[str] = Counts()
+        self._batch: int | None = None
+        self._batch_s = 0.0
+        self._last_end: float | None = None
+        self._source_ms: int | None = None
+        self._incomplete = 0
+        self._state = "starting"
+        self.registry = CollectorRegistry()
+        self._rows = Counter("tailrace_records_applied", "Records applied, by table", ["topic"], registry=self.registry)
+        self._batches = Counter("tailrace_batches", "Micro-batches applied", registry=self.registry)
+        self._seconds = Histogram(
+            "tailrace_batch_seconds",
+            "Duration of a micro-batch",
+            buckets=(0.1, 0.5, 1, 2, 5, 10, 30, 60, 300),
+            registry=self.registry,
+        )
+        lag = Gauge(
+            "cdc_milli_seconds_behind_source", "Now less the newest applied change's time", registry=self.registry
+        )
+        lag.set_function(lambda: float(self.lag_ms() or 0))
+        held = Gauge("tailrace_splits_incomplete", "Splits held until their END watermark", registry=self.registry)
+        held.set_function(lambda: float(self._incomplete))
+
+    def running(self) -> None:
+        """The query has started."""
+        with self._lock:
+            self._state = "running"
+
+    def stopped(self, reason: str) -> None:
+        """The query has ended."""
+        with self._lock:
+            self._state = reason
+
+    def table_applied(self, topic: str, records: int, source_ms: int | None) -> None:
+        """One table's part of a batch is in the sink."""
+        self._rows.labels(topic).inc(records)
+        with self._lock:
+            self._applied[topic] += records
+            if source_ms is not None:
+                self._source_ms = max(source_ms, self._source_ms or 0)
+
+    def batch_applied(self, batch_id: int, seconds: float, incomplete: int) -> None:
+        """A whole batch is in the sink."""
+        self._batches.inc()
+        self._seconds.observe(seconds)
+        with self._lock:
+            self._batch, self._batch_s, self._incomplete = batch_id, seconds, incomplete
+            self._last_end = time.time()
+
+    def lag_ms(self) -> int | None:
+        """Milliseconds between the newest applied change and now; on an idle source it grows."""
+        return None if self._source_ms is None else max(0, int(time.time() * 1000) - self._source_ms)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the query runs or is about to."""
+        return self._state in {"starting", "running"}
+
+    @property
+    def ready(self) -> bool:
+        """Whether the query runs."""
+        return self._state == "running"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything, for /status."""
+        with self._lock:
+            return {
+                "query": self._query,
+                "sink": self._sink,
+                "state": self._state,
+                "batch": self._batch,
+                "last_batch_seconds": round(self._batch_s, 3),
+                "last_batch_at": self._last_end,
+                "lag_ms": self.lag_ms(),
+                "splits_incomplete": self._incomplete,
+                "applied": dict(self._applied),
+            }

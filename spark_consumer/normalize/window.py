@@ -1,0 +1,132 @@
+"""Per-split correction: a split's rows and its backfill become one row per key, as of the split's high watermark.
+
+A split is complete when its END watermark is there and as many rows and backfill events have been read as END says.
+Until then its records are held, and so is every later record of a key that has a held one: order per key must hold.
+Of a complete split the last record per key wins, a delete removes the key, and what remains is one +I whose sequence
+is the high watermark. Tombstones are no part of this: the delete before them says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+
+from schemas.errors import KafkaFailure
+from schemas.rowkind import Op
+from schemas.sequence import Sequence
+from schemas.watermark import Watermark
+from spark_consumer.normalize.order import SEQUENCE_TYPE, position_sequence
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+class SplitCount(NamedTuple):
+    """What has been read of one split: snapshot rows, and change records that carry its id."""
+
+    split: str
+    rows: int
+    backfill: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Which splits can be corrected now; ``high`` is their sequence, ``pending`` the END records still waited for."""
+
+    high: Mapping[str, Sequence] = field(default_factory=dict)
+    incomplete: frozenset[str] = frozenset()
+    pending: tuple[Watermark, ...] = ()
+
+
+def judge(counts: Iterable[SplitCount], ends: Iterable[Watermark]) -> Verdict:
+    """Compare what was read with what END records promise.
+
+    Raises KafkaFailure where more was read than END says: the topic does not hold what the producer wrote.
+    """
+    by_split = {end.split: end for end in ends}
+    read = {count.split: count for count in counts}
+    high: dict[str, Sequence] = {}
+    for split, end in by_split.items():
+        seen = read.get(split, SplitCount(split, 0, 0))
+        if seen.rows > end.rows or seen.backfill > end.backfill:
+            raise KafkaFailure(
+                f"split {split} has more records than its END watermark says",
+                hint="look for another writer to the topic; a producer that ran without transactions repeats records",
+                topic=end.topic,
+                rows=f"{seen.rows} read, {end.rows} in END",
+                backfill=f"{seen.backfill} read, {end.backfill} in END",
+            )
+        if (seen.rows, seen.backfill) == (end.rows, end.backfill):
+            high[split] = position_sequence(end.position)
+    return Verdict(
+        high=high,
+        incomplete=frozenset(read) - frozenset(high),
+        pending=tuple(end for split, end in by_split.items() if split not in high),
+    )
+
+
+def count_splits(decoded: DataFrame) -> list[SplitCount]:
+    """Count the records of each split; one row per split is brought to the driver."""
+    rows = (
+        decoded.where(fn.col("split").isNotNull())
+        .groupBy("split")
+        .agg(
+            fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
+            fn.count_if(fn.col("op") != Op.READ.value).alias("backfill"),
+        )
+        .collect()
+    )
+    return [SplitCount(row["split"], row["rows"], row["backfill"]) for row in rows]
+
+
+def divide(
+    records: DataFrame, incomplete: Iterable[str], scope: tuple[str, ...] = ()
+) -> tuple[DataFrame, DataFrame | None]:
+    """Part records into those that may go on and those that are carried over, by key and offset.
+
+    A key lives in one partition, so offsets alone order its records. ``scope`` are columns that tell keys of several
+    tables apart.
+    """
+    names = sorted(incomplete)
+    if not names:
+        return records, None
+    identity = ("key", *scope)
+    first = records.where(fn.col("split").isin(names)).groupBy(*identity).agg(fn.min("offset").alias("_held_from"))
+    joined = records.join(first, list(identity), "left")
+    waits = fn.col("_held_from").isNotNull() & (fn.col("offset") >= fn.col("_held_from"))
+    columns = records.columns
+    return joined.where(~waits).select(*columns), joined.where(waits).select(*columns)
+
+
+def correct(decoded: DataFrame, high: Mapping[str, Sequence]) -> DataFrame:
+    """Replace the records of complete splits by their outcome: the last image per key as ``r``, or nothing.
+
+    Records without a split pass unchanged. The outcome keeps the place (partition, offset) of the record it comes from.
+    """
+    plain = decoded.where(fn.col("split").isNull())
+    if not high:
+        return plain
+    newest_first = Window.partitionBy("split", "key").orderBy(fn.col("partition").desc(), fn.col("offset").desc())
+    tagged = (
+        decoded.where(fn.col("split").isNotNull())
+        .withColumn("_rank", fn.row_number().over(newest_first))
+        .where((fn.col("_rank") == 1) & (fn.col("op") != Op.DELETE.value))
+        .drop("_rank")
+        .withColumn("op", fn.lit(Op.READ.value))
+        .withColumn("before", fn.lit(None).cast(decoded.schema["before"].dataType))
+        .withColumn("seq", fn.get(_high_map(high)[fn.col("split")], fn.lit(0)))
+    )
+    return plain.unionByName(tagged)
+
+
+def _high_map(high: Mapping[str, Sequence]) -> Column:
+    """Return a literal map of split id to an array with its sequence."""
+    entries: list[Column] = []
+    for split, sequence in high.items():
+        value = fn.struct(*(fn.lit(v).cast("bigint").alias(n) for n, v in sequence._asdict().items()))
+        entries += [fn.lit(split), fn.array(value.cast(SEQUENCE_TYPE))]
+    return fn.create_map(*entries)

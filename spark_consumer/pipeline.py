@@ -1,0 +1,161 @@
+"""What happens to one micro-batch: read once, part by table, decode, normalize where the sink wants it, apply."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+from pyspark.sql import functions as fn
+from pyspark.storagelevel import StorageLevel
+
+from schemas.names import schemas_topic, watermarks_topic
+from schemas.watermark import Watermark, WatermarkKind
+from spark_consumer.changelog.rowkind import to_changelog
+from spark_consumer.monitor.status import Status
+from spark_consumer.normalize.carry import CarryOver
+from spark_consumer.normalize.window import Verdict, correct, count_splits, divide, judge
+from spark_consumer.sink.base import Sink, SinkContext, TableBatch
+from spark_consumer.source.control import ControlTopic
+from spark_consumer.source.json_decoder import Images, decode
+from spark_consumer.source.runs import SnapshotRuns
+from spark_consumer.source.schema_tracker import SchemaTracker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from schemas.table import TableSchema
+
+log = structlog.get_logger(__name__)
+
+_LEVEL = StorageLevel.MEMORY_AND_DISK
+
+
+class Pipeline:
+    """The function of foreachBatch; one per query."""
+
+    def __init__(self, *, prefix: str, client: Mapping[str, str], sink: Sink, checkpoint: str, status: Status) -> None:
+        self._prefix = prefix
+        self._sink = sink
+        self._status = status
+        self._schemas = SchemaTracker(ControlTopic(schemas_topic(prefix), client))
+        self._runs = SnapshotRuns(ControlTopic(watermarks_topic(prefix), client))
+        self._carry = CarryOver(checkpoint)
+        self._query_id = ""
+        self._started = threading.Event()
+        self._prepared = False
+        self.gate: Callable[[], None] = lambda: None
+        """Called before a batch begins; an orderly stop holds the query here."""
+
+    def start(self, query_id: str) -> None:
+        """Let batches begin: the query's id is known."""
+        self._query_id = query_id
+        self._started.set()
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Apply one micro-batch; when this returns, Spark commits it."""
+        self.gate()
+        self._started.wait()
+        begun = time.monotonic()
+        spark = batch.sparkSession
+        if not self._prepared:
+            _tune(spark)
+            context = SinkContext(query_id=self._query_id, prefix=self._prefix, runs=self._runs)
+            self._sink.prepare(spark, context)
+            self._prepared = True
+        raw = batch.persist(_LEVEL)
+        try:
+            incomplete = self._process(spark, raw, batch_id)
+        finally:
+            raw.unpersist()
+        seconds = time.monotonic() - begun
+        self._status.batch_applied(batch_id, seconds, incomplete)
+        log.info("batch", batch=batch_id, seconds=round(seconds, 3), incomplete=incomplete)
+
+    def _process(self, spark: SparkSession, raw: DataFrame, batch_id: int) -> int:
+        if self._sink.images is Images.UPSERT:
+            for topic in self._topics(raw):
+                self._upsert(raw, topic, batch_id)
+            return 0
+        return self._changelog(spark, raw, batch_id)
+
+    def _topics(self, raw: DataFrame) -> list[str]:
+        rows = raw.where(fn.col("value").isNotNull()).groupBy("topic").count().collect()
+        topics = sorted(row["topic"] for row in rows if row["topic"] != watermarks_topic(self._prefix))
+        if topics:
+            self._schemas.refresh(raw.sparkSession)
+        return topics
+
+    def _upsert(self, raw: DataFrame, topic: str, batch_id: int) -> None:
+        schema = self._schemas.get(topic)
+        decoded = decode(raw.where(fn.col("topic") == topic), schema, Images.UPSERT).persist(_LEVEL)
+        try:
+            self._apply(TableBatch(schema, decoded), decoded, batch_id)
+        finally:
+            decoded.unpersist()
+
+    def _changelog(self, spark: SparkSession, raw: DataFrame, batch_id: int) -> int:
+        """Complete what can be completed, carry the rest over, and hand the changelog on."""
+        self._carry.clean(spark, batch_id)
+        everything = raw.unionByName(self._carry.read(spark, batch_id)).persist(_LEVEL)
+        tables: list[tuple[TableSchema, DataFrame]] = []
+        try:
+            for topic in self._topics(everything):
+                schema = self._schemas.get(topic)
+                decoded = decode(everything.where(fn.col("topic") == topic), schema, Images.CHANGELOG)
+                tables.append((schema, decoded.persist(_LEVEL)))
+            counts = [count for _, decoded in tables for count in count_splits(decoded)]
+            verdict = judge(counts, self._ends(everything))
+            self._carry.write(self._left_over(everything, verdict), spark, batch_id)
+            for schema, decoded in tables:
+                ready, _ = divide(decoded, verdict.incomplete)
+                rows = to_changelog(correct(ready, verdict.high)).persist(_LEVEL)
+                try:
+                    self._apply(TableBatch(schema, rows), rows, batch_id)
+                finally:
+                    rows.unpersist()
+            return len(verdict.incomplete)
+        finally:
+            for _, decoded in tables:
+                decoded.unpersist()
+            everything.unpersist()
+
+    def _ends(self, everything: DataFrame) -> list[Watermark]:
+        kind = fn.get_json_object(fn.col("value").cast("string"), "$.kind")
+        marks = everything.where(
+            (fn.col("topic") == watermarks_topic(self._prefix)) & (kind == WatermarkKind.END.value)
+        )
+        return [Watermark.from_json(bytes(row["value"])) for row in marks.select("value").collect()]
+
+    def _left_over(self, everything: DataFrame, verdict: Verdict) -> DataFrame | None:
+        """Return the raw records for the next batch: held ones, and END records of splits still waited for."""
+        control = fn.col("topic") == watermarks_topic(self._prefix)
+        left: DataFrame | None = None
+        if verdict.incomplete:
+            records = everything.where(~control & fn.col("value").isNotNull())
+            _, left = divide(records, verdict.incomplete, scope=("topic",))
+        if verdict.pending:
+            split = fn.get_json_object(fn.col("value").cast("string"), "$.split")
+            kind = fn.get_json_object(fn.col("value").cast("string"), "$.kind")
+            waiting = [end.split for end in verdict.pending]
+            ends = everything.where(control & (kind == WatermarkKind.END.value) & split.isin(waiting))
+            left = ends if left is None else left.unionByName(ends)
+        return left
+
+    def _apply(self, table: TableBatch, rows: DataFrame, batch_id: int) -> None:
+        facts = rows.agg(fn.count("*").alias("n"), fn.max("ts_ms").alias("newest")).collect()[0]
+        if facts["n"]:
+            self._sink.apply(table, batch_id)
+        self._status.table_applied(table.schema.topic, facts["n"], facts["newest"])
+
+
+def _tune(spark: SparkSession) -> None:
+    """Set, for this query's session, what Spark switches off or sets for large clusters."""
+    # Streaming switches adaptive execution off for its stateful plans; the jobs of a batch are ordinary ones.
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    if spark.conf.get("spark.sql.shuffle.partitions") == "200":
+        spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))

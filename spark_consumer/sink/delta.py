@@ -1,0 +1,180 @@
+"""Delta tables, one per captured table: the last change per key of each batch, applied once.
+
+A batch makes at most two commits per table, an append (first_load.py) and a MERGE, each stamped with a transaction id
+of this query, table and batch number, so that Delta skips what an earlier try has committed. MERGE changes a row only
+where the record's sequence is greater than the stored one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pyspark.sql import functions as fn
+
+from schemas.errors import SinkError
+from schemas.sequence import SEQUENCE_COLUMN
+from schemas.table import TableSchema
+from spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
+from spark_consumer.normalize.latest import last_per_key
+from spark_consumer.sink.base import SinkContext, TableBatch
+from spark_consumer.sink.delta_table import FIRST_LOAD, FIRST_LOAD_START, QUERY, TOPIC, DeltaTable, quote
+from spark_consumer.sink.first_load import FirstLoad, part, repeated_keys
+from spark_consumer.source.json_decoder import Images
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_SOURCE: Final = "tailrace_batch"
+_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+
+log = structlog.get_logger(__name__)
+
+
+class DeltaSink:
+    """Writes ``<path>/<database>/<table>``."""
+
+    name = "delta"
+    images = Images.UPSERT
+    guarantee = "exactly once: each batch changes a table once, whatever fails"
+
+    def __init__(self, path: str, properties: Mapping[str, str]) -> None:
+        self._path = path.rstrip("/")
+        self._table_properties = dict(properties)
+        self._tables: dict[str, DeltaTable] = {}
+        self._context: SinkContext | None = None
+
+    def prepare(self, spark: SparkSession, context: SinkContext) -> None:
+        """Keep the query's identity."""
+        if "DeltaSparkSessionExtension" not in (spark.conf.get("spark.sql.extensions", "") or ""):
+            raise SinkError(
+                "this Spark session has no Delta Lake",
+                hint="start it with the settings that docs/consumer.md lists for the delta sink",
+            )
+        self._context = context
+
+    def apply(self, batch: TableBatch, batch_id: int) -> None:
+        """Append and merge one table's records."""
+        table, load = self._table(batch)
+        records = batch.records
+        if load is None:
+            self._merge(table, batch.schema, records, batch_id)
+            return
+        splits = self._splits_of(load.run, records)
+        facts = records.agg(
+            fn.count_if(load.foreign(splits)).alias("foreign"),
+            fn.count_if(fn.col("op") != "r").alias("changes"),
+        ).collect()[0]
+        if facts["foreign"]:
+            log.info("first load closed", table=table.path, run=load.run, foreign=facts["foreign"])
+            table.unset(FIRST_LOAD, FIRST_LOAD_START)
+            self._merge(table, batch.schema, records, batch_id)
+            return
+        self._load(table, batch, batch_id, splits, changes=facts["changes"])
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _load(self, table: DeltaTable, batch: TableBatch, batch_id: int, splits: list[str], *, changes: int) -> None:
+        repeated = repeated_keys(batch.records).persist()
+        try:
+            several = repeated.count() > 0
+            loads, others = part(batch.records, splits, repeated if several else None)
+            if splits:
+                self._append(table, batch.schema, loads, batch_id)
+            if several or changes:
+                self._merge(table, batch.schema, others, batch_id)
+        finally:
+            repeated.unpersist()
+
+    def _splits_of(self, run: str, records: DataFrame) -> list[str]:
+        context = self._known()
+        rows = records.where(fn.col("split").isNotNull()).select("split").distinct().collect()
+        splits = [row["split"] for row in rows]
+        context.runs.learn(records.sparkSession, splits)
+        return context.runs.splits_of(run, splits)
+
+    def _table(self, batch: TableBatch) -> tuple[DeltaTable, FirstLoad | None]:
+        """Return the table, made or widened to hold the batch, and its first load where that is open."""
+        context, schema = self._known(), batch.schema
+        spark = batch.records.sparkSession
+        table = self._tables.get(schema.topic)
+        if table is None:
+            table = DeltaTable(spark, f"{self._path}/{schema.database}/{schema.table}")
+            if not table.exists:
+                self._create(table, batch)
+            self._tables[schema.topic] = table
+        seen = table.properties.get(TOPIC)
+        if seen != schema.topic:
+            raise SinkError(
+                f"the Delta table at {table.path} belongs to another topic",
+                hint="give each topic.prefix its own sink.path",
+                table_topic=seen,
+                batch_topic=schema.topic,
+            )
+        table.evolve(schema)
+        return table, FirstLoad.from_properties(table.properties, context.query_id)
+
+    def _create(self, table: DeltaTable, batch: TableBatch) -> None:
+        context = self._known()
+        context.runs.refresh(batch.records.sparkSession)
+        run = context.runs.first(batch.schema.topic)
+        marks = {TOPIC: batch.schema.topic, QUERY: context.query_id}
+        table.create(batch.schema, {**self._table_properties, **marks, **FirstLoad.properties(run)})
+        log.info("table created", table=table.path, first_load=run.id if run else None)
+
+    def _append(self, table: DeltaTable, schema: TableSchema, records: DataFrame, batch_id: int) -> None:
+        rows = records.select(*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN))
+        writer = rows.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", self._app_id(schema, "append")).option("txnVersion", str(batch_id))
+        writer.save(table.path)
+
+    def _merge(self, table: DeltaTable, schema: TableSchema, records: DataFrame, batch_id: int) -> None:
+        last = last_per_key(records)
+        deleted = (fn.col("op") == "d").alias(DELETED_COLUMN)
+        source = last.select(*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN), deleted).persist()
+        spark = records.sparkSession
+        source.createOrReplaceTempView(_SOURCE)
+        spark.conf.set(_APP_ID, self._app_id(schema, "merge"))
+        spark.conf.set(_VERSION, str(batch_id))
+        try:
+            spark.sql(merge_statement(table.sql_name, schema))
+        finally:
+            # Left set, they would make Delta skip the next table's commits.
+            spark.conf.unset(_APP_ID)
+            spark.conf.unset(_VERSION)
+            spark.catalog.dropTempView(_SOURCE)
+            source.unpersist()
+
+    def _app_id(self, schema: TableSchema, kind: str) -> str:
+        return f"tailrace/{self._known().query_id}/{schema.topic}/{kind}"
+
+    def _known(self) -> SinkContext:
+        assert self._context is not None, "prepare comes first"
+        return self._context
+
+
+def _stored(table: DeltaTable, schema: TableSchema) -> list[Column]:
+    """Return the batch's columns in the types that the table stores; a number that does not fit fails the batch."""
+    types = {field.name.lower(): field.dataType for field in table.columns}
+    return [
+        column.cast(types[field.name.lower()]).alias(field.name)
+        for column, field in zip(upsert_columns(schema), schema.columns, strict=True)
+    ]
+
+
+def merge_statement(target: str, schema: TableSchema) -> str:
+    """Return the MERGE of the batch view into a table."""
+    names = [quote(column.name) for column in schema.columns] + [quote(SEQUENCE_COLUMN)]
+    optional = {column.name for column in schema.columns if column.schema.optional}
+    on = " AND ".join(f"t.{quote(k)} {'<=>' if k in optional else '='} s.{quote(k)}" for k in schema.key)
+    later = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
+    return (
+        f"MERGE INTO {target} AS t USING {_SOURCE} AS s ON {on}\n"
+        f"WHEN MATCHED AND {later} AND s.{DELETED_COLUMN} THEN DELETE\n"
+        f"WHEN MATCHED AND {later} THEN UPDATE SET {', '.join(f't.{n} = s.{n}' for n in names)}\n"
+        f"WHEN NOT MATCHED AND NOT s.{DELETED_COLUMN} THEN INSERT ({', '.join(names)})"
+        f" VALUES ({', '.join(f's.{n}' for n in names)})"
+    )

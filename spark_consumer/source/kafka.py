@@ -1,0 +1,71 @@
+"""What is read from Kafka: which topics, with which options, and the raw columns of a record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as fn
+
+from schemas.names import EVENT_HEADER, SPLIT_HEADER, schemas_topic, state_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+RAW_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "split", "event")
+"""A record as the pipeline carries it: Kafka's own columns and the two Tailrace headers as text."""
+
+READ_COMMITTED: Final = "read_committed"
+
+
+def subscribe_pattern(prefix: str) -> str:
+    """Return the Java regular expression of the topics of a prefix that hold rows or watermarks.
+
+    A data topic has at least two parts after the prefix, so ``<prefix>.transaction`` and ``<prefix>`` itself do not
+    match; heartbeats begin with another word. Table schemas are not streamed: they must be known before a batch that
+    needs them, whatever offsets the batch happens to have (schema_tracker.py).
+    """
+    own = [schemas_topic(prefix), state_topic(prefix)]
+    left_out = "|".join(re.escape(topic) for topic in own)
+    # Spark looks for the pattern anywhere in a name.
+    return f"^(?!(?:{left_out})$){re.escape(prefix)}\\.[^.]+\\..+$"
+
+
+def stream_options(
+    *, client: Mapping[str, str], prefix: str, max_offsets: int, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the options of the streaming source; ``client`` are the ``kafka.`` keys of the configuration."""
+    return {
+        **client,
+        **extra,
+        "kafka.isolation.level": READ_COMMITTED,
+        "subscribePattern": subscribe_pattern(prefix),
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": str(max_offsets),
+    }
+
+
+def read_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """Return the stream of raw records."""
+    return select_raw(spark.readStream.format("kafka").options(**dict(options)).load())
+
+
+def select_raw(records: DataFrame) -> DataFrame:
+    """Reduce Kafka's columns to RAW_COLUMNS. Headers are looked up natively; a missing one is NULL."""
+    return records.select(
+        "topic",
+        "partition",
+        "offset",
+        "key",
+        "value",
+        _header(SPLIT_HEADER).alias("split"),
+        _header(EVENT_HEADER).alias("event"),
+    )
+
+
+def _header(name: str) -> Column:
+    found = fn.filter("headers", lambda header: header["key"] == fn.lit(name))
+    return fn.get(found, fn.lit(0))["value"].cast("string")

@@ -1,0 +1,227 @@
+"""Spark types of Connect schemas: how from_json reads a field, what it becomes, and when it could not.
+
+The wire type is what the JSON token must be; the decoded type is what a table stores. Decoding is made of native
+expressions that give NULL for a value they cannot represent, never an approximation: the decoder compares the
+nullness of the two and fails the batch. docs/consumer.md prints this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+from schemas.connect import ConnectSchema
+from schemas.errors import SchemaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+MAX_PRECISION: Final = 38
+_LONG_DIGITS: Final = 18
+_LONG_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TypePlan:
+    """How one field travels from JSON to a column; ``decode`` None: the wire value is the value."""
+
+    wire: tp.DataType
+    final: tp.DataType
+    decode: Callable[[Column], Column] | None = None
+
+
+_PRIMITIVE: Final[dict[str, tp.DataType]] = {
+    # int8 is read as a short: the JSON reader would accept 200 for a byte and store -56.
+    "int8": tp.ShortType(),
+    "int16": tp.ShortType(),
+    "int32": tp.IntegerType(),
+    "int64": tp.LongType(),
+    "float": tp.FloatType(),
+    "double": tp.DoubleType(),
+    "boolean": tp.BooleanType(),
+    "string": tp.StringType(),
+    "bytes": tp.BinaryType(),
+}
+
+
+def _date(days: Column) -> Column:
+    return fn.date_from_unix_date(days)
+
+
+def _millis(value: Column) -> Column:
+    # The session's time zone is UTC (session.py), so that the cast keeps the digits.
+    return fn.timestamp_millis(value).cast("timestamp_ntz")
+
+
+def _micros(value: Column) -> Column:
+    return fn.timestamp_micros(value).cast("timestamp_ntz")
+
+
+def _zoned(text: Column) -> Column:
+    return text.try_cast("timestamp")
+
+
+_LOGICAL: Final[dict[str, tuple[tp.DataType, Callable[[Column], Column]]]] = {
+    "io.debezium.time.Date": (tp.DateType(), _date),
+    "io.debezium.time.Timestamp": (tp.TimestampNTZType(), _millis),
+    "io.debezium.time.MicroTimestamp": (tp.TimestampNTZType(), _micros),
+    "io.debezium.time.ZonedTimestamp": (tp.TimestampType(), _zoned),
+    "org.apache.kafka.connect.data.Date": (tp.DateType(), _date),
+    "org.apache.kafka.connect.data.Timestamp": (tp.TimestampNTZType(), _millis),
+}
+"""Schema names whose value is not the wire value. All others, such as Enum, EnumSet, Json, Bits, Year and MicroTime
+(signed, beyond 24 hours, so no type of Spark fits), keep it."""
+
+_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+
+
+def plan(schema: ConnectSchema, *, column: str, topic: str) -> TypePlan:
+    """Return how a field of this schema is decoded.
+
+    Raises SchemaError for a schema that has no Spark type.
+    """
+    if schema.name == _DECIMAL:
+        return _decimal_plan(schema, column, topic)
+    if schema.name in _LOGICAL:
+        final, decode = _LOGICAL[schema.name]
+        return TypePlan(_PRIMITIVE[schema.type], final, decode)
+    final = _plain(schema, column, topic)
+    return TypePlan(final, final)
+
+
+def _plain(schema: ConnectSchema, column: str, topic: str) -> tp.DataType:
+    if schema.type in _PRIMITIVE:
+        return _PRIMITIVE[schema.type]
+    if schema.type == "struct":
+        members = [tp.StructField(f.name, _member(f.schema, column, topic)) for f in schema.fields]
+        return tp.StructType(members)
+    if schema.type == "array" and schema.items is not None:
+        return tp.ArrayType(_member(schema.items, column, topic))
+    if schema.type == "map" and schema.keys is not None and schema.values is not None and schema.keys.type == "string":
+        return tp.MapType(tp.StringType(), _member(schema.values, column, topic))
+    raise SchemaError(
+        f"column {column!r} has a Connect type that no Spark type fits",
+        hint="leave the column out with column.exclude.list in the producer",
+        topic=topic,
+        type=schema.type,
+    )
+
+
+def _member(schema: ConnectSchema, column: str, topic: str) -> tp.DataType:
+    inner = plan(schema, column=column, topic=topic)
+    if inner.decode is not None:
+        raise SchemaError(
+            f"column {column!r} holds {schema.name} inside a struct, array or map, which is not supported",
+            hint="leave the column out with column.exclude.list in the producer",
+            topic=topic,
+        )
+    return inner.final
+
+
+def _decimal_plan(schema: ConnectSchema, column: str, topic: str) -> TypePlan:
+    parameters = dict(schema.parameters)
+    scale = int(parameters.get("scale", "0"))
+    precision = int(parameters.get("connect.decimal.precision", str(MAX_PRECISION)))
+    if precision > MAX_PRECISION or not 0 <= scale <= precision:
+        raise SchemaError(
+            f"column {column!r} is a decimal of more digits than Spark's {MAX_PRECISION}",
+            hint="set decimal.handling.mode=string in the producer, or leave the column out with column.exclude.list",
+            topic=topic,
+            precision=precision,
+            scale=scale,
+        )
+
+    def decode(unscaled: Column) -> Column:
+        return _decimal(unscaled, precision, scale)
+
+    return TypePlan(tp.BinaryType(), tp.DecimalType(precision, scale), decode)
+
+
+def _decimal(unscaled: Column, precision: int, scale: int) -> Column:
+    """Return the decimal for an unscaled two's complement big-endian integer; NULL where it does not fit."""
+    digits = fn.hex(unscaled)
+    length = fn.octet_length(unscaled)
+    # The sign is the first hex digit's upper bit; the value is widened with the sign's digit.
+    fill = fn.when(fn.substring(digits, 1, 1) >= fn.lit("8"), fn.lit("F")).otherwise(fn.lit("0"))
+    if precision <= _LONG_DIGITS:
+        wide = fn.lpad(digits, 2 * _LONG_BYTES, fill)
+        number = fn.conv(wide, 16, -10).try_cast("decimal(20,0)")
+        return fn.when((length >= 1) & (length <= _LONG_BYTES), _scaled(number, precision, scale))
+    wide = fn.lpad(digits, 4 * _LONG_BYTES, fill)
+    halves = fn.struct(
+        fn.conv(fn.substring(wide, 1, 2 * _LONG_BYTES), 16, -10).cast("bigint").alias("high"),
+        fn.conv(fn.substring(wide, 2 * _LONG_BYTES + 1, 2 * _LONG_BYTES), 16, 10).cast("decimal(20,0)").alias("low"),
+    )
+    text = _let(halves, lambda half: _text(half["high"], half["low"], scale))
+    return fn.when((length >= 1) & (length <= 2 * _LONG_BYTES), text.try_cast(f"decimal({precision},{scale})"))
+
+
+def _let(value: Column, use: Callable[[Column], Column]) -> Column:
+    """Return ``use(value)`` with the value computed once: an expression named twice is otherwise generated twice."""
+    return fn.get(fn.transform(fn.array(value), use), fn.lit(0))
+
+
+def _text(high: Column, low: Column, scale: int) -> Column:
+    negative = high < 0
+    magnitude = _magnitude(
+        fn.when(negative, -high - 1).otherwise(high),
+        fn.when(negative, fn.lit(str(2**64)).cast("decimal(20,0)") - low).otherwise(low).cast("decimal(21,0)"),
+    )
+    sign = fn.when(negative, fn.lit("-")).otherwise(fn.lit(""))
+    return fn.concat(sign, _let(magnitude, lambda digits: _pointed(digits, scale)))
+
+
+def _magnitude(high: Column, low: Column) -> Column:
+    """Return the digits of ``high * 2**64 + low``.
+
+    Spark rounds decimal arithmetic beyond 34 digits, so no step here needs more than 30: the upper half is taken in
+    two pieces of decimal digits, whose products are put together as text.
+    """
+    two_64 = fn.lit(str(2**64)).cast("decimal(20,0)")
+    pieces = fn.lpad(high.cast("string"), 19, "0")
+    upper = fn.substring(pieces, 1, 10).cast("decimal(10,0)")
+    lower = fn.substring(pieces, 11, 9).cast("decimal(9,0)")
+    rest = fn.lpad((lower * two_64 + low).cast("string"), 31, "0")
+    parts = fn.struct((upper * two_64).alias("whole"), rest.alias("rest"))
+    return _let(
+        parts,
+        lambda part: fn.concat(
+            (part["whole"] + fn.substring(part["rest"], 1, 22).cast("decimal(22,0)")).cast("string"),
+            fn.substring(part["rest"], 23, 9),
+        ),
+    )
+
+
+def _pointed(digits: Column, scale: int) -> Column:
+    """Return digits with the decimal point ``scale`` places from the right."""
+    if scale == 0:
+        return digits
+    padded = fn.lpad(digits, fn.greatest(fn.length(digits), fn.lit(scale + 1)), fn.lit("0"))
+    point = fn.length(padded) - scale
+    return fn.concat(
+        fn.substring(padded, fn.lit(1), point), fn.lit("."), fn.substring(padded, point + 1, fn.lit(scale))
+    )
+
+
+def _scaled(number: Column, precision: int, scale: int) -> Column:
+    """Move the decimal point of an integer of at most 20 digits."""
+    whole = number.try_cast(f"decimal({precision},0)")
+    if scale == 0:
+        return whole
+    factor = fn.lit(f"0.{'0' * (scale - 1)}1").cast(f"decimal({scale + 1},{scale})")
+    return fn.try_multiply(whole, factor).try_cast(f"decimal({precision},{scale})")
+
+
+def describe(schema: ConnectSchema) -> dict[str, Any]:
+    """Return what the documentation and messages say of a schema: Connect type and name, Spark's two types."""
+    chosen = plan(schema, column="?", topic="?")
+    return {
+        "connect": schema.type,
+        "name": schema.name,
+        "wire": chosen.wire.simpleString(),
+        "spark": chosen.final.simpleString(),
+    }

@@ -1,0 +1,189 @@
+"""Writes synthetic topics that obey the contract: what a producer would write, without a database behind it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from confluent_kafka import Producer
+
+from schemas.connect import ConnectField, ConnectSchema
+from schemas.names import EVENT_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
+from schemas.table import TableSchema
+from schemas.watermark import LogPosition, Watermark, WatermarkKind
+from tests.embedded.kafka import KafkaBroker
+
+EPOCH = 3
+FILE = "binlog.000007"
+RUN = "run1"
+Row = dict[str, Any]
+
+
+def unscaled(value: int) -> str:
+    """Return an unscaled decimal as Connect's JSON prints it."""
+    size = max(1, (value.bit_length() + 8) // 8)
+    return base64.b64encode(value.to_bytes(size, "big", signed=True)).decode("ascii")
+
+
+def connect(kind: str, *, optional: bool = True, name: str | None = None, **parameters: object) -> ConnectSchema:
+    """Return a Connect schema."""
+    given = tuple((key.replace("_", "."), str(value)) for key, value in parameters.items())
+    return ConnectSchema(kind, optional=optional, name=name, version=1 if name else None, parameters=given)
+
+
+def decimal(precision: int, scale: int) -> ConnectSchema:
+    """Return the schema of a DECIMAL."""
+    return connect(
+        "bytes", name="org.apache.kafka.connect.data.Decimal", scale=scale, connect_decimal_precision=precision
+    )
+
+
+def table_schema(prefix: str, table: str, *extra: ConnectField, key: tuple[str, ...] = ("id",)) -> TableSchema:
+    """Return a table with an int64 key ``id``, a string ``name`` and more columns."""
+    columns = (ConnectField("id", connect("int64", optional=False)), ConnectField("name", connect("string")), *extra)
+    return TableSchema(f"{prefix}.shop.{table}", "shop", table, columns, key)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One record to be written."""
+
+    topic: str
+    key: bytes
+    value: bytes | None
+    partition: int = 0
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass
+class Table:
+    """Makes the records of one table."""
+
+    schema: TableSchema
+    partitions: int = 1
+    run: str = RUN
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+    def key(self, row: Row) -> bytes:
+        """Return the key struct of a row as JSON."""
+        return orjson.dumps({name: row[name] for name in self.schema.key})
+
+    def partition(self, key: bytes) -> int:
+        """Return the partition of a key; any rule does, as long as a key keeps its own."""
+        return sum(key) % self.partitions
+
+    def split_id(self, number: int) -> str:
+        """Return a split's id."""
+        return f"{self.schema.database}.{self.schema.table}:{self.run}:{number}"
+
+    def change(
+        self, op: str, before: Row | None, after: Row | None, *, pos: int, row: int = 0, split: str | None = None
+    ) -> list[Message]:
+        """Return the record of one change or snapshot row, and the tombstone after a delete."""
+        image = after if after is not None else before
+        assert image is not None
+        key = self.key(image)
+        source = {"version": "x", "ts_ms": 1_700_000_000_000 + pos, "file": FILE, "pos": pos, "row": row}
+        value = orjson.dumps({"before": before, "after": after, "source": source, "op": op, "ts_ms": 1})
+        headers = [(EVENT_HEADER, f"{EPOCH}.0".encode())]
+        if split is not None:
+            headers.append((SPLIT_HEADER, split.encode()))
+        made = Message(self.schema.topic, key, value, self.partition(key), tuple(headers))
+        if op != "d":
+            return [made]
+        return [made, Message(self.schema.topic, key, None, made.partition, tuple(headers))]
+
+    def mark(
+        self, prefix: str, kind: WatermarkKind, number: int, *, pos: int, rows: int = 0, backfill: int = 0
+    ) -> Message:
+        """Return a watermark record."""
+        mark = Watermark(
+            kind=kind,
+            split=self.split_id(number),
+            snapshot=self.run,
+            topic=self.schema.topic,
+            database=self.schema.database,
+            table=self.schema.table,
+            number=number,
+            lower=None,
+            upper=None,
+            closed=False,
+            position=LogPosition(EPOCH, FILE, pos, "", "uuid"),
+            rows=rows,
+            checksum=0,
+            backfill=backfill,
+            schema=self.schema.fingerprint,
+            ts_us=1,
+        )
+        return Message(watermarks_topic(prefix), mark.record_key(), mark.to_json())
+
+    def published(self, prefix: str, version: int = 1) -> Message:
+        """Return the record of the schemas topic."""
+        return Message(schemas_topic(prefix), self.schema.record_key(), self.schema.to_json(version=version))
+
+    def snapshot(self, prefix: str, number: int, rows: Iterable[Row], *, low: int, high: int) -> list[Message]:
+        """Return a split's transaction: LOW, the rows, HIGH."""
+        made = [m for row in rows for m in self.change("r", None, row, pos=low, split=self.split_id(number))]
+        first = self.mark(prefix, WatermarkKind.LOW, number, pos=low)
+        return [first, *made, self.mark(prefix, WatermarkKind.HIGH, number, pos=high, rows=len(made))]
+
+    def end(self, prefix: str, number: int, *, high: int, rows: int, backfill: int = 0) -> Message:
+        """Return a split's END."""
+        return self.mark(prefix, WatermarkKind.END, number, pos=high, rows=rows, backfill=backfill)
+
+
+class Feed:
+    """Creates the topics of a prefix and writes messages in transactions."""
+
+    def __init__(self, broker: KafkaBroker, prefix: str) -> None:
+        self.broker, self.prefix = broker, prefix
+        for name in (
+            watermarks_topic(prefix),
+            schemas_topic(prefix),
+            state_topic(prefix),
+            prefix,
+            f"{prefix}.transaction",
+        ):
+            broker.create_topic(name)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "transactional.id": f"feed-{prefix}",
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "batch.size": 1_000_000,
+                "queue.buffering.max.messages": 1_000_000,
+                "log_level": 0,
+            }
+        )
+        self._producer.init_transactions(30)
+
+    def table(self, schema: TableSchema, *, partitions: int = 1, run: str = RUN) -> Table:
+        """Create a table's topic and publish its schema."""
+        self.broker.create_topic(schema.topic, partitions=partitions)
+        table = Table(schema, partitions, run)
+        self.write([table.published(self.prefix)])
+        return table
+
+    def write(self, messages: Iterable[Message], *, commit: bool = True) -> None:
+        """Write messages in one transaction, which is aborted where ``commit`` is false."""
+        producer = self._producer
+        producer.begin_transaction()
+        for number, message in enumerate(messages):
+            producer.produce(
+                message.topic,
+                key=message.key,
+                value=message.value,
+                partition=message.partition,
+                headers=list(message.headers),
+            )
+            if number % 1000 == 0:
+                producer.poll(0)
+        producer.flush(60)
+        if commit:
+            producer.commit_transaction(60)
+        else:
+            producer.abort_transaction(60)
