@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -31,6 +33,8 @@ def main() -> int:
     """Run the demo; 0 when every sink table equals its source table, 1 when not, 130 after Ctrl-C."""
     options = _options()
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with Stack() as stack:
@@ -111,7 +115,8 @@ def _start_servers(stack: Stack, sizes: shop.Sizes, console: Console) -> None:
 def _judge(stack: Stack, console: Console) -> list[Comparison]:
     """Compare every table in a Spark session of its own, and print the verdict."""
     console.print("comparing every row ...")
-    session = start_session(stack.work / "compare")
+    with _quiet(stack.work / "compare.log"):
+        session = start_session(stack.work / "compare")
     try:
         found = [compare(stack.mysql, session, stack.sink / shop.DATABASE / table, table) for table in shop.TABLES]
     finally:
@@ -121,6 +126,20 @@ def _judge(stack: Stack, console: Console) -> list[Comparison]:
         for example in each.examples:
             console.print(f"  {each.table}: {example}", markup=False, highlight=False)
     return found
+
+
+@contextlib.contextmanager
+def _quiet(log: Path) -> Iterator[None]:
+    """Send what this process and those it starts say on stderr into a file; the new Java keeps it there."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _tell_how_to_connect(stack: Stack, console: Console) -> None:

@@ -16,7 +16,6 @@ from tests.demo import shop
 from tests.demo.delta_log import DeltaLog
 from tests.demo.stack import PREFIX, Stack
 
-
 Offsets = dict[tuple[str, int], int]
 """Topic and partition -> offset."""
 

@@ -138,7 +138,10 @@ def _is_json(table: str, column: str) -> bool:
 
 def _json(text: str) -> Any:
     """Read JSON so that numbers keep every digit, in a form that compares without regard to spaces and key order."""
-    return json.loads(text, parse_float=Decimal)
+    try:
+        return json.loads(text, parse_float=Decimal)
+    except json.JSONDecodeError:
+        return text  # differs from whatever the source has, and is shown
 
 
 _CANONICAL: Final[dict[str, Callable[[Any], Any]]] = {"json": _json, "bit": lambda value: value != b"\x00"}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.master": "local[2]",
+    "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
@@ -38,7 +39,7 @@ def spark_jars() -> list[Path]:
 def spark_settings(work: Path, **changes: str) -> dict[str, str]:
     """Return the settings of a local session whose warehouse and temporary files lie under ``work``."""
     # Derby would otherwise write its log and its metastore into the current folder.
-    java_options = f"-Dderby.system.home={work} -Djava.io.tmpdir={work} -Dlog4j2.level=WARN"
+    java_options = f"-Dderby.system.home={work} -Djava.io.tmpdir={work}"
     return {
         **LOCAL_SETTINGS,
         "spark.jars": ",".join(str(path) for path in spark_jars()),
@@ -50,8 +51,13 @@ def spark_settings(work: Path, **changes: str) -> dict[str, str]:
 
 
 def spark_environment() -> dict[str, str]:
-    """Return the environment variables that a Spark program needs: this Python, and a Java that fits."""
-    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "JAVA_HOME": str(java_home())}
+    """Return the environment variables that a Spark program needs: this Python, a Java that fits, this machine."""
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "JAVA_HOME": str(java_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
 
 
 def start_session(work: Path, **changes: str) -> SparkSession:
@@ -63,5 +69,4 @@ def start_session(work: Path, **changes: str) -> SparkSession:
     for name, value in spark_settings(work, **changes).items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
     return session
