@@ -108,39 +108,36 @@ def variable(name: str) -> str:
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
+_CLIENT = "PRODUCER_OVERRIDE_"
+
+
 def read_environment(environ: Mapping[str, str], properties: Iterable[Property], faults: list[str]) -> Settings:
     """Return the settings of the environment; ``…_FILE`` names a file whose text is the value."""
     found: Settings = {}
     properties = tuple(properties)
     fixed = {variable(name) for entry in properties if not entry.open for name in (entry.name, *entry.aliases)}
     for entry in properties:
-        if not entry.in_environment:
-            continue
-        if entry.open:
-            # librdkafka's names have dots only, so that the way back from a variable is certain.
-            head = variable(entry.name.removesuffix("*"))
-            if entry.name == "producer.override.*":
-                for key in sorted(environ):
-                    if key.startswith(head) and len(key) > len(head) and key.removesuffix("_FILE") not in fixed:
-                        _take(
-                            found,
-                            "producer.override." + key[len(head) :].lower().replace("_", "."),
-                            key,
-                            environ,
-                            faults,
-                        )
+        if not entry.in_environment or entry.open:
             continue
         for name in (entry.name, *entry.aliases):
             for key in (variable(name), variable(name) + "_FILE"):
-                if key in environ:
-                    _take(found, name, key, environ, faults)
+                # SIGNAL_FILE is the property signal.file, not a file that holds "signal".
+                if key in environ and (key == variable(name) or key not in fixed):
+                    _take(found, name, key, environ, faults, mounted=key != variable(name))
+    for key in sorted(environ):
+        # librdkafka's names have dots only, so that the way back from a variable is certain.
+        name, mounted = key.removesuffix("_FILE"), key.endswith("_FILE")
+        if name.startswith(_CLIENT) and name != _CLIENT and name not in fixed:
+            setting = name.removeprefix(_CLIENT).lower().replace("_", ".")
+            _take(found, f"producer.override.{setting}", key, environ, faults, mounted=mounted)
     return found
 
 
-def _take(found: Settings, name: str, key: str, environ: Mapping[str, str], faults: list[str]) -> None:
+def _take(
+    found: Settings, name: str, key: str, environ: Mapping[str, str], faults: list[str], *, mounted: bool
+) -> None:
     value = environ[key]
-    if key.endswith("_FILE"):
-        name = name.removesuffix(".file")
+    if mounted:
         try:
             # Secret files end in a line break that is not part of the secret.
             value = Path(value).read_text(encoding="utf-8").rstrip("\r\n")

@@ -46,6 +46,11 @@ def faults_of(path: Path) -> tuple[str, ...]:
     return caught.value.faults
 
 
+def loaded_from(environ: Mapping[str, str]) -> ProducerConfig:
+    """Load BASE with an environment under it."""
+    return load(None, environ, BASE)
+
+
 def loaded(flags: Mapping[str, str]) -> ProducerConfig:
     """Load BASE with some flags over it."""
     return load(None, {}, {**BASE, **flags})
@@ -377,3 +382,17 @@ def test_initial_statements_keep_doubled_semicolons() -> None:
     config = loaded({"database.initial.statements": "SET a = 1; SET b = 'x;;y' ;"})
 
     assert config.database.initial_statements == ("SET a = 1", "SET b = 'x;y'")
+
+
+def test_a_variable_that_ends_in_file_by_its_own_name_is_no_mounted_file() -> None:
+    """``SIGNAL_FILE`` is signal.file; secrets of the Kafka client can be mounted."""
+    assert loaded_from({"SIGNAL_FILE": "file-signals.txt"}).warnings == ()
+
+
+def test_secrets_of_the_kafka_client_can_be_mounted(tmp_path: Path) -> None:
+    """By the variable of the client's setting with ``_FILE``."""
+    secret = written(tmp_path, "geheim\n", "secret")
+
+    config = loaded_from({"PRODUCER_OVERRIDE_SASL_PASSWORD_FILE": str(secret)})
+
+    assert config.kafka.client_settings()["sasl.password"] == "geheim"
