@@ -55,8 +55,8 @@ class EventStamp(NamedTuple):
     """What is equal for all rows of one rows event.
 
     A value is: ``{"before":B,"after":A`` + ``head`` + row number + ``tail`` with op spliced in:
-    ``head`` ends with ``"row":``, ``middle`` runs from there to ``"op":"`` inclusive, ``tail`` from the closing quote of op
-    to the end.
+    ``head`` ends with ``"row":``, ``middle`` runs from there to ``"op":"`` inclusive, ``tail`` from the closing quote
+    of op to the end.
     """
 
     head: bytes
@@ -83,7 +83,7 @@ class EventRows(NamedTuple):
     """Rows encoded from one rows event, in order."""
 
     records: list[tuple[bytes, bytes | None] | KeyChange]
-    """(key, value) for inserts and updates; a delete is (key, value) and, where tombstones are on, (key, None) after it."""
+    """(key, value) for inserts and updates; a delete is (key, value) and, with tombstones, (key, None) after it."""
     owners: Sequence[int]
     """For each record, the index of its row in the event; only filled when keys were asked for, else empty."""
     keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]]

@@ -1,0 +1,118 @@
+"""JSON without schema: how decoded values become the text of a row's object and of its key.
+
+The writer knows forms, not types or protocols; another format is another class with these methods.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import b2a_base64
+from collections.abc import Sequence
+from typing import Final
+
+from producer.codec.source import Namespace, literal
+from producer.types.base import NULL, Form, Value
+from producer.types.floating import java_double, java_float
+from producer.types.text import NEEDS_ESCAPE, escape
+
+_QUOTED: Final = frozenset({Form.PLAIN, Form.TEXT, Form.LOCAL_TEXT, Form.BYTES})
+_TEXTS: Final = frozenset({Form.TEXT, Form.LOCAL_TEXT})
+_INLINE: Final = re.compile(r"[\w\[\]:(), |<>&+*-]+").fullmatch
+"""What may stand within an f-string: neither quotes nor backslashes."""
+
+
+def base64_text(data: bytes) -> str:
+    """Return bytes as Connect's JSON converter prints them."""
+    return b2a_base64(data, newline=False).decode("ascii")
+
+
+class JsonWriter:
+    """Collects the columns of one generated function, then writes what assembles them."""
+
+    def __init__(self, names: Sequence[str], key: Sequence[int], space: Namespace) -> None:
+        self._names = [f'"{escape(name.encode().decode("latin-1"))}":' for name in names]
+        self._key = tuple(key)
+        self._space = space
+        self._pieces: dict[int, str] = {}
+        self._texts: dict[int, Value] = {}
+        self._may_be_null: set[int] = set()
+
+    def null(self, i: int) -> None:
+        """Column ``i`` is NULL in every row of this function."""
+        self._pieces[i] = NULL
+
+    def value(self, i: int, value: Value) -> list[str]:
+        """Column ``i`` has a value in every row; return the lines that compute it."""
+        if value.form in _TEXTS:
+            self._texts[i] = value
+            self._pieces[i] = f'"{{t{i}}}"'
+            return [f"t{i} = {value.expr}"]
+        expr = self._printed(value)
+        lines = []
+        if not _INLINE(expr):
+            lines.append(f"v{i} = {expr}")
+            expr = f"v{i}"
+        self._pieces[i] = f'"{{{expr}}}"' if value.form in _QUOTED else f"{{{expr}}}"
+        return lines
+
+    def value_or_null(self, i: int, value: Value) -> tuple[list[str], list[str]]:
+        """Column ``i`` may be NULL; return the lines for a value, and those for NULL."""
+        self._pieces[i] = f"{{c{i}}}"
+        self._may_be_null.add(i)
+        if value.form in _TEXTS:
+            self._texts[i] = value
+            return [f"t{i} = {value.expr}", f"c{i} = f'\"{{t{i}}}\"'"], [f"t{i} = ''", f"c{i} = {NULL!r}"]
+        expr = self._printed(value)
+        if value.form not in _QUOTED:
+            return [f"c{i} = {expr}"], [f"c{i} = {NULL!r}"]
+        if _INLINE(expr):
+            return [f"c{i} = f'\"{{{expr}}}\"'"], [f"c{i} = {NULL!r}"]
+        return [f"v{i} = {expr}", f"c{i} = f'\"{{v{i}}}\"'"], [f"c{i} = {NULL!r}"]
+
+    def _printed(self, value: Value) -> str:
+        if value.form is Form.FLOAT64:
+            return f"{self._space.bind('double', java_double)}({value.expr})"
+        if value.form is Form.FLOAT32:
+            return f"{self._space.bind('float', java_float)}({value.expr})"
+        if value.form is Form.BYTES:
+            return f"{self._space.bind('base64', base64_text)}({value.expr})"
+        return value.expr
+
+    def escapes(self) -> list[str]:
+        """Return the lines that mend text, behind one check per row that finds nothing in common text."""
+        return [
+            *self._escapes([i for i, v in self._texts.items() if v.form is Form.TEXT], ascii_only=False),
+            *self._escapes([i for i, v in self._texts.items() if v.form is Form.LOCAL_TEXT], ascii_only=True),
+        ]
+
+    def _escapes(self, columns: Sequence[int], *, ascii_only: bool) -> list[str]:
+        if not columns:
+            return []
+        joined = f"t{columns[0]}" if len(columns) == 1 else "f'" + "".join(f"{{t{i}}}" for i in columns) + "'"
+        escaped = self._space.bind("escape", escape)
+        foreign = "not t.isascii() or " if ascii_only else ""
+        lines = [f"t = {joined}", f"if {foreign}not t.isprintable() or '\"' in t or '\\\\' in t:"]
+        # UTF-8 read as latin-1 is often not printable either: look again before touching every column.
+        deeper = "    "
+        if not ascii_only:
+            lines.append(f"    if {self._space.bind('needs_escape', NEEDS_ESCAPE)}(t):")
+            deeper += "    "
+        for i in columns:
+            mend = self._texts[i].mend
+            inner = f"{self._space.bind('mend', mend)}(t{i})" if mend is not None else f"t{i}"
+            lines.append(f"{deeper}t{i} = {escaped}({inner})")
+            if i in self._may_be_null:
+                lines.append(f"{deeper}if c{i} != {NULL!r}: c{i} = f'\"{{t{i}}}\"'")
+        return lines
+
+    def row(self) -> str:
+        """Return the expression of the row's object, as text."""
+        return self._object(range(len(self._names)))
+
+    def key(self) -> str:
+        """Return the expression of the key's object, as text."""
+        return self._object(self._key)
+
+    def _object(self, columns: Sequence[int]) -> str:
+        members = ",".join(literal(self._names[i]) + self._pieces[i] for i in columns)
+        return f"f'{{{{{members}}}}}'"

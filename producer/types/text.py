@@ -1,0 +1,169 @@
+"""CHAR, VARCHAR, TEXT in any character set, and JSON's escapes.
+
+UTF-8 passes through untouched. latin1 is cp1252 with the five undefined bytes as control characters, which is what the
+server makes of it. For every other character set both paths read the column's own bytes (the SELECT casts to binary)
+and the same Python codec, so that differences between codecs cannot show between the paths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from producer.database.table import quote
+from producer.types.base import ColumnType, Form, Prefixed, Raw, Value
+from schemas.connect import ConnectSchema
+from schemas.errors import SchemaError
+
+UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
+"""Character sets whose bytes are UTF-8."""
+
+CODECS: Final = {
+    "big5": "cp950",
+    "cp1250": "cp1250",
+    "cp1251": "cp1251",
+    "cp1256": "cp1256",
+    "cp1257": "cp1257",
+    "cp850": "cp850",
+    "cp852": "cp852",
+    "cp866": "cp866",
+    "cp932": "cp932",
+    "eucjpms": "euc_jp",
+    "euckr": "cp949",
+    "gb18030": "gb18030",
+    "gb2312": "gb2312",
+    "gbk": "cp936",
+    "greek": "iso8859_7",
+    "hebrew": "iso8859_8",
+    "hp8": "hp_roman8",
+    "koi8r": "koi8_r",
+    "koi8u": "koi8_u",
+    "latin2": "iso8859_2",
+    "latin5": "iso8859_9",
+    "latin7": "iso8859_13",
+    "macce": "mac_latin2",
+    "macroman": "mac_roman",
+    "sjis": "cp932",
+    "tis620": "tis_620",
+    "ucs2": "utf_16_be",
+    "ujis": "euc_jp",
+    "utf16": "utf_16_be",
+    "utf16le": "utf_16_le",
+    "utf32": "utf_32_be",
+}
+"""Python codec by MySQL character set; what is missing here has no codec."""
+
+
+class TextType(ColumnType):
+    """Text of any size."""
+
+    kinds = ("char", "varchar", "text")
+
+    def connect(self) -> ConnectSchema:
+        return ConnectSchema("string")
+
+    @property
+    def _as_stored(self) -> bool:
+        """Both paths give the column's own bytes."""
+        return self.column.charset not in UTF8 and self.column.charset != "latin1"
+
+    @property
+    def select(self) -> str:
+        name = quote(self.column.name)
+        return f"CAST({name} AS BINARY)" if self._as_stored else name
+
+    @property
+    def layout(self) -> Prefixed:
+        return Prefixed(prefix_width(self.column.name, self.column.kind, self.column.length))
+
+    def from_text(self, raw: Raw) -> Value:
+        if self._as_stored:
+            return self._decoded(raw)
+        return Value(raw.text, Form.TEXT)
+
+    def from_log(self, raw: Raw) -> Value:
+        if self._as_stored:
+            return self._decoded(raw)
+        if self.column.charset == "latin1":
+            return Value(raw.text, Form.LOCAL_TEXT, mend=utf8_of_latin1)
+        return Value(raw.text, Form.TEXT)
+
+    def _decoded(self, raw: Raw) -> Value:
+        return Value(f"{raw.bind('decoded', decoder(self.column.charset, self.column.name))}({raw.data})", Form.TEXT)
+
+    def key_from_log(self, raw: Raw) -> str:
+        return raw.data
+
+
+def prefix_width(name: str, kind: str, length: int) -> int:
+    """Return how many bytes hold a value's length in a row image."""
+    if kind not in {"text", "blob"}:
+        return 1 if length < 256 else 2
+    sizes = {0xFF: 1, 0xFFFF: 2, 0xFF_FFFF: 3, 0xFFFF_FFFF: 4}
+    if length not in sizes:
+        raise SchemaError(
+            "a TEXT or BLOB column does not say its size",
+            hint="set Column.length to 255, 65535, 16777215 or 4294967295",
+            column=name,
+            length=length,
+        )
+    return sizes[length]
+
+
+def decoder(charset: str, column: str) -> Callable[[bytes], str]:
+    """Return the function from bytes in a character set to UTF-8 with one character per byte."""
+    codec = CODECS.get(charset)
+    if codec is None:
+        raise SchemaError(
+            f"character set {charset} has no decoder",
+            hint="convert the column to utf8mb4, or exclude it with column.exclude.list",
+            column=column,
+        )
+
+    def decoded(data: bytes) -> str:
+        try:
+            return data.decode(codec).encode().decode("latin-1")
+        except UnicodeError as error:
+            raise SchemaError(
+                f"text is not valid {charset}",
+                hint="convert the column to utf8mb4, or exclude it with column.exclude.list",
+                column=column,
+                bytes=data[:40].hex(),
+            ) from error
+
+    return decoded
+
+
+def _latin1_table() -> dict[int, str]:
+    table = {}
+    for byte in range(0x80, 0x100):
+        try:
+            char = bytes([byte]).decode("cp1252")
+        except UnicodeDecodeError:
+            char = chr(byte)
+        table[byte] = char.encode().decode("latin-1")
+    return table
+
+
+_UTF8_OF_LATIN1: Final = _latin1_table()
+
+
+def utf8_of_latin1(text: str) -> str:
+    """Return UTF-8, one character per byte, for the bytes of MySQL's latin1."""
+    return text.translate(_UTF8_OF_LATIN1)
+
+
+NEEDS_ESCAPE: Final = re.compile(r'[\x00-\x1f"\\]').search
+
+_ESCAPES: Final = {
+    **{code: f"\\u{code:04X}" for code in range(0x20)},
+    **{ord(char): f"\\{name}" for char, name in {"\b": "b", "\t": "t", "\n": "n", "\f": "f", "\r": "r"}.items()},
+    ord('"'): '\\"',
+    ord("\\"): "\\\\",
+}
+
+
+def escape(text: str) -> str:
+    r"""Return the inside of a JSON string as Jackson writes it: \b \t \n \f \r \" \\ and \u00XX in upper-case hex."""
+    return text.translate(_ESCAPES) if NEEDS_ESCAPE(text) else text
