@@ -73,7 +73,17 @@ class BinlogStream:
         return self._cutter.pos
 
     def open(self) -> None:
-        """Connect and ask for the log. Raises as ``connect`` does; a refused position is only heard of in ``poll``."""
+        """Connect and ask for the log; a refused position is only heard of in ``poll``.
+
+        Raises as ``connect`` does; the stream is then closed.
+        """
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
         reader = BinLogStreamReader(
             connection_settings={},
             server_id=self._server_id,
