@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from tests.embedded import leash
-from tests.embedded.artifacts import fetch, unpack_once
+from tests.embedded.artifacts import fetch, unpack_once, unpack_tar
 from tests.embedded.java import EmbeddedServerError, require_libraries
 
 if TYPE_CHECKING:
@@ -222,8 +221,8 @@ def _base(version: str) -> Path:
         [package] = fetch(distribution.section)
         with zipfile.ZipFile(package) as outer:
             if distribution.archive:
-                with outer.open(distribution.archive) as stream, tarfile.open(fileobj=stream, mode="r:gz") as inner:
-                    inner.extractall(folder, filter="data")
+                with outer.open(distribution.archive) as stream:
+                    unpack_tar(stream, folder)
             else:
                 outer.extractall(folder)  # noqa: S202 - its checksum is pinned
         for program in folder.glob("bin/*"):
