@@ -79,12 +79,17 @@ def _start(session: Any, sql: str, columns: int) -> None:
 
 def _blocks(stream: Any, codec: TableCodec, stamp: SnapshotStamp) -> Iterator[SnapshotRows]:
     buffer = bytearray(BLOCK_BYTES)
-    # What the driver has read ahead comes first; from there on its buffer is empty and is gone around. Not readinto1: with
-    # a large view it waits for the socket although bytes are at hand.
-    ahead = stream.read(len(stream.peek(0)))
+    # What the driver has read ahead comes first; then its buffer is empty, and the rest comes straight from the socket.
+    # Not readinto1: with a large view it waits for the socket although bytes are at hand.
+    ahead = stream.read1(BLOCK_BYTES)
     buffer[: len(ahead)] = ahead
-    filled, wanted = len(ahead), 0
+    got = filled = len(ahead)
+    wanted = 0
     while True:
+        if not got:
+            raise SourceUnavailableError(
+                "the server closed the connection while a table was read", hint="look at the server's log"
+            )
         if filled >= wanted:
             with memoryview(buffer) as view:
                 block = codec.snapshot(view, 0, filled, stamp)

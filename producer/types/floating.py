@@ -1,7 +1,8 @@
 """FLOAT and DOUBLE: the same bits by SELECT and from the log, printed as Java prints them.
 
-The server rounds FLOAT to six digits in the text protocol, and FLOAT(M,D) and DOUBLE(M,D) to D digits; adding 0e0 makes
-a double of it, whose text is exact. A TABLE_MAP event does not tell FLOAT(M,D) from FLOAT, so both are FLOAT32.
+The server rounds FLOAT to six digits in the text protocol, and FLOAT(M,D) and DOUBLE(M,D) to D digits; multiplied by
+1e0 it is a double, whose text is exact (adding 0e0 would lose the sign of -0.0). A TABLE_MAP event does not tell
+FLOAT(M,D) from FLOAT, so both are FLOAT32.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class FloatType(ColumnType):
 
     @property
     def select(self) -> str:
-        return f"{quote(self.column.name)}+0e0"
+        return f"{quote(self.column.name)}*1e0"
 
     @property
     def layout(self) -> Fixed:
