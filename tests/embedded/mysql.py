@@ -224,7 +224,7 @@ def _base(version: str) -> Path:
                 with outer.open(distribution.archive) as stream:
                     unpack_tar(stream, folder)
             else:
-                outer.extractall(folder)  # noqa: S202 - its checksum is pinned
+                outer.extractall(folder)
         for program in folder.glob("bin/*"):
             program.chmod(0o755)  # zip archives carry no permissions
 
