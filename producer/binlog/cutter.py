@@ -10,6 +10,7 @@ a call. A TABLE_MAP is known again by its bytes, so a definition is read once, a
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -37,17 +38,27 @@ _KNOWN_DEFINITIONS: Final = 20_000
 
 
 class _Mapped:
-    """A wanted table, and the bytes that a rows event of it has before its images when every column is present."""
+    """A wanted table, and what its rows events have before their images: learned from the first of each shape."""
 
-    __slots__ = ("double", "single", "table")
+    __slots__ = ("count", "double", "present", "single", "table")
 
     def __init__(self, table: MappedTable) -> None:
-        count = len(table.columns)
-        bits = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
-        head = b"\x02\0" + _packed(count)
         self.table = table
-        self.single = head + bits
-        self.double = head + bits + bits
+        self.count = len(table.columns)
+        self.present = (1 << self.count) - 1
+        self.single = self.double = b"\xff\xff"  # no event begins so: none was seen yet
+
+    def hide(self, present: int) -> bool:
+        """Drop the hidden columns of functional indexes, which servers before 8.0.18 describe but leave out of rows."""
+        kept = present.bit_length()
+        if present != (1 << kept) - 1 or not all(_HIDDEN(c.name) for c in self.table.columns[kept:]):
+            return False
+        self.table = self.table._replace(columns=self.table.columns[:kept])
+        self.present = present
+        return True
+
+
+_HIDDEN: Final = re.compile(r"[0-9a-f]{32}").fullmatch
 
 
 class Cutter:
@@ -147,7 +158,7 @@ class Cutter:
                     if data.startswith(head, at + 32):
                         start = at + 32 + len(head)
                     else:
-                        start = self._images(data, at + 32, mapped.table, kind)
+                        start = self._images(data, at + 32, mapped, kind)
                     append(
                         new(
                             Rows,
@@ -228,24 +239,33 @@ class Cutter:
                 table_id=int.from_bytes(table_id, "little"),
             )
 
-    def _images(self, data: bytes, at: int, table: MappedTable, kind: int) -> int:
-        """Return where the images begin in a rows event (second form) with something more than usual before them."""
+    def _images(self, data: bytes, at: int, mapped: _Mapped, kind: int) -> int:
+        """Return where the images begin in a rows event (second form) whose head was not seen before."""
         extra = int.from_bytes(data[at : at + 2], "little")
-        return self._bitmaps(data, at + extra, table, kind == kinds.UPDATE_ROWS)
+        double = kind == kinds.UPDATE_ROWS
+        start = self._bitmaps(data, at + extra, mapped, double=double)
+        if extra == 2:
+            if double:
+                mapped.double = data[at:start]
+            else:
+                mapped.single = data[at:start]
+        return start
 
-    def _bitmaps(self, data: bytes, at: int, table: MappedTable, double: bool) -> int:
+    def _bitmaps(self, data: bytes, at: int, mapped: _Mapped, *, double: bool) -> int:
+        """Check that rows have all their columns; return where the images begin."""
         count, at = packed(data, at)
-        if count != len(table.columns):
+        if count != mapped.count:
             raise LogError(
-                f"rows of {table.id} have {count} columns where their description has {len(table.columns)}",
+                f"rows of {mapped.table.id} have {count} columns where their description has {mapped.count}",
                 file=self.file,
             )
         size = (count + 7) // 8
-        every = (1 << count) - 1
         for _ in range(2 if double else 1):
-            if int.from_bytes(data[at : at + size], "little") & every != every:
+            # The bits beyond the last column are of no meaning.
+            present = int.from_bytes(data[at : at + size], "little") & ((1 << count) - 1)
+            if present != mapped.present and not mapped.hide(present):
                 raise SchemaError(
-                    f"rows of {table.id} are logged without some of their columns",
+                    f"rows of {mapped.table.id} are logged without some of their columns",
                     hint="SET GLOBAL binlog_row_image=FULL, also for sessions that set it; then take a new snapshot",
                 )
             at += size
@@ -287,7 +307,7 @@ class Cutter:
                 self._unmapped(table_id, place.file, place.begin)
             return ()
         op = kinds.FIRST_FORM[kind]
-        images = self._bitmaps(data, start + 8, mapped.table, op == "u")
+        images = self._bitmaps(data, start + 8, mapped, double=op == "u")
         self._transactions.touched = True
         rows = Rows(
             op=op,
@@ -322,10 +342,6 @@ class Cutter:
 
 
 _OPS: Final = {kinds.WRITE_ROWS: "c", kinds.UPDATE_ROWS: "u", kinds.DELETE_ROWS: "d"}
-
-
-def _packed(number: int) -> bytes:
-    return bytes((number,)) if number < 0xFB else b"\xfc" + number.to_bytes(2, "little")
 
 
 def _continued(size: int) -> int:

@@ -54,7 +54,7 @@ class CatalogTable:
     primary_key: tuple[str, ...]
     """Column names in key order; empty where there is none."""
     unique_key: tuple[str, ...]
-    """Columns of the first unique index without NULLs, prefixes and expressions; empty where there is none."""
+    """Columns of the first unique index (in the server's order) without NULLs, prefixes and expressions, or empty."""
     prefix_columns: frozenset[str]
     """Columns of the primary key that it holds by their beginning only: ``PRIMARY KEY (name(10))``."""
     collations: Mapping[str, Collation]
@@ -202,25 +202,24 @@ _ESCAPES: Final = {"0": "\0", "n": "\n", "r": "\r"}
 def _keys(
     connection: Connection[Any], table: TableId, required: set[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
-    """Return (primary key, first usable unique key, prefix columns of the primary key)."""
-    rows = query(
-        connection,
-        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS "
-        f"WHERE {_EXACT} AND NON_UNIQUE = 0 ORDER BY SEQ_IN_INDEX",
-        (table.database, table.table),
-    )
+    """Return (primary key, first usable unique key, prefix columns of the primary key).
+
+    SHOW KEYS has the server's own order of keys: what is first here is also what the log names as the key of a table
+    without a primary key.
+    """
     indexes: dict[str, list[tuple[str | None, int | None]]] = {}
-    for index, column, prefix in rows:
-        indexes.setdefault(index, []).append((column, prefix))
+    for _, not_unique, index, _, column, _, _, prefix, *_ in query(connection, f"SHOW KEYS FROM {table.quoted}"):
+        if not int(not_unique):
+            indexes.setdefault(index, []).append((column, prefix))
     primary = indexes.pop("PRIMARY", [])
-    usable = sorted(
-        (index, tuple(column for column, _ in parts if column is not None))
-        for index, parts in indexes.items()
+    usable = [
+        tuple(column for column, _ in parts if column is not None)
+        for parts in indexes.values()
         if all(column in required and prefix is None for column, prefix in parts)
-    )
+    ]
     return (
         tuple(column for column, _ in primary if column is not None),
-        usable[0][1] if usable else (),
+        usable[0] if usable else (),
         frozenset(column for column, prefix in primary if column is not None and prefix is not None),
     )
 

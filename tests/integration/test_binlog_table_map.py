@@ -1,0 +1,211 @@
+"""One table, described twice: what the log says of its columns is what the catalog says."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from producer.binlog.events import MappedTable, Rows
+from producer.database.catalog import CatalogTable, read_table
+from producer.database.connection import connect
+from producer.database.table import Column, TableId
+from tests.support.database import Database
+from tests.support.log import executed, follow, only, settings_of
+
+TYPES: Final = (
+    *(f"{kind}{sign}" for kind in ("tinyint", "smallint", "mediumint", "int", "bigint") for sign in ("", " unsigned")),
+    "tinyint(1)",
+    "int zerofill",
+    "boolean",
+    "serial",
+    "decimal(65,30)",
+    "decimal(1,0) unsigned",
+    "decimal(10)",
+    "float",
+    "float(7,3) unsigned",
+    "float(53)",
+    "double",
+    "double(20,5) zerofill",
+    *(f"bit({bits})" for bits in (1, 7, 8, 9, 13, 64)),
+    "char",
+    "char(0)",
+    "char(63)",
+    "char(64)",
+    "char(255)",
+    "char(255) character set latin1",
+    "char(20) character set binary",
+    "varchar(0)",
+    "varchar(63)",
+    "varchar(64)",
+    "varchar(300)",
+    "varchar(255) character set latin1",
+    "varchar(10) collate utf8mb4_bin",
+    "nvarchar(10)",
+    *(f"{size}text" for size in ("tiny", "", "medium", "long")),
+    "text character set gbk",
+    "text character set binary",
+    *(f"{size}blob" for size in ("tiny", "", "medium", "long")),
+    "binary",
+    "binary(16)",
+    "binary(255)",
+    "varbinary(10)",
+    "varbinary(300)",
+    "date",
+    *(f"{kind}({fsp})" for kind in ("datetime", "time") for fsp in (0, 3, 6)),
+    *(f"timestamp({fsp}) null" for fsp in (0, 1, 6)),
+    "year",
+    "enum('a')",
+    r"enum('a','it''s','ä,b','c\\d','e\nf\rg','','(x)','''') character set utf8",
+    "enum('é','ÿ') character set latin1",
+    "enum('中') character set gbk",
+    "enum('漢') character set utf16",
+    "enum('a') character set binary",
+    "set('x')",
+    "set('x','é y','z') character set latin1",
+    f"set({','.join(repr(str(n)) for n in range(64))})",
+    f"enum({','.join(repr(str(n)) for n in range(300))})",
+    "json",
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+    "int not null default 0",
+    "varchar(10) not null default 'x'",
+    "timestamp not null default current_timestamp on update current_timestamp",
+    "int as (1 + 2) virtual",
+    "varchar(20) as (concat('a', 'b')) stored",
+)
+
+
+def described(database: Database, table: str, changes: str) -> tuple[CatalogTable, MappedTable]:
+    """Return both descriptions of a table, after a change of its rows."""
+    start = executed(database.server)
+    database.execute(changes)
+    rows = only(Rows, follow(database.server, start))
+    with connect(settings_of(database.server)) as session:
+        return read_table(session, TableId(database.name, table)), rows[-1].table
+
+
+def assert_equal(catalog: CatalogTable, mapped: MappedTable) -> None:
+    """Compare column by column, so that a failure names the column."""
+    assert mapped.id == catalog.table.id
+    types = [column.catalog.column_type if column.catalog else "" for column in catalog.table.columns]
+    different = [
+        (type_, ours, theirs)
+        for type_, ours, theirs in zip(types, catalog.table.columns, mapped.columns, strict=True)
+        if ours != theirs
+    ]
+    assert different == []
+    assert mapped.primary_key == catalog.index_key
+
+
+def test_every_type_is_described_alike(database: Database) -> None:
+    """All types of MySQL 8.0, in all their sizes."""
+    columns = ", ".join(f"`c {number}` {type_}" for number, type_ in enumerate(TYPES))
+    database.execute(f"CREATE TABLE t ({columns})")
+
+    catalog, mapped = described(database, "t", "INSERT INTO t () VALUES ()")
+
+    assert_equal(catalog, mapped)
+    assert len(mapped.columns) == len(TYPES)
+
+
+def test_every_character_set_is_described_alike(database: Database) -> None:
+    """CHAR, VARCHAR, TEXT and ENUM in each character set and collation that the server has."""
+    collations = database.execute(
+        "SELECT COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATIONS "
+        "WHERE CHARACTER_SET_NAME <> 'binary' ORDER BY ID"
+    )
+    database.execute("SET sql_mode = ''")
+    for first in range(0, len(collations), 60):
+        name = f"t{first}"
+        definitions = []
+        for number, (collation, charset) in enumerate(collations[first : first + 60]):
+            of = f"CHARACTER SET {charset} COLLATE {collation}"
+            definitions += [
+                f"a{number} CHAR(7) {of}",
+                f"b{number} VARCHAR(100) {of}",
+                f"c{number} TEXT {of}",
+                f"d{number} ENUM('a', 'b') {of}",
+                f"e{number} INT UNSIGNED",
+            ]
+        database.execute(f"CREATE TABLE {name} ({', '.join(definitions)}) CHARACTER SET latin1")
+
+        assert_equal(*described(database, name, f"INSERT INTO {name} () VALUES ()"))
+
+
+@pytest.mark.parametrize(
+    ("definition", "primary", "unique", "prefixes"),
+    [
+        ("a INT, b INT, PRIMARY KEY (b, a)", ("b", "a"), (), set()),
+        ("a TEXT, b VARCHAR(20), PRIMARY KEY (b(3), a(5))", ("b", "a"), (), {"a", "b"}),
+        ("a INT, b VARCHAR(20), PRIMARY KEY (a, b(3))", ("a", "b"), (), {"b"}),
+        ("a INT NOT NULL, b INT NOT NULL, UNIQUE z (b, a), UNIQUE y (a, b)", (), ("b", "a"), set()),
+        ("a INT NOT NULL, b INT, UNIQUE a1 (a, b), UNIQUE a2 (a)", (), ("a",), set()),
+        ("a VARCHAR(20) NOT NULL, b INT, UNIQUE (a(3))", (), (), set()),
+        ("a INT NOT NULL, b INT, UNIQUE ((a + 1)), KEY ((b + 1))", (), (), set()),
+        ("a INT NOT NULL, b INT, KEY (a)", (), (), set()),
+        ("a INT, b INT", (), (), set()),
+        ("a INT, b INT NOT NULL, PRIMARY KEY (a), UNIQUE (b)", ("a",), ("b",), set()),
+    ],
+)
+def test_keys_are_described_alike(
+    database: Database, definition: str, primary: tuple[str, ...], unique: tuple[str, ...], prefixes: set[str]
+) -> None:
+    """Key columns in key order; what stands in for a primary key; prefixes; functional indexes leave no trace."""
+    database.execute(f"CREATE TABLE t ({definition})")
+    catalog, mapped = described(database, "t", "INSERT INTO t (a, b) VALUES (1, 2)")
+
+    assert (catalog.primary_key, catalog.unique_key, set(catalog.prefix_columns)) == (primary, unique, prefixes)
+    assert_equal(catalog, mapped)
+
+
+def test_labels_beyond_the_catalogs_character_set_are_known_from_the_log(database: Database) -> None:
+    """The catalog keeps definitions in three-byte UTF-8 and shows other characters as '?'; the log has them whole."""
+    database.execute("CREATE TABLE t (a ENUM('🎉', 'b'))")
+    catalog, mapped = described(database, "t", "INSERT INTO t VALUES ('b')")
+
+    assert catalog.table.columns[0].labels == ("?", "b")
+    assert mapped.columns[0].labels == ("🎉", "b")
+
+
+def test_equal_definitions_share_one_object_and_fingerprint(database: Database) -> None:
+    """Compiled codecs are kept by these."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    start = executed(database.server)
+    database.execute("INSERT INTO t VALUES (1)")
+    database.execute("FLUSH TABLES")
+    database.execute("INSERT INTO t VALUES (2)")
+
+    first, second = only(Rows, follow(database.server, start))
+    [again, _] = only(Rows, follow(database.server, start))
+
+    assert first.table is second.table
+    assert first.table.fingerprint == again.table.fingerprint
+    assert first.table == again.table
+
+
+def test_column_kinds_are_those_of_the_table_module(database: Database) -> None:
+    """A few by hand, so that both descriptions cannot be wrong in the same way."""
+    database.execute(
+        "CREATE TABLE t (a INT UNSIGNED NOT NULL, b DECIMAL(10,3), c VARCHAR(10), d TINYTEXT, e DATETIME(3), "
+        "f BIT(13), g SET('x','y') CHARACTER SET latin1, h VARBINARY(4), i JSON)"
+    )
+    _, mapped = described(database, "t", "INSERT INTO t (a) VALUES (1)")
+
+    assert mapped.columns == (
+        Column("a", "int", nullable=False, unsigned=True),
+        Column("b", "decimal", precision=10, scale=3),
+        Column("c", "varchar", length=40, charset="utf8mb4"),
+        Column("d", "text", length=255, charset="utf8mb4"),
+        Column("e", "datetime", fsp=3),
+        Column("f", "bit", length=13),
+        Column("g", "set", charset="latin1", labels=("x", "y")),
+        Column("h", "varbinary", length=4, charset="binary"),
+        Column("i", "json"),
+    )

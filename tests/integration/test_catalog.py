@@ -1,0 +1,188 @@
+"""The catalog: exact names, defaults, collations, estimates; sessions and their errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from producer.database.catalog import Collation, list_tables, read_table
+from producer.database.connection import (
+    SourceSettings,
+    connect,
+    executed_gtids,
+    log_position,
+    query,
+    server_uuid,
+    wait_for_gtids,
+)
+from producer.database.gtid import GtidSet
+from producer.database.table import ColumnCatalog, TableId
+from schemas.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError
+from tests.support.database import Database
+from tests.support.log import settings_of
+
+
+def test_names_are_exact_and_not_patterns(database: Database) -> None:
+    """'_' and '%' are characters, and names that the catalog's collation holds equal are different tables."""
+    for name in ("a_b", "axb", "a%b", "A_B", "á_b"):
+        database.execute(f"CREATE TABLE `{name}` (`only in {name}` INT PRIMARY KEY)")
+    with connect(settings_of(database.server)) as session:
+        for name in ("a_b", "axb", "a%b", "A_B", "á_b"):
+            found = read_table(session, TableId(database.name, name))
+            assert [c.name for c in found.table.columns] == [f"only in {name}"]
+            assert found.primary_key == (f"only in {name}",)
+        with pytest.raises(SchemaError, match="does not exist"):
+            read_table(session, TableId(database.name, "a__"))
+        listed = list_tables(session, lambda t: t.database == database.name and t.table != "axb")
+
+    assert [t.table for t in listed] == ["A_B", "a%b", "a_b", "á_b"]
+
+
+def test_views_and_system_databases_are_no_tables(database: Database) -> None:
+    """Only base tables of users can be captured."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    database.execute("CREATE VIEW v AS SELECT * FROM t")
+    with connect(settings_of(database.server)) as session:
+        listed = list_tables(session, lambda _: True)
+
+    assert TableId(database.name, "t") in listed
+    assert TableId(database.name, "v") not in listed
+    assert not {t.database for t in listed} & {"mysql", "sys", "performance_schema", "information_schema"}
+
+
+def test_definitions_carry_what_only_the_catalog_knows(database: Database) -> None:
+    """Defaults, expressions, generated columns, comments, AUTO_INCREMENT."""
+    database.execute(
+        "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a INT DEFAULT 7 COMMENT 'it''s', b VARCHAR(9) DEFAULT '', "
+        "c DATETIME DEFAULT CURRENT_TIMESTAMP, d INT AS (a + 1) STORED, "
+        "e VARCHAR(40) DEFAULT (UUID()), f BIT(3) DEFAULT b'101')"
+    )
+    with connect(settings_of(database.server)) as session:
+        columns = {c.name: c.catalog for c in read_table(session, TableId(database.name, "t")).table.columns}
+
+    plain = ColumnCatalog(
+        "int(11)",
+        collation=None,
+        default=None,
+        default_is_expression=False,
+        generated=False,
+        auto_increment=False,
+        comment="",
+    )
+    text = replace(plain, collation="utf8mb4_0900_ai_ci")
+    assert columns == {
+        "id": replace(plain, auto_increment=True, extra="auto_increment"),
+        "a": replace(plain, default="7", comment="it's"),
+        "b": replace(text, column_type="varchar(9)", default=""),
+        "c": replace(
+            plain,
+            column_type="datetime",
+            default="CURRENT_TIMESTAMP",
+            default_is_expression=True,
+            extra="DEFAULT_GENERATED",
+        ),
+        "d": replace(plain, generated=True, extra="STORED GENERATED"),
+        "e": replace(
+            text, column_type="varchar(40)", default="uuid()", default_is_expression=True, extra="DEFAULT_GENERATED"
+        ),
+        "f": replace(plain, column_type="bit(3)", default="b'101'"),
+    }
+
+
+def test_collations_say_whether_blanks_count(database: Database) -> None:
+    """PAD SPACE and NO PAD, and the lengths in characters."""
+    database.execute(
+        "CREATE TABLE t (a VARCHAR(9) COLLATE utf8mb4_0900_ai_ci, b CHAR(8) COLLATE utf8mb4_bin, "
+        "c TINYTEXT COLLATE latin1_swedish_ci, d VARBINARY(5), e INT, f ENUM('x'))"
+    )
+    with connect(settings_of(database.server)) as session:
+        found = read_table(session, TableId(database.name, "t"))
+
+    assert found.collations == {
+        "a": Collation("utf8mb4_0900_ai_ci", pads=False, max_chars=9),
+        "b": Collation("utf8mb4_bin", pads=True, max_chars=8),
+        "c": Collation("latin1_swedish_ci", pads=True, max_chars=255),
+    }
+
+
+def test_row_estimate_is_not_a_day_old(database: Database) -> None:
+    """The statistics' cache of 8.0 would show 0 rows for a table that was filled since."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with connect(settings_of(database.server)) as session:
+        assert read_table(session, TableId(database.name, "t")).rows == 0
+        database.execute("INSERT INTO t VALUES (1), (2), (3), (4)")
+        database.execute("ANALYZE TABLE t")
+        assert read_table(session, TableId(database.name, "t")).rows == 4
+
+
+def test_session_reads_in_utc_with_fixed_modes(database: Database) -> None:
+    """Whatever the server's defaults are."""
+    with connect(settings_of(database.server, ssl_mode="required")) as session:
+        assert query(
+            session, "SELECT @@time_zone, @@character_set_results, @@autocommit, @@transaction_isolation, @@sql_mode"
+        ) == [("+00:00", "utf8mb4", 1, "READ-COMMITTED", "NO_ENGINE_SUBSTITUTION")]
+        assert query(session, "SHOW STATUS LIKE 'Ssl_cipher'")[0][1]
+
+
+def test_positions_of_the_log(database: Database) -> None:
+    """File, offset and GTIDs move with a transaction; a set can be waited for."""
+    with connect(settings_of(database.server)) as session:
+        file, pos, gtids = log_position(session)
+        database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        later_file, later_pos, later_gtids = log_position(session)
+        future = f"{server_uuid(session)}:1000000000"
+
+        assert (later_file, later_pos > pos) == (file, True)
+        assert GtidSet.parse(later_gtids).contains(GtidSet.parse(gtids))
+        assert later_gtids == executed_gtids(session) != gtids
+        assert wait_for_gtids(session, later_gtids, 5.0)
+        assert wait_for_gtids(session, "", 5.0)
+        assert not wait_for_gtids(session, future, 0.1)
+
+
+def test_refused_account_is_not_tried_again(database: Database) -> None:
+    """A wrong password is told apart from a server that is away, and never printed."""
+    settings = replace(settings_of(database.server), password="not-this-one")
+
+    with pytest.raises(SourceError) as caught:
+        connect(settings)
+
+    assert not isinstance(caught.value, SourceUnavailableError)
+    assert "database.password" in caught.value.hint
+    assert "not-this-one" not in str(caught.value) + repr(settings)
+
+
+def test_server_that_is_away_may_be_tried_again() -> None:
+    """Nobody listens, or the name is unknown."""
+    for settings in (SourceSettings("127.0.0.1", 1), SourceSettings("nowhere.invalid")):
+        with pytest.raises(SourceUnavailableError):
+            connect(settings)
+
+
+def test_certificate_that_nobody_vouches_for_is_refused(database: Database) -> None:
+    """verify_ca with the system's authorities, and a file that is not there."""
+    with pytest.raises(SourceError, match="TLS"):
+        connect(settings_of(database.server, ssl_mode="verify_ca"))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        connect(replace(settings_of(database.server, ssl_mode="verify_ca"), ssl_ca="/nowhere.pem"))
+    with pytest.raises(ConfigError, match=r"database\.ssl\.mode"):
+        connect(settings_of(database.server, ssl_mode="often"))
+
+
+def test_failed_statement_is_named(database: Database) -> None:
+    """The server's words, its code, and the statement."""
+    with connect(settings_of(database.server)) as session, pytest.raises(SourceError) as caught:
+        query(session, "SELECT * FROM nowhere.nothing")
+
+    assert caught.value.facts["code"] in {1049, 1146}
+    assert caught.value.facts["statement"] == "SELECT * FROM nowhere.nothing"
+
+
+def test_killed_session_may_be_tried_again(database: Database) -> None:
+    """The connection breaks between two statements."""
+    with connect(settings_of(database.server)) as session:
+        thread = query(session, "SELECT CONNECTION_ID()")[0][0]
+        database.execute(f"KILL {thread}")
+        with pytest.raises(SourceUnavailableError):
+            query(session, "SELECT 1")
