@@ -79,8 +79,6 @@ def run(
                 capture.open()
                 started.set()
                 capture.run()
-            except (StoppedError, StoppingError):
-                log.info("stopped")
             finally:
                 capture.close()
 
@@ -172,6 +170,7 @@ class Capture:
             needless = self._config.snapshot.mode == "no_data" and known is None
             if needless or (known is not None and known.phase == "log"):
                 registry.track(table, Phase.LOG)
+                self._status.table_finished(table)
             else:
                 registry.track(table, Phase.WAITING)
                 todo.append(table)
@@ -210,6 +209,8 @@ class Capture:
             snapshot.start()
         try:
             self._log_reader.run()
+        except StoppedError:
+            log.debug("stopped while a change was held")
         finally:
             self._over.set()
             if snapshot.is_alive():

@@ -102,4 +102,4 @@ class Publisher:
     def close(self) -> None:
         """Let go without waiting: an open transaction is aborted by whoever registers the id next, or by time."""
         self._producer.purge()
-        self._producer.poll(0)
+        self._producer.close()

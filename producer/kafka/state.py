@@ -141,19 +141,20 @@ def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         while True:
-            for message in consumer.consume(num_messages=5000, timeout=0.5):
+            message = consumer.poll(0.5)
+            if message is not None:
                 error = message.error()
                 if error is not None and error.code() == PARTITION_EOF:
                     return found
                 if error is not None:
                     raise KafkaException(error)
                 deadline = time.monotonic() + settings.request_timeout_s
-                key, value = message.key(), message.value()
+                key, value = message.key() or b"", message.value()
                 if value is None:
-                    found.pop(key or b"", None)
+                    found.pop(key, None)
                 else:
-                    found[key or b""] = value
-            if time.monotonic() > deadline:
+                    found[key] = value
+            elif time.monotonic() > deadline:
                 raise KafkaUnavailableError(
                     "reading a topic to its end made no progress",
                     hint="check that the brokers are up and no transaction of another producer hangs on the topic",

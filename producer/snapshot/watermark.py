@@ -1,8 +1,8 @@
 """Watermarks of a split, taken so that a position never stands for more than what a SELECT can see.
 
 MySQL moves the binlog position in the flush stage of group commit, before the engine commit makes the rows visible;
-a GTID enters ``gtid_executed`` only after it. So LW is a GTID set, taken behind a barrier and before the SELECT: all of it is
-visible. HW is file and offset, read after the SELECT: what the SELECT saw is in the log already.
+a GTID enters ``gtid_executed`` only after it. So LW is a GTID set, taken behind a barrier and before the SELECT: all of
+it is visible. HW is file and offset, read after the SELECT: what the SELECT saw is in the log already.
 """
 
 from __future__ import annotations

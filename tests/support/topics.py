@@ -45,19 +45,26 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
     )
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        # The end is that of now: a topic that is being written to has no other.
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions}
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         open_partitions = set(partitions)
         deadline = time.monotonic() + 60
         while open_partitions:
             assert time.monotonic() < deadline, f"{topic}: no end of partitions {open_partitions}"
-            for message in consumer.consume(num_messages=10_000, timeout=0.5):
-                error = message.error()
-                if error is not None:
-                    if error.code() != _EOF:
-                        raise KafkaException(error)
-                    open_partitions.discard(message.partition())
-                    continue
-                headers: dict[str, bytes] = dict(message.headers() or [])
-                yield Read(topic, message.partition(), message.offset(), message.key(), message.value(), headers)
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None:
+                if error.code() != _EOF:
+                    raise KafkaException(error)
+                open_partitions.discard(message.partition())
+                continue
+            if message.offset() >= ends[message.partition()]:
+                open_partitions.discard(message.partition())
+                continue
+            headers: dict[str, bytes] = dict(message.headers() or [])
+            yield Read(topic, message.partition(), message.offset(), message.key(), message.value(), headers)
     finally:
         consumer.close()

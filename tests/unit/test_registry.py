@@ -66,7 +66,9 @@ def place(count: int) -> tuple[int, int]:
 class Capture:
     """The real registry driven by a small single-threaded capture; what it writes is a list of records."""
 
-    def __init__(self, server: Server, rnd: random.Random, *, barrier: bool = True, low_by_position: bool = False) -> None:
+    def __init__(
+        self, server: Server, rnd: random.Random, *, barrier: bool = True, low_by_position: bool = False
+    ) -> None:
         self.server = server
         self.rnd = rnd
         self.with_barrier = barrier

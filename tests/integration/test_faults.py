@@ -1,0 +1,182 @@
+"""Faults: the producer is killed, Kafka goes away, the source cuts the connection. The topic must not show it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+from pymysql import OperationalError
+
+from schemas.names import state_topic, watermarks_topic
+from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, verified_rows
+from tests.support.topics import read_topic
+
+if TYPE_CHECKING:
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mysql import MySqlServer
+    from tests.support.database import Database
+
+ROWS = 6_000
+
+
+@contextmanager
+def _writer(database: Database) -> Iterator[None]:
+    """Change rows in transactions, all the time: updates, deletes, inserts, keys that move."""
+    stop = threading.Event()
+    failure: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            with database.connect() as session, session.cursor() as cursor:
+                n = 0
+                while not stop.is_set():
+                    n += 1
+                    at = n * 7919 % ROWS
+                    cursor.execute("START TRANSACTION")
+                    cursor.execute("UPDATE t SET v = %s WHERE id BETWEEN %s AND %s", (f"n{n}", at, at + 3))
+                    cursor.execute("DELETE FROM t WHERE id = %s", (at + 4,))
+                    cursor.execute("INSERT INTO t VALUES (%s, 'fresh')", (ROWS * 10 + n,))
+                    cursor.execute("UPDATE t SET id = %s WHERE id = %s", (ROWS * 20 + n, at + 5))
+                    cursor.execute("COMMIT")
+                    stop.wait(0.002)
+        except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
+            failure.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    assert not failure, failure
+
+
+def _fill(database: Database) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))")
+    database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, ROWS + 1)])
+
+
+def _position_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:
+    executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
+    stored = [
+        orjson.loads(r.value) for r in read_topic(broker.bootstrap, state_topic(prefix)) if r.key == b"log" and r.value
+    ]
+    return bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, stored[-1]["position"]["gtids"]))[0][0])
+
+
+def _splits(broker: KafkaBroker, prefix: str, kind: str) -> int:
+    marks = read_topic(broker.bootstrap, watermarks_topic(prefix))
+    return sum(orjson.loads(mark.value)["kind"] == kind for mark in marks if mark.value)
+
+
+def _equal(broker: KafkaBroker, prefix: str, database: Database) -> None:
+    rows = verified_rows(broker.bootstrap, prefix, database.name, "t")
+    found = {row["id"]: row["v"] for row in rows.values()}
+    assert found == dict(database.execute("SELECT id, v FROM t"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("splits_before_kill", [1, 20, 50])
+def test_kill_in_the_middle_of_the_snapshot(  # noqa: PLR0917 - fixtures
+    splits_before_kill: int,
+    mysql_server: MySqlServer,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    database: Database,
+    tmp_path: Path,
+) -> None:
+    """SIGKILL while splits are read and the table is written to; the next start reads only what is missing."""
+    _fill(database)
+    producer = CaptureProcess(properties(mysql_server, kafka_broker, prefix, database.name), tmp_path)
+    producer.start()
+    with _writer(database):
+        eventually(lambda: _topics_exist(kafka_broker, prefix), producer.log.read_text)
+        eventually(lambda: _splits(kafka_broker, prefix, "HIGH") >= splits_before_kill, "splits before the kill")
+        producer.kill()
+        done = _splits(kafka_broker, prefix, "HIGH")
+        producer.start()
+        eventually(lambda: _splits(kafka_broker, prefix, "HIGH") > done or _finished(kafka_broker, prefix), "going on")
+        eventually(lambda: _finished(kafka_broker, prefix), "snapshot finished")
+    eventually(lambda: _position_reached(kafka_broker, prefix, database), "log read to its end")
+    assert producer.stop() == 0
+
+    _equal(kafka_broker, prefix, database)
+
+
+def test_kill_again_and_again_in_the_middle_of_the_log(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """SIGKILL five times while changes stream; every change is in the topic once."""
+    _fill(database)
+    producer = CaptureProcess(properties(mysql_server, kafka_broker, prefix, database.name), tmp_path)
+    producer.start()
+    eventually(lambda: _topics_exist(kafka_broker, prefix), producer.log.read_text)
+    eventually(lambda: _finished(kafka_broker, prefix), "snapshot finished")
+    topic = f"{prefix}.{database.name}.t"
+    with _writer(database):
+        for _ in range(5):
+            before = len(read_topic(kafka_broker.bootstrap, topic))
+            eventually(lambda: len(read_topic(kafka_broker.bootstrap, topic)) > before + 200, "changes")  # noqa: B023
+            producer.kill()
+            producer.start()
+    eventually(lambda: _position_reached(kafka_broker, prefix, database), "log read to its end")
+    assert producer.stop() == 0
+
+    _equal(kafka_broker, prefix, database)
+
+
+def test_source_cuts_every_connection(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """KILL of the producer's sessions, dump thread and readers included: it starts again by itself."""
+    _fill(database)
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name)) as capture, _writer(database):
+        for splits in (5, 40):
+            eventually(lambda: capture.status.snapshot()["snapshot"]["splits_done"] >= splits, "splits")  # noqa: B023
+            for (session,) in database.execute(
+                "SELECT ID FROM information_schema.PROCESSLIST "
+                "WHERE ID <> CONNECTION_ID() AND (DB IS NULL OR DB <> %s)",
+                (database.name,),
+            ):
+                with suppress(OperationalError):  # it may have ended by itself
+                    database.execute(f"KILL {session}")
+        capture.wait_snapshot()
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name)) as capture:
+        capture.wait_position(mysql_server)
+
+    _equal(kafka_broker, prefix, database)
+
+
+def test_broker_restarts_while_changes_stream(mysql_server: MySqlServer, prefix: str, database: Database) -> None:
+    """Kafka is killed and comes back: the producer waits and goes on, nothing is lost or doubled."""
+    from tests.embedded.kafka import KafkaBroker  # noqa: PLC0415
+
+    _fill(database)
+    with KafkaBroker() as broker:
+        with CaptureThread(properties(mysql_server, broker, prefix, database.name)) as capture:
+            with _writer(database):
+                eventually(lambda: capture.status.snapshot()["snapshot"]["splits_done"] >= 10, "splits")
+                broker.kill()
+                broker.start()
+                capture.wait_snapshot()
+            capture.wait_position(mysql_server)
+        _equal(broker, prefix, database)
+
+
+def _topics_exist(broker: KafkaBroker, prefix: str) -> bool:
+    try:
+        return bool(read_topic(broker.bootstrap, watermarks_topic(prefix)))
+    except KeyError:
+        return False
+
+
+def _finished(broker: KafkaBroker, prefix: str) -> bool:
+    tables = [
+        r.value for r in read_topic(broker.bootstrap, state_topic(prefix)) if (r.key or b"").startswith(b"table/")
+    ]
+    return bool(tables) and tables[-1] is not None and orjson.loads(tables[-1])["phase"] == "log"
