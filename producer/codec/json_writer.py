@@ -80,30 +80,28 @@ class JsonWriter:
 
     def escapes(self) -> list[str]:
         """Return the lines that mend text, behind one check per row that finds nothing in common text."""
-        return [
-            *self._escapes([i for i, v in self._texts.items() if v.form is Form.TEXT], ascii_only=False),
-            *self._escapes([i for i, v in self._texts.items() if v.form is Form.LOCAL_TEXT], ascii_only=True),
-        ]
-
-    def _escapes(self, columns: Sequence[int], *, ascii_only: bool) -> list[str]:
-        if not columns:
+        if not self._texts:
             return []
+        columns = sorted(self._texts)
         joined = f"t{columns[0]}" if len(columns) == 1 else "f'" + "".join(f"{{t{i}}}" for i in columns) + "'"
+        lines = [f"t = {joined}", "if not t.isascii() or not t.isprintable() or '\"' in t or '\\\\' in t:"]
         escaped = self._space.bind("escape", escape)
-        foreign = "not t.isascii() or " if ascii_only else ""
-        lines = [f"t = {joined}", f"if {foreign}not t.isprintable() or '\"' in t or '\\\\' in t:"]
-        # UTF-8 read as latin-1 is often not printable either: look again before touching every column.
-        deeper = "    "
-        if not ascii_only:
+        local = [i for i in columns if self._texts[i].mend is not None]
+        for i in local:
+            lines.append(f"    t{i} = {escaped}({self._space.bind('mend', self._texts[i].mend)}(t{i}))")
+            lines += self._again(i)
+        if len(local) < len(columns):
+            # Most text that is not ASCII needs no escape: look again before touching every column.
             lines.append(f"    if {self._space.bind('needs_escape', NEEDS_ESCAPE)}(t):")
-            deeper += "    "
-        for i in columns:
-            mend = self._texts[i].mend
-            inner = f"{self._space.bind('mend', mend)}(t{i})" if mend is not None else f"t{i}"
-            lines.append(f"{deeper}t{i} = {escaped}({inner})")
-            if i in self._may_be_null:
-                lines.append(f"{deeper}if c{i} != {NULL!r}: c{i} = f'\"{{t{i}}}\"'")
+            for i in columns:
+                if i not in local:
+                    lines.append(f"        t{i} = {escaped}(t{i})")
+                    lines += [f"    {line}" for line in self._again(i)]
         return lines
+
+    def _again(self, i: int) -> list[str]:
+        """Print a text once more where its quotes are part of the value, because it might have been NULL."""
+        return [f"    if c{i} != {NULL!r}: c{i} = f'\"{{t{i}}}\"'"] if i in self._may_be_null else []
 
     def row(self) -> str:
         """Return the expression of the row's object, as text."""

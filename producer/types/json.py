@@ -1,6 +1,6 @@
 r"""JSON columns: one canonical text, made of the server's text and of the log's binary form alike.
 
-Compact (no blank after ``,`` and ``:``), members in stored order, strings escaped as in ``text.escape``. This is
+Compact (no blank after ``,`` and ``:``), members in stored order, strings escaped as in ``text.escape_ascii``. This is
 Debezium's streaming form but for what the server's text cannot tell apart or does not keep:
 
 - a double is printed as the server prints it, unless that has an exponent: then exactly and plainly, as Debezium does
@@ -19,6 +19,7 @@ from typing import Final
 
 from producer.types.base import ColumnType, Form, Prefixed, Raw, Value
 from producer.types.json_binary import json_text
+from producer.types.text import escape_beyond_bmp
 from schemas.connect import ConnectSchema
 
 _STRINGS: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -60,7 +61,7 @@ def _binary_inside_string(data: bytes) -> str:
 
 def _inside_string(text: str) -> str:
     """Escape a JSON text, which has no raw control characters, to stand in a JSON string."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    return escape_beyond_bmp(text.replace("\\", "\\\\").replace('"', '\\"'))
 
 
 def compact(text: str) -> str:

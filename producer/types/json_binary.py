@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from producer.types.decimal import plain_text, unpack
-from producer.types.text import escape
+from producer.types.text import escape_ascii
 from schemas.errors import SchemaError
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)
@@ -104,7 +104,7 @@ class _Document:
     def _string(self, start: int, length: int) -> str:
         if start + length > len(self._text):
             raise IndexError("a JSON string ends beyond its document")
-        return f'"{escape(self._text[start : start + length])}"'
+        return f'"{escape_ascii(self._text[start : start + length])}"'
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:

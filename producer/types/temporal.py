@@ -1,7 +1,8 @@
 """DATE, TIME, DATETIME, TIMESTAMP: converted by integer arithmetic, in the units that ``time.precision.mode`` names.
 
 DATETIME has no zone and is taken as UTC; TIMESTAMP is text in UTC with exactly its fraction digits. Zero dates,
-part-zero dates and days that no calendar has are NULL, or the epoch in a NOT NULL column.
+part-zero dates and days that no calendar has are NULL, or the epoch in a NOT NULL column; so is what a mode has no
+value for: a TIME that is not a time of day in ``connect`` and ``isostring``, a DATETIME beyond 64 bits in ``nanoseconds``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from schemas.connect import ConnectSchema
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _DAY_S: Final = 86_400
+_DAY_US: Final = _DAY_S * 1_000_000
+_INT64_MIN: Final = -(1 << 63)
+_INT64_MAX: Final = (1 << 63) - 1
 _FRACTION_BYTES: Final = (0, 1, 1, 2, 2, 3, 3)
 
 Scalar = int | str
@@ -142,7 +146,10 @@ class DatetimeType(_Temporal):
         if self._nanos_per_unit == 1:
 
             def nanos(days: int | None, seconds: int, micros: int) -> Scalar:
-                return zero if days is None else (days * _DAY_S + seconds) * per_second + micros * 1_000
+                if days is None:
+                    return zero
+                value = (days * _DAY_S + seconds) * per_second + micros * 1_000
+                return value if _INT64_MIN <= value <= _INT64_MAX else zero
 
             return nanos
         micros_per_unit = self._nanos_per_unit // 1_000
@@ -281,12 +288,18 @@ class TimeType(_Temporal):
         return Fixed((f"{3 + _FRACTION_BYTES[self.column.fsp]}s",))
 
     def _value(self, micros: str, raw: Raw) -> Value:
-        if self._iso:
-            return Value(f"{raw.bind('iso_time', _iso_time)}({micros})", Form.JSON)
         nanos = self._nanos_per_unit
-        if nanos == 1_000:
+        if nanos == 1_000 and not self._iso:
             return Value(micros, Form.INT)
-        return Value(f"{micros} * 1000" if nanos == 1 else f"{raw.bind('millis', _toward_zero)}({micros})", Form.INT)
+        if nanos == 1:
+            return Value(f"{micros} * 1000", Form.INT)
+        no_time = self._fallback('"00:00:00Z"' if self._iso else 0)
+        printed = _iso_time if self._iso else _millis
+
+        def time_of_day(micros: int) -> Scalar:
+            return printed(micros) if 0 <= micros <= _DAY_US else no_time
+
+        return Value(f"{raw.bind('time_of_day', time_of_day)}({micros})", self._form)
 
     def from_text(self, raw: Raw) -> Value:
         scale = 10 ** (6 - self.column.fsp)
@@ -346,11 +359,10 @@ def _iso_fraction(micros: int) -> str:
     return f".{micros:06d}".rstrip("0") if micros else ""
 
 
-def _toward_zero(micros: int) -> int:
-    return micros // 1000 if micros >= 0 else -(-micros // 1000)
+def _millis(micros: int) -> int:
+    return micros // 1000
 
 
 def _iso_time(micros: int) -> str:
-    sign = "-" if micros < 0 else ""
-    seconds, fraction = divmod(abs(micros), 1_000_000)
-    return f'"{sign}{_clock(seconds)}{_iso_fraction(fraction)}Z"'
+    seconds, fraction = divmod(micros % _DAY_US, 1_000_000)
+    return f'"{_clock(seconds)}{_iso_fraction(fraction)}Z"'

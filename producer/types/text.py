@@ -154,7 +154,10 @@ def utf8_of_latin1(text: str) -> str:
     return text.translate(_UTF8_OF_LATIN1)
 
 
-NEEDS_ESCAPE: Final = re.compile(r'[\x00-\x1f"\\]').search
+NEEDS_ESCAPE: Final = re.compile(r'[\x00-\x1f"\\\xf0-\xff]').search
+"""Finds what ``escape`` changes, in text of one character per byte of UTF-8."""
+
+_FOUR_BYTES: Final = re.compile(r"[\xf0-\xf7][\x80-\xbf]{3}")
 
 _ESCAPES: Final = {
     **{code: f"\\u{code:04X}" for code in range(0x20)},
@@ -164,6 +167,24 @@ _ESCAPES: Final = {
 }
 
 
-def escape(text: str) -> str:
-    r"""Return the inside of a JSON string as Jackson writes it: \b \t \n \f \r \" \\ and \u00XX in upper-case hex."""
+def escape_ascii(text: str) -> str:
+    r"""Return the inside of a JSON string: \b \t \n \f \r \" \\, and \u00XX in upper-case hex; all else stays."""
     return text.translate(_ESCAPES) if NEEDS_ESCAPE(text) else text
+
+
+def escape(text: str) -> str:
+    """Return the inside of a JSON string as Jackson writes it, for text of one character per byte of UTF-8.
+
+    Characters of four bytes are two escapes, the surrogates that UTF-16 has for them.
+    """
+    return escape_beyond_bmp(text.translate(_ESCAPES)) if NEEDS_ESCAPE(text) else text
+
+
+def escape_beyond_bmp(text: str) -> str:
+    """Return text with every character of four bytes as two escapes."""
+    return text if text.isascii() else _FOUR_BYTES.sub(_surrogates, text)
+
+
+def _surrogates(found: re.Match[str]) -> str:
+    pair = found[0].encode("latin-1").decode().encode("utf-16-be").hex().upper()
+    return f"\\u{pair[:4]}\\u{pair[4:]}"

@@ -1,9 +1,13 @@
-"""YEAR: a number; the binlog holds it less 1900, and 0 for the year 0000."""
+"""YEAR: a number. The binlog holds it less 1900, and 0 for the year 0000, which Debezium therefore prints as 1900."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from producer.types.base import ColumnType, Fixed, Form, Raw, Value
 from schemas.connect import ConnectSchema
+
+_ZERO: Final = 1900
 
 
 class YearType(ColumnType):
@@ -18,18 +22,14 @@ class YearType(ColumnType):
     def layout(self) -> Fixed:
         return Fixed(("B",))
 
-    @property
-    def _zero(self) -> int:
-        return adjusted_year(0) if self.settings.enable_time_adjuster else 0
-
     def from_text(self, raw: Raw) -> Value:
-        return Value(f"(int({raw.text}) or {self._zero})", Form.INT)
+        return Value(f"(int({raw.text}) or {_ZERO})", Form.INT)
 
     def from_log(self, raw: Raw) -> Value:
-        return Value(f"({raw.parts[0]} + 1900 if {raw.parts[0]} else {self._zero})", Form.INT)
+        return Value(f"({raw.parts[0]} + {_ZERO})", Form.INT)
 
     def key_from_log(self, raw: Raw) -> str:
-        return f"({raw.parts[0]} + 1900 if {raw.parts[0]} else 0)"
+        return f"({raw.parts[0]} + {_ZERO} if {raw.parts[0]} else 0)"
 
 
 def adjusted_year(year: int) -> int:
