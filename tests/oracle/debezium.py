@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tests.embedded import leash
 from tests.embedded.mysql import MySqlServer
 from tests.oracle.connect import CONNECTOR_CLASS, ConnectWorker
 from tests.oracle.script import DATABASE
@@ -15,7 +14,7 @@ PARTITIONS: Final = 3
 """Of every data topic: enough to see where a key goes."""
 
 
-def prefix_of(variant: Variant) -> str:
+def debezium_prefix(variant: Variant) -> str:
     """Return the topic prefix under which Debezium writes a variant."""
     return f"dbz_{variant.name}"
 
@@ -36,7 +35,7 @@ def connector_config(
     server: MySqlServer, variant: Variant, worker: ConnectWorker, *, server_id: int
 ) -> Mapping[str, str]:
     """Return what is posted to Kafka Connect for one variant."""
-    prefix = prefix_of(variant)
+    prefix = debezium_prefix(variant)
     return {
         "connector.class": CONNECTOR_CLASS,
         "tasks.max": "1",
@@ -48,23 +47,11 @@ def connector_config(
         "topic.creation.default.replication.factor": "1",
         "topic.creation.default.partitions": str(PARTITIONS),
         "poll.interval.ms": "50",
-        **variant.converters(),
-        **variant.properties,
+        **variant.debezium,
     }
 
 
 def start_connectors(server: MySqlServer, variants: Sequence[Variant], worker: ConnectWorker) -> None:
     """Post one connector per variant."""
     for index, variant in enumerate(variants):
-        worker.put(prefix_of(variant), connector_config(server, variant, worker, server_id=7000 + index))
-
-
-def wait_for(ready: Callable[[], bool], *, what: str, worker: ConnectWorker, names: Sequence[str]) -> None:
-    """Wait for ``ready``, and raise at once when a connector fails."""
-
-    def ask() -> bool:
-        for name in names:
-            worker.check(name)
-        return ready()
-
-    leash.wait_until(ask, what=what, deadline_s=240, pause_s=0.5)
+        worker.put(debezium_prefix(variant), connector_config(server, variant, worker, server_id=7000 + index))

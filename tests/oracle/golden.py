@@ -2,8 +2,8 @@
 
 A file holds two kinds of lines: ``"text"`` strings, numbered from 0 in their order, and records
 ``[topic without prefix, partition, offset, key, value, headers]``. A key or value is null, its text, or
-``[number, payload text]`` for ``{"schema":<text of that number>,"payload":<payload text>}``; headers are the number of the
-text of ``[[name, value], ...]``. ``about.json`` beside the files says which versions ran and what they were told.
+``[number, payload text]`` for ``{"schema":<text of that number>,"payload":<payload text>}``; headers are the number of
+the text of ``[[name, value], ...]``. ``about.json`` beside the files says which versions ran and what they were told.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read(path: Path, *, prefix: str) -> Iterator[Written]:
 
     def restore(short: Any) -> bytes | None:
         if isinstance(short, list):
-            return (_HEAD + texts[short[0]] + _MIDDLE + short[1] + "}").encode()
+            return f"{_HEAD}{texts[short[0]]}{_MIDDLE}{short[1]}}}".encode()
         return None if short is None else str(short).encode()
 
     with path.open(encoding="utf-8") as lines:

@@ -3,6 +3,8 @@
 Statements run on one session in database DATABASE with a lenient SQL mode, so that zero dates and empty labels exist.
 """
 
+# ruff: noqa: E501 - a statement stays on its line
+
 from __future__ import annotations
 
 from typing import Final
@@ -19,15 +21,20 @@ _DEFAULTS: Final = """CREATE TABLE `{name}` (
   id INT NOT NULL PRIMARY KEY,
   ti TINYINT DEFAULT 5, tin TINYINT NOT NULL DEFAULT -5, b BOOLEAN DEFAULT TRUE, bn TINYINT(1) NOT NULL DEFAULT 0,
   i INT DEFAULT 10, iq INT DEFAULT '11', inn INT NOT NULL DEFAULT 0, iu INT UNSIGNED DEFAULT 4294967295,
-  bi BIGINT DEFAULT -9223372036854775808, biu BIGINT UNSIGNED DEFAULT 18446744073709551615, iz INT(4) ZEROFILL DEFAULT 7,
+  bi BIGINT DEFAULT -9223372036854775808, biu BIGINT UNSIGNED DEFAULT 18446744073709551615,
+  iz INT(4) ZEROFILL DEFAULT 7,
   f FLOAT DEFAULT 5.6, fs FLOAT(7,3) DEFAULT 5.6, d DOUBLE DEFAULT 1e10, dn DOUBLE NOT NULL DEFAULT 0,
-  de DECIMAL(10,4) DEFAULT 3.1, den DECIMAL(5,0) NOT NULL DEFAULT 12, bt BIT DEFAULT b'1', b9 BIT(9) DEFAULT b'100000001',
+  de DECIMAL(10,4) DEFAULT 3.1, den DECIMAL(5,0) NOT NULL DEFAULT 12, bt BIT DEFAULT b'1',
+  b9 BIT(9) DEFAULT b'100000001',
   v VARCHAR(20) DEFAULT 'it''s "x" \\\\ é', ve VARCHAR(20) NOT NULL DEFAULT '', vnull VARCHAR(20) DEFAULT NULL,
   vnum VARCHAR(20) DEFAULT '123', c CHAR(5) DEFAULT ' a', bin BINARY(4) DEFAULT 'ab', vb VARBINARY(4) DEFAULT 'ab',
-  y YEAR DEFAULT 2020, yn YEAR NOT NULL DEFAULT 1, da DATE DEFAULT '2011-02-03', dan DATE NOT NULL DEFAULT '0000-00-00',
-  daz DATE DEFAULT '0000-00-00', t TIME DEFAULT '12:34:56', t3 TIME(3) DEFAULT '-01:02:03.456', t6 TIME(6) NOT NULL DEFAULT '23:59:59',
+  y YEAR DEFAULT 2020, yn YEAR NOT NULL DEFAULT 1, da DATE DEFAULT '2011-02-03',
+  dan DATE NOT NULL DEFAULT '0000-00-00',
+  daz DATE DEFAULT '0000-00-00', t TIME DEFAULT '12:34:56', t3 TIME(3) DEFAULT '-01:02:03.456',
+  t6 TIME(6) NOT NULL DEFAULT '23:59:59',
   dt DATETIME DEFAULT '2011-02-03 04:05:06', dt6 DATETIME(6) DEFAULT '2011-02-03 04:05:06.123456',
-  dtc DATETIME DEFAULT CURRENT_TIMESTAMP, dtcn DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3),
+  dtc DATETIME DEFAULT CURRENT_TIMESTAMP,
+  dtcn DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3),
   dtz DATETIME NOT NULL DEFAULT '0000-00-00 00:00:00',
   ts TIMESTAMP NULL DEFAULT '2011-02-03 04:05:06', tsn TIMESTAMP NOT NULL DEFAULT '2011-02-03 04:05:06',
   ts6 TIMESTAMP(6) NOT NULL DEFAULT '2011-02-03 04:05:06.100000', tsc TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
@@ -38,10 +45,12 @@ _DEFAULTS: Final = """CREATE TABLE `{name}` (
 
 _DEFAULT_ROWS: Final = (
     "INSERT INTO `{name}` (id, dtc, dtcn, tsc, tscn) VALUES ({a}, '2020-01-01', '2020-01-01', '2020-01-01', '2020-01-01')",
-    "INSERT INTO `{name}` SET id = {b}, ti = NULL, b = NULL, i = NULL, biu = NULL, f = NULL, d = NULL, de = NULL, "
-    "bt = NULL, b9 = NULL, v = NULL, bin = NULL, y = NULL, da = NULL, daz = NULL, t = NULL, t3 = NULL, dt = NULL, "
-    "dt6 = NULL, dtc = NULL, dtcn = '2020-01-01', ts = NULL, tsc = '2020-01-01', tscn = NULL, e = NULL, s = NULL, "
-    "x = NULL, xi = NULL, jx = NULL",
+    (
+        "INSERT INTO `{name}` SET id = {b}, ti = NULL, b = NULL, i = NULL, biu = NULL, f = NULL, d = NULL, de = NULL, "
+        "bt = NULL, b9 = NULL, v = NULL, bin = NULL, y = NULL, da = NULL, daz = NULL, t = NULL, t3 = NULL, dt = NULL, "
+        "dt6 = NULL, dtc = NULL, dtcn = '2020-01-01', ts = NULL, tsc = '2020-01-01', tscn = NULL, e = NULL, s = NULL, "
+        "x = NULL, xi = NULL, jx = NULL"
+    ),
 )
 
 _BEFORE: Final = (
@@ -49,16 +58,22 @@ _BEFORE: Final = (
     *(statement for family in FAMILIES for statement in family.inserts()),
     _DEFAULTS.format(name="defaults"),
     *(row.format(name="defaults", a=1, b=2) for row in _DEFAULT_ROWS),
-    "CREATE TABLE computed (id INT PRIMARY KEY, a INT, b INT GENERATED ALWAYS AS (a * 2) STORED, "
-    "c VARCHAR(20) GENERATED ALWAYS AS (CONCAT('v', a)) VIRTUAL, d INT AS (a + 1) STORED NOT NULL) COMMENT='gen'",
+    (
+        "CREATE TABLE computed (id INT PRIMARY KEY, a INT, b INT GENERATED ALWAYS AS (a * 2) STORED, "
+        "c VARCHAR(20) GENERATED ALWAYS AS (CONCAT('v', a)) VIRTUAL, d INT AS (a + 1) STORED NOT NULL) COMMENT='gen'"
+    ),
     "INSERT INTO computed (id, a) VALUES (1, 10), (2, 20)",
     # Keys: composite in another order than the columns, of many types, from a unique index, none.
     "CREATE TABLE k_composite (a INT, b VARCHAR(10) NOT NULL, c DECIMAL(6,2), d INT, PRIMARY KEY (c, a))",
     "INSERT INTO k_composite VALUES (1, 'x', 1.50, 1), (2, 'y', -2.25, 2)",
-    "CREATE TABLE k_types (d DATE, t TIME(3), dt DATETIME(6), ts TIMESTAMP, b BINARY(3), e ENUM('p','q'), y YEAR, "
-    "bu BIGINT UNSIGNED, f DOUBLE, bt BIT(5), v VARCHAR(10) DEFAULT 'dflt', x INT, PRIMARY KEY (d, t, dt, ts, b, e, y, bu, f, bt, v))",
-    "INSERT INTO k_types VALUES ('2020-02-29', '01:02:03.004', '2020-02-29 01:02:03.000004', '2020-02-29 01:02:03', x'010200', "
-    "'q', 1999, 18446744073709551615, 0.1, b'10001', 'é\"', 1)",
+    (
+        "CREATE TABLE k_types (d DATE, t TIME(3), dt DATETIME(6), ts TIMESTAMP, b BINARY(3), e ENUM('p','q'), y YEAR, "
+        "bu BIGINT UNSIGNED, f DOUBLE, bt BIT(5), v VARCHAR(10) DEFAULT 'dflt', x INT, PRIMARY KEY (d, t, dt, ts, b, e, y, bu, f, bt, v))"
+    ),
+    (
+        "INSERT INTO k_types VALUES ('2020-02-29', '01:02:03.004', '2020-02-29 01:02:03.000004', '2020-02-29 01:02:03', x'010200', "
+        "'q', 1999, 18446744073709551615, 0.1, b'10001', 'é\"', 1)"
+    ),
     "CREATE TABLE k_unique (a INT NOT NULL, b INT, c VARCHAR(9) NOT NULL, UNIQUE KEY (c, a))",
     "INSERT INTO k_unique VALUES (1, 1, 'u'), (2, NULL, 'v')",
     "CREATE TABLE k_unique_null (a INT, b INT, UNIQUE KEY (a))",
@@ -178,9 +193,11 @@ _ALTERS: Final = (
     "INSERT INTO alike (id, t) VALUES (1, 'alike')",
     "CREATE INDEX ix ON alike (dd)",
     "DROP TABLE alike, alters2",
-    "CREATE TABLE inline_key (id INT AUTO_INCREMENT, b BOOLEAN, r REAL, iu INTEGER UNSIGNED, n NATIONAL VARCHAR(5), "
-    "lv LONG VARCHAR, dc DEC(4,1), i4 INT4, i8 INT8, mi MIDDLEINT, cv CHARACTER VARYING(7), cb CHAR(3) BYTE, PRIMARY KEY (id)) "
-    "DEFAULT CHARSET=latin1",
+    (
+        "CREATE TABLE inline_key (id INT AUTO_INCREMENT, b BOOLEAN, r REAL, iu INTEGER UNSIGNED, n NATIONAL VARCHAR(5), "
+        "lv LONG VARCHAR, dc DEC(4,1), i4 INT4, i8 INT8, mi MIDDLEINT, cv CHARACTER VARYING(7), cb CHAR(3) BYTE, PRIMARY KEY (id)) "
+        "DEFAULT CHARSET=latin1"
+    ),
     "INSERT INTO inline_key VALUES (1, TRUE, 1.5, 4294967295, 'é', 'é€', 1.5, 1, 2, 3, 'é€', 'abc')",
 )
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 
 class Written(NamedTuple):
@@ -52,14 +52,7 @@ def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) ->
                 continue
             error = message.error()
             if error is None:
-                yield Written(
-                    message.topic(),
-                    message.partition(),
-                    message.offset(),
-                    message.key(),
-                    message.value(),
-                    tuple(message.headers() or ()),
-                )
+                yield _written(message)
             elif error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
             # Transaction markers have offsets and no messages, so the position tells the end, not the last message.
@@ -68,6 +61,16 @@ def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) ->
                     del left[place.topic, place.partition]
     finally:
         consumer.close()
+
+
+def _written(message: Message) -> Written:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None or offset is None:
+        raise ValueError(f"a message without its place: {message!r}")
+    headers = message.headers() or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    bare = tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+    return Written(topic, partition, offset, message.key(), message.value(), bare)
 
 
 def _consumer(bootstrap: str) -> Consumer:

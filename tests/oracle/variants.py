@@ -6,31 +6,42 @@ Modes of different type families do not touch each other, so one connector shows
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 
 
-class Variant(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Variant:
     """One configuration; ``name`` is part of its topic prefix."""
 
     name: str
-    properties: Mapping[str, str]
-    schemas: bool = False
-    """JSON with schemas.enable=true."""
+    modes: Mapping[str, str] = field(default_factory=dict)
+    """Properties that both are given."""
+    ahead: Mapping[str, str] = field(default_factory=dict)
+    """Properties that only Debezium is given: what they show is recorded, and not offered by Tailrace so far."""
+    key_schemas: bool = False
+    value_schemas: bool = True
+    offered: bool = True
+    """Whether Tailrace can be given these at all."""
 
-    def converters(self) -> dict[str, str]:
-        """Return the converter properties."""
-        own = {}
-        for side in ("key", "value"):
-            own[f"{side}.converter"] = JSON_CONVERTER
-            own[f"{side}.converter.schemas.enable"] = "true" if self.schemas else "false"
-        return own
+    @property
+    def debezium(self) -> dict[str, str]:
+        """Return the properties of Debezium's connector that make this variant."""
+        return {
+            "key.converter": JSON_CONVERTER,
+            "key.converter.schemas.enable": str(self.key_schemas).lower(),
+            "value.converter": JSON_CONVERTER,
+            "value.converter.schemas.enable": str(self.value_schemas).lower(),
+            **self.modes,
+            **self.ahead,
+        }
 
 
 VARIANTS: Final = (
-    Variant("plain", {}),
-    Variant("schemas", {}, schemas=True),
+    Variant("plain", value_schemas=False),
+    Variant("schemas", key_schemas=True, offered=False),
     Variant(
         "connect",
         {
@@ -39,7 +50,6 @@ VARIANTS: Final = (
             "bigint.unsigned.handling.mode": "precise",
             "binary.handling.mode": "base64",
         },
-        schemas=True,
     ),
     Variant(
         "isostring",
@@ -47,33 +57,33 @@ VARIANTS: Final = (
             "time.precision.mode": "isostring",
             "decimal.handling.mode": "string",
             "binary.handling.mode": "base64-url-safe",
-            "provide.transaction.metadata": "true",
         },
-        schemas=True,
     ),
     Variant(
         "microseconds",
-        {
-            "time.precision.mode": "microseconds",
-            "binary.handling.mode": "hex",
-            "column.propagate.source.type": ".*",
-            "include.schema.comments": "true",
-            "tombstones.on.delete": "false",
-            "skipped.operations": "none",
-        },
-        schemas=True,
+        {"time.precision.mode": "microseconds", "binary.handling.mode": "hex", "tombstones.on.delete": "false"},
     ),
     Variant(
         "nanoseconds",
+        {"time.precision.mode": "nanoseconds", "enable.time.adjuster": "false", "include.query": "true"},
         {
-            "time.precision.mode": "nanoseconds",
             "value.converter.replace.null.with.default": "false",
             "key.converter.replace.null.with.default": "false",
-            "enable.time.adjuster": "false",
+        },
+    ),
+    Variant(
+        "ahead",
+        {},
+        {
+            "column.propagate.source.type": ".*",
+            "include.schema.comments": "true",
+            "provide.transaction.metadata": "true",
+            "skipped.operations": "none",
             "schema.name.adjustment.mode": "avro",
             "field.name.adjustment.mode": "avro",
-            "include.query": "true",
+            "heartbeat.interval.ms": "1000",
         },
-        schemas=True,
+        key_schemas=True,
+        offered=False,
     ),
 )

@@ -1,0 +1,305 @@
+"""The named exceptions: every way in which Tailrace's records differ from Debezium's on purpose, each with its reason.
+
+Where Debezium's snapshot and its streaming write one value in two forms, Tailrace writes the streaming form in both;
+the exceptions that begin with ``snapshot`` are of this kind. Those that begin with ``DDL`` come from Debezium reading
+the text of CREATE and ALTER while it streams, and the server's own SHOW CREATE TABLE in a snapshot: there Tailrace
+writes the snapshot's form in both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from decimal import Decimal
+from typing import Final
+
+from tests.oracle.compare import Difference, NamedException
+
+_KEYLESS: Final = frozenset({"k_none", "k_unique_null", "k_unique_inline"})
+_FRACTION: Final = re.compile(r"(\.\d*?)0*(?=Z?$)")
+
+
+def _strings(difference: Difference) -> tuple[str, str] | None:
+    """Return both sides where both are strings, unescaped."""
+    sides = [side for side in (difference.expected, difference.actual) if isinstance(side, str) and side[:1] == '"']
+    if len(sides) < 2:
+        return None
+    expected, actual = map(json.loads, sides)
+    return expected, actual
+
+
+def _numbers(difference: Difference) -> tuple[Decimal, Decimal] | None:
+    """Return both sides where both are numbers."""
+    try:
+        return Decimal(str(difference.expected)), Decimal(str(difference.actual))
+    except ArithmeticError:
+        return None
+
+
+def _in_row(difference: Difference) -> bool:
+    """Whether it is a value of a row, or of its key."""
+    return difference.path[0] == "key" or difference.path[:2] in {("value", "before"), ("value", "after")}
+
+
+def _in_snapshot(difference: Difference) -> bool:
+    return difference.row.op == "r"
+
+
+def _column(difference: Difference) -> str:
+    """Return ``table.column`` of a row's value, with the twin table's suffix taken off."""
+    name = difference.path[2] if difference.path[0] == "value" and len(difference.path) > 2 else difference.path[-1]
+    return f"{difference.row.table.removesuffix('_new')}.{name}" if _in_row(difference) else ""
+
+
+def _clock(difference: Difference) -> bool:
+    return difference.path in {("value", "ts_ms"), ("value", "ts_us"), ("value", "ts_ns")}
+
+
+def _version(difference: Difference) -> bool:
+    return difference.path == ("value", "source", "version")
+
+
+def _prefix(difference: Difference) -> bool:
+    return difference.path in {("value", "source", "name"), ("header", "__debezium.context.connectorLogicalName")}
+
+
+def _run_id(difference: Difference) -> bool:
+    return difference.path == ("header", "__debezium.context.runId")
+
+
+def _own_headers(difference: Difference) -> bool:
+    if difference.path != ("headers",):
+        return False
+    expected, actual = (re.findall(r"'([^']*)'", str(side)) for side in (difference.expected, difference.actual))
+    return [name for name in actual if not name.startswith("tailrace.")] == expected
+
+
+def _snapshot_place(difference: Difference) -> bool:
+    return _in_snapshot(difference) and difference.path in {
+        ("value", "source", name) for name in ("ts_ms", "ts_us", "ts_ns", "file", "pos")
+    }
+
+
+def _snapshot_marker(difference: Difference) -> bool:
+    return _in_snapshot(difference) and difference.path == ("value", "source", "snapshot")
+
+
+def _without_key(difference: Difference) -> bool:
+    return difference.row.table in _KEYLESS and difference.path[0] in {"key", "partition", "record", "headers"}
+
+
+def _null_kept(difference: Difference) -> bool:
+    return _in_row(difference) and difference.actual == "null" and difference.row.table.startswith("defaults")
+
+
+def _snapshot_timestamp(difference: Difference) -> bool:
+    sides = _strings(difference)
+    if sides is None or not _in_row(difference) or not _in_snapshot(difference):
+        return False
+    expected, actual = (_FRACTION.sub(lambda found: found[1].rstrip("."), side) for side in sides)
+    return bool(re.match(r"\d{4}-\d\d-\d\dT", actual)) and expected == actual
+
+
+def _snapshot_float(difference: Difference) -> bool:
+    sides = _numbers(difference)
+    if sides is None or not _in_row(difference) or not _in_snapshot(difference):
+        return False
+    # The server rounds the float itself, not its shortest text.
+    exact = struct.unpack("f", struct.pack("f", float(sides[1])))[0]
+    return difference.row.table == "floats" and sides[0] == Decimal(f"{exact:.5e}")
+
+
+def _snapshot_document(difference: Difference) -> bool:
+    sides = _strings(difference)
+    if sides is None or not _in_snapshot(difference) or not difference.row.table.startswith("json"):
+        return False
+    expected, actual = (_loose(json.loads(side)) for side in sides)
+    return expected == actual
+
+
+def _loose(document: object) -> object:
+    """Return a document with the fractions of times and the marks of opaque values made alike."""
+    if isinstance(document, dict):
+        return {name: _loose(value) for name, value in document.items()}
+    if isinstance(document, list):
+        return [_loose(value) for value in document]
+    if isinstance(document, str):
+        if re.fullmatch(r"[-0-9 :.]+", document):
+            return _FRACTION.sub(lambda found: found[1].rstrip("."), document)
+        return re.sub(r"^base64:type\d+:", "", document)
+    return document
+
+
+def _snapshot_julian(difference: Difference) -> bool:
+    if not _in_snapshot(difference) or not _column(difference).startswith("temporals.dt"):
+        return False
+    sides, texts = _numbers(difference), _strings(difference)
+    return (texts is not None and texts[0] == texts[1].replace("1582-10-10", "1582-10-20")) or (
+        sides is not None and abs(sides[0] - sides[1]) in {Decimal(864_000 * 10**n) for n in (3, 6, 9)}
+    )
+
+
+def _snapshot_charset(difference: Difference) -> bool:
+    return _in_snapshot(difference) and _column(difference) in {"charsets.c_sjis", "charsets.t_sjis"}
+
+
+def _undefined_byte(difference: Difference) -> bool:
+    sides = _strings(difference)
+    return sides is not None and _column(difference).endswith("_latin1") and "\ufffd" in sides[0]
+
+
+def _enum_escape(difference: Difference) -> bool:
+    sides = _strings(difference)
+    return (
+        sides is not None
+        and _column(difference) == "enums.e"
+        and sides[0] == sides[1].replace("\\", "\\\\").replace(",", "\\,")
+    )
+
+
+def _negative_time_in_document(difference: Difference) -> bool:
+    sides = _strings(difference)
+    return sides is not None and difference.row.table.startswith("json") and "24:0-25:0-26.00000-12" in sides[0]
+
+
+def _year_zero(difference: Difference) -> bool:
+    return _in_row(difference) and {difference.expected, difference.actual} == {"1900", "2000"}
+
+
+def _java_number(difference: Difference) -> bool:
+    sides = _numbers(difference)
+    if sides is None or not _column(difference).startswith("floats."):
+        return False
+    expected, actual = (struct.pack("f", float(side)) for side in sides)
+    return expected == actual and len(str(difference.actual)) <= len(str(difference.expected))
+
+
+def _scaled_float(difference: Difference) -> bool:
+    sides = _numbers(difference)
+    if sides is None or not (_column(difference).startswith("floats_scaled.") or _column(difference) == "defaults.fs"):
+        return False
+    return struct.pack("f", float(sides[0])) == struct.pack("f", float(sides[1]))
+
+
+def _time_of_no_day(difference: Difference) -> bool:
+    if not re.fullmatch(r"temporals\.t\d|defaults\.t3", _column(difference)):
+        return False
+    return difference.expected == "null" or (difference.expected, difference.actual) == ('"00:00:00Z"', '"24:00:00Z"')
+
+
+def _snapshot_flag(difference: Difference) -> bool:
+    return difference.path == ("value", "source", "snapshot") and (difference.expected, difference.actual) == (
+        "null",
+        '"false"',
+    )
+
+
+def _ddl_boolean(difference: Difference) -> bool:
+    return _in_row(difference) and (difference.expected, difference.actual) in {("true", "1"), ("false", "0")}
+
+
+def _ddl_real(difference: Difference) -> bool:
+    sides = _numbers(difference)
+    if sides is None or not difference.row.table.endswith("_new") or not _column(difference).endswith(".r"):
+        return False
+    expected, actual = (struct.pack("f", float(side)) for side in sides)
+    return expected == actual
+
+
+def _ddl_binary(difference: Difference) -> bool:
+    return _column(difference) in {"inline_key.cb", "binaries.cb", "binaries.b1", "binaries.vcb", "binaries.txb"} and (
+        difference.row.table.endswith(("_new", "inline_key"))
+    )
+
+
+EXCEPTIONS: Final = (
+    NamedException("processing time", "ts_ms, ts_us, ts_ns of an envelope are each connector's own clock", _clock),
+    NamedException("version", "source.version tells who wrote the record", _version),
+    NamedException("prefix", "the two run under two prefixes", _prefix),
+    NamedException("run id", "the header names one start of one connector", _run_id),
+    NamedException(
+        "own headers", "tailrace.* headers stand beside Debezium's; other tools need not know", _own_headers
+    ),
+    NamedException(
+        "snapshot position",
+        "a row of the snapshot carries the position and time at which its own split was read: there is no one lock",
+        _snapshot_place,
+    ),
+    NamedException(
+        "snapshot marker",
+        "splits are read in parallel, so that none is known to be the first or the last: every row says true",
+        _snapshot_marker,
+    ),
+    NamedException(
+        "table without key",
+        "every column is the key (tailrace.tables.without.key=full-row), where Debezium writes none; "
+        "an update that changes it is a delete and an insert",
+        _without_key,
+    ),
+    NamedException(
+        "null kept",
+        "NULL in a nullable column with a default stays null; Connect's converter writes the default in its place",
+        _null_kept,
+    ),
+    NamedException(
+        "snapshot timestamp", "the fraction has all digits of the column, not the trimmed ones", _snapshot_timestamp
+    ),
+    NamedException("snapshot float", "FLOAT is exact; Debezium's snapshot reads a text of six digits", _snapshot_float),
+    NamedException(
+        "snapshot document",
+        "JSON is rebuilt from its binary form, compact; Debezium's snapshot passes the server's text on",
+        _snapshot_document,
+    ),
+    NamedException(
+        "snapshot calendar",
+        "days that the Julian calendar skipped stay what they are; Debezium's snapshot moves them by ten days",
+        _snapshot_julian,
+    ),
+    NamedException("snapshot sjis", "byte 0x5C of sjis is what the log's reader makes of it", _snapshot_charset),
+    NamedException(
+        "undefined byte",
+        "bytes that Windows-1252 leaves open are kept as the server sees them; Debezium loses them while streaming",
+        _undefined_byte,
+    ),
+    NamedException(
+        "enum escape",
+        "labels are the server's own; Debezium escapes comma and backslash while streaming and not in a snapshot",
+        _enum_escape,
+    ),
+    NamedException(
+        "negative time in JSON",
+        "Debezium prints a negative TIME within a JSON document as 24:0-25:0-26.00000-12; it is -23:24:25.12",
+        _negative_time_in_document,
+    ),
+    NamedException(
+        "year 0000", "Debezium writes 1900 while streaming and 2000 in a snapshot; 2000 is written", _year_zero
+    ),
+    NamedException(
+        "float digits",
+        "a float is printed in the fewest digits that give it back; Java before 19 prints one more for a few",
+        _java_number,
+    ),
+    NamedException(
+        "FLOAT(M,D)",
+        "the log does not tell FLOAT(M,D) from FLOAT: it is the same 32-bit number, printed shorter",
+        _scaled_float,
+    ),
+    NamedException(
+        "time of no day",
+        "a TIME below 00:00 or above 24:00 stays what it is in modes connect and isostring; Debezium loses it",
+        _time_of_no_day,
+    ),
+    NamedException(
+        "snapshot flag",
+        "source.snapshot is always written; with replace.null.with.default=false Connect writes null for false",
+        _snapshot_flag,
+    ),
+    NamedException("DDL boolean", "BOOLEAN is TINYINT(1) as the server keeps it, a number", _ddl_boolean),
+    NamedException("DDL real", "REAL is DOUBLE as the server keeps it", _ddl_real),
+    NamedException("DDL binary", "CHAR BYTE and CHARACTER SET binary are BINARY as the server keeps it", _ddl_binary),
+)
+"""In the order in which they are tried."""
+
+QUIET: Final = frozenset({"processing time", "version", "prefix", "run id", "own headers"})
+"""Those that every record has; a record with these alone counts as equal."""
