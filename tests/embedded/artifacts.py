@@ -227,5 +227,17 @@ def _print_pins(coordinates: Sequence[str]) -> None:
             print(f'"{text}" = "{sha256(scratch / "files" / artifact.group / artifact.file_name)}"')
 
 
+def _copy(section: str, folder: Path) -> None:
+    """Put the files of a section into ``folder``, for an image to carry them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in fetch(section):
+        shutil.copy2(path, folder)
+
+
 if __name__ == "__main__":
-    _print_pins(sys.argv[1:])
+    if sys.argv[1:2] == ["copy"] and len(sys.argv) == 4:
+        _copy(sys.argv[2], Path(sys.argv[3]))
+    elif sys.argv[1:2] == ["pin"]:
+        _print_pins(sys.argv[2:])
+    else:
+        sys.exit("usage: python -m tests.embedded.artifacts copy SECTION FOLDER | pin COORDINATES...")
