@@ -116,7 +116,7 @@ class Cutter:
             if status:
                 break
             stop = at + 5 + size
-            if word & _WHOLE != size + 1:
+            if word & _WHOLE != size + 1 or size + 1 == _WHOLE:
                 used = self._odd(data, at, word & _WHOLE, size)
                 if used is None:
                     break
