@@ -55,7 +55,6 @@ _IDS: Final = {
 }
 
 _CODECS: Final = {
-    "armscii8": None,
     "ascii": "ascii",
     "big5": "big5",
     "binary": "utf-8",
@@ -74,6 +73,7 @@ _CODECS: Final = {
     "gbk": "gbk",
     "greek": "iso8859_7",
     "hebrew": "iso8859_8",
+    "hp8": "hp_roman8",
     "koi8r": "koi8_r",
     "koi8u": "koi8_u",
     "latin1": "cp1252",
@@ -83,6 +83,7 @@ _CODECS: Final = {
     "macce": "mac_latin2",
     "macroman": "mac_roman",
     "sjis": "shift_jis",
+    "swe7": "ascii",
     "tis620": "tis_620",
     "ucs2": "utf_16_be",
     "ujis": "euc_jp",
@@ -92,7 +93,20 @@ _CODECS: Final = {
     "utf8mb3": "utf-8",
     "utf8mb4": "utf-8",
 }
-"""For names, labels and statements; row values have converters of their own."""
+"""For names, labels and statements; row values have converters of their own. The sets without a codec are read as
+ASCII, and refused where they are more."""
+
+_DIFFERENT: Final = {
+    "cp866": str.maketrans("№¤", "ⁿ²"),
+    "eucjpms": str.maketrans("〜‖−¢£¬", "～∥－￠￡￢"),
+    "greek": str.maketrans("‘’", "ʽʼ"),
+    "hebrew": str.maketrans("¯", "‾"),
+    "koi8u": str.maketrans("∙", "•"),
+    "sjis": str.maketrans("＼", "\\"),
+    "swe7": str.maketrans("@[\\]^`{|}~", "ÉÄÖÅÜéäöåü"),
+    "ujis": str.maketrans("＼", "\\"),
+}
+"""Where Python's codec and the server read the same bytes as different characters."""
 
 
 def _expand() -> dict[int, str]:
@@ -142,7 +156,7 @@ def decode(text: bytes, charset: str, *, what: str) -> str:
     try:
         if charset == "latin1":
             return _latin1(text)
-        return text.decode(codec)
+        return text.decode(codec).translate(_DIFFERENT.get(charset, {}))
     except UnicodeDecodeError:
         raise SchemaError(
             f"{what} is not text of its character set",

@@ -33,8 +33,8 @@ class GtidSet:
             source, *ranges = part.split(":")
             target = found.setdefault(source.lower().strip(), [])
             for entry in ranges:
-                first, _, last = entry.strip().partition("-")
-                if not first.isdigit() or (last and not last.isdigit()):
+                first, dash, last = entry.strip().partition("-")
+                if not first.isdigit() or (dash and not last.isdigit()):
                     raise LogError(
                         "a GTID set has a form that is not understood",
                         hint="use untagged GTIDs: tags (MySQL 8.3) are not supported",

@@ -140,6 +140,27 @@ def test_every_character_set_is_described_alike(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
+    "charset",
+    [
+        *("cp850", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7", "swe7", "hebrew", "greek", "hp8"),
+        *("cp1250", "cp1251", "cp1256", "cp1257", "cp852", "cp866", "macce", "macroman"),
+    ],
+)
+def test_labels_of_every_byte_are_read_as_the_server_reads_them(database: Database, charset: str) -> None:
+    """The catalog has labels as the server converts them; the log has the column's own bytes."""
+    defined = [
+        byte
+        for byte in range(0x21, 0x100)
+        if database.execute(f"SELECT CONVERT(CONVERT(x'{byte:02x}' USING {charset}) USING utf8mb4)")[0][0]
+        not in {None, "", "\ufffd", " ", "?", "\u3000", "\xa0"}
+    ]
+    labels = ", ".join(f"x'{byte:02x}'" for byte in defined)
+    database.execute(f"CREATE TABLE t (a ENUM({labels}) CHARACTER SET {charset} COLLATE {charset}_bin, b INT)")
+
+    assert_equal(*described(database, "t", "INSERT INTO t (b) VALUES (1)"))
+
+
+@pytest.mark.parametrize(
     ("definition", "primary", "unique", "prefixes"),
     [
         ("a INT, b INT, PRIMARY KEY (b, a)", ("b", "a"), (), set()),
