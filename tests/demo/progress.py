@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.request
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from producer.database.gtid import GtidSet
 from schemas.names import schemas_topic, state_topic
 from tests.demo import shop
 from tests.demo.delta_log import DeltaLog
-from tests.demo.stack import PREFIX, Stack
+from tests.demo.running import Running
 
 Offsets = dict[tuple[str, int], int]
 """Topic and partition -> offset."""
@@ -47,16 +48,16 @@ class Progress:
 class Observer:
     """Looks again and again; remembers what was read of the Delta logs."""
 
-    def __init__(self, stack: Stack) -> None:
-        self._stack = stack
-        self._logs = {table: DeltaLog(stack.sink / shop.DATABASE / table) for table in shop.TABLES}
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._logs = {table: DeltaLog(running.sink / shop.DATABASE / table) for table in shop.TABLES}
         self._client: Consumer | None = None
 
     def look(self) -> Progress:
         """Return where everything stands now; what does not answer yet is left at its start."""
-        status = _status(self._stack.producer_port)
+        status = _status(self._running.producer_status)
         log = status.get("log", {})
-        batches, committed = _committed(self._stack.checkpoint)
+        batches, committed = _committed(self._running.checkpoint)
         known = status.get("tables", {})
         return Progress(
             phase=status.get("phase", "starting"),
@@ -73,7 +74,7 @@ class Observer:
 
     def log_is_written(self, progress: Progress) -> bool:
         """Tell whether the producer has every transaction of the source in Kafka."""
-        with self._stack.mysql.connect() as session, session.cursor() as cursor:
+        with self._running.source.connect() as session, session.cursor() as cursor:
             cursor.execute("SELECT @@GLOBAL.gtid_executed")
             [executed] = cursor.fetchone()
         return GtidSet.parse(progress.gtids).contains(GtidSet.parse(executed))
@@ -87,12 +88,12 @@ class Observer:
         """Return how many offsets of rows and watermarks lie after the last committed batch."""
         if self._client is None:
             self._client = Consumer(
-                {"bootstrap.servers": self._stack.kafka.bootstrap, "group.id": "demo-observer", "log_level": 0}
+                {"bootstrap.servers": self._running.bootstrap, "group.id": "demo-observer", "log_level": 0}
             )
-        beside = {schemas_topic(PREFIX), state_topic(PREFIX)}
+        beside = {schemas_topic(shop.PREFIX), state_topic(shop.PREFIX)}
         behind = 0
         for name, topic in self._client.list_topics(timeout=10).topics.items():
-            if name.startswith(f"{PREFIX}.") and name not in beside:
+            if name.startswith(f"{shop.PREFIX}.") and name not in beside:
                 for number in topic.partitions:
                     try:
                         _, end = self._client.get_watermark_offsets(TopicPartition(name, number), timeout=10)
@@ -113,13 +114,13 @@ def _table(status: dict[str, Any], sink_rows: int) -> TableProgress:
     )
 
 
-def _status(port: int) -> dict[str, Any]:
+def _status(url: str) -> dict[str, Any]:
     """Return what the producer says of itself, nothing while it does not answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own http URL
             found: dict[str, Any] = json.load(answer)
             return found
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return {}
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pymysql import Connection
 
 DATABASE: Final = "shop"
+PREFIX: Final = "demo"
+"""Of the topics."""
 
 TABLES: Final = {
     "customers": """
@@ -116,15 +118,14 @@ def create(session: Connection[Any]) -> None:
             cursor.execute(f"CREATE TABLE {DATABASE}.{table} ({columns})")
 
 
-def load(session: Connection[Any], sizes: Sizes, report: Callable[[int], None]) -> None:
-    """Fill the tables by multi-row inserts; ``report`` is told the rows of each that went in."""
+def load(session: Connection[Any], sizes: Sizes) -> None:
+    """Fill the tables by multi-row inserts."""
     dice = random.Random(7)
     for table, count in sizes._asdict().items():
         rows = _ROWS[table](dice, sizes)
         for start in range(0, count, _BATCH):
             batch = [next(rows) for _ in range(min(_BATCH, count - start))]
             insert(session, table, batch)
-            report(len(batch))
 
 
 def insert(session: Connection[Any], table: str, rows: Sequence[Row]) -> None:

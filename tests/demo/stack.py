@@ -20,7 +20,6 @@ from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.embedded.spark import spark_environment, spark_jars
 
-PREFIX: Final = "demo"
 ROOT: Final = Path(__file__).parents[2]
 
 
@@ -51,6 +50,21 @@ class Stack:
     ) -> None:
         self._open.close()
 
+    @property
+    def source(self) -> MySqlServer:
+        """The MySQL server."""
+        return self.mysql
+
+    @property
+    def bootstrap(self) -> str:
+        """Kafka's ``host:port``."""
+        return self.kafka.bootstrap
+
+    @property
+    def producer_status(self) -> str:
+        """The URL of the producer's /status."""
+        return f"http://127.0.0.1:{self.producer_port}/status"
+
     def _folder(self, name: str) -> Path:
         folder = self.work / name
         folder.mkdir()
@@ -72,7 +86,7 @@ class Stack:
             "database.user": self.mysql.capture_user,
             "database.password": self.mysql.capture_password,
             "database.server.id": 5401,
-            "topic.prefix": PREFIX,
+            "topic.prefix": shop.PREFIX,
             "table.include.list": rf"{shop.DATABASE}\..*",
             "bootstrap.servers": self.kafka.bootstrap,
             "snapshot.max.threads": 2,
@@ -83,7 +97,7 @@ class Stack:
         """Return the consumer's configuration."""
         return {
             "bootstrap.servers": self.kafka.bootstrap,
-            "topic.prefix": PREFIX,
+            "topic.prefix": shop.PREFIX,
             "checkpointLocation": self.checkpoint,
             "sink": "delta",
             "sink.path": self.sink,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schemas.sequence import SEQUENCE_COLUMN
 from tests.demo import shop
-from tests.embedded.mysql import MySqlServer
+from tests.demo.running import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ class Comparison:
             self.examples.append(f"{kind} {text}")
 
 
-def compare(server: MySqlServer, spark: SparkSession, sink: Path, table: str) -> Comparison:
+def compare(server: Source, spark: SparkSession, sink: Path, table: str) -> Comparison:
     """Compare one source table with its Delta table at ``sink``."""
     result = Comparison(table)
     names, key, kinds = _describe(server, table)
@@ -76,7 +76,7 @@ def compare(server: MySqlServer, spark: SparkSession, sink: Path, table: str) ->
     return result
 
 
-def _describe(server: MySqlServer, table: str) -> tuple[list[str], list[int], list[str]]:
+def _describe(server: Source, table: str) -> tuple[list[str], list[int], list[str]]:
     """Return the columns' names, the positions of the key's columns, and the columns' types."""
     sql = (
         "SELECT column_name, column_key, data_type FROM information_schema.columns"
@@ -89,7 +89,7 @@ def _describe(server: MySqlServer, table: str) -> tuple[list[str], list[int], li
     return names, [i for i, (_, key, _) in enumerate(found) if key == "PRI"], [kind for _, _, kind in found]
 
 
-def _source_rows(server: MySqlServer, table: str, names: list[str], kinds: list[str]) -> Iterator[Row]:
+def _source_rows(server: Source, table: str, names: list[str], kinds: list[str]) -> Iterator[Row]:
     from pymysql.cursors import SSCursor  # noqa: PLC0415
 
     canonical = [_CANONICAL.get(kind) for kind in kinds]

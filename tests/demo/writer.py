@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.demo import shop
-from tests.embedded.mysql import MySqlServer
+from tests.demo.running import Source
 
 if TYPE_CHECKING:
     from pymysql.cursors import Cursor
@@ -20,7 +20,7 @@ _UNDONE_SHARE: Final = 0.02
 class Writer:
     """Runs transactions in a thread of its own, at most ``rate`` a second, until stopped."""
 
-    def __init__(self, server: MySqlServer, sizes: shop.Sizes, *, rate: float) -> None:
+    def __init__(self, server: Source, sizes: shop.Sizes, *, rate: float) -> None:
         self._server = server
         self._sizes = sizes
         self._pause_s = 1 / rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import re
@@ -9,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from ctypes.util import find_library
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ SUPPORTED: Final = (17, 21)
 
 PACKAGE: Final = "openjdk-17-jre-headless"
 
-LIBRARY_PACKAGES: Final = {"aio": "libaio1", "numa": "libnuma1"}
+LIBRARY_PACKAGES: Final = {"libaio.so.1": "libaio1", "libnuma.so.1": "libnuma1"}
 """Shared library -> Debian package that carries it."""
 
 
@@ -51,11 +51,29 @@ def java() -> Path:
     return java_home() / "bin" / "java"
 
 
-def require_libraries(*names: str) -> None:
-    """Make sure that shared libraries (keys of LIBRARY_PACKAGES) can be loaded."""
-    missing = tuple(LIBRARY_PACKAGES[name] for name in names if find_library(name) is None)
-    if missing:
-        install_packages(missing, why=f"the system library lib{', lib'.join(names)} was not found")
+def require_library(name: str) -> Path | None:
+    """Make sure that a shared library (a key of LIBRARY_PACKAGES) is there.
+
+    Returns None where it loads under its name; else the file that must be linked to that name: newer Debian and Ubuntu
+    call the same library ``...t64``.
+    """
+    package = LIBRARY_PACKAGES[name]
+    if not _loads(name) and not _loads(f"{name}t64"):
+        install_packages((package,), why=f"the system library {name} was not found")
+    if _loads(name):
+        return None
+    if not _loads(f"{name}t64"):
+        raise EmbeddedServerError(f"the system library {name} cannot be loaded", hint=_install_command((package,)))
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    return next(Path(line.split()[-1]) for line in maps.splitlines() if f"/{name}t64" in line)
+
+
+def _loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
 
 
 def install_packages(packages: Sequence[str], *, why: str) -> None:

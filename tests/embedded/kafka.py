@@ -58,10 +58,12 @@ class KafkaBroker:
         settings: Mapping[str, object] | None = None,
         heap_mb: int = 512,
         port: int | None = None,
+        controller_port: int | None = None,
         directory: Path | None = None,
     ) -> None:
         self.port = port or leash.free_port()
-        self.controller_port = leash.free_port()
+        self.controller_port = controller_port or leash.free_port()
+        self._listen, self._advertised = self.host, f"{self.host}:{self.port}"
         self.directory = directory or Path(tempfile.mkdtemp(prefix="tailrace-kafka-"))
         self._settings: dict[str, object] = {**SETTINGS, **(settings or {})}
         self._heap_mb = heap_mb
@@ -79,6 +81,10 @@ class KafkaBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def listen(self, address: str, *, advertised: str) -> None:
+        """Set another address to listen on, and the ``host:port`` that clients are told; before the start."""
+        self._listen, self._advertised = address, advertised
 
     @property
     def bootstrap(self) -> str:
@@ -191,8 +197,8 @@ class KafkaBroker:
 
     def _properties(self, data: Path, **changes: object) -> str:
         own = {
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self.host}:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "listeners": f"PLAINTEXT://{self._listen}:{self.port},CONTROLLER://{self.host}:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self._advertised}",
             "controller.quorum.voters": f"1@{self.host}:{self.controller_port}",
             "log.dirs": data,
             **self._settings,

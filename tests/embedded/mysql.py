@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from tests.embedded import leash
 from tests.embedded.artifacts import fetch, unpack_once, unpack_tar
-from tests.embedded.java import EmbeddedServerError, require_libraries
+from tests.embedded.java import EmbeddedServerError, require_library
 
 if TYPE_CHECKING:
     from pymysql import Connection
@@ -58,9 +58,9 @@ class Distribution(NamedTuple):
 _EIGHT: Final = {"binlog_row_metadata": "FULL", "mysqlx": "OFF"}
 
 VERSIONS: Final[Mapping[str, Distribution]] = {
-    "8.0.15": Distribution("mysql-8_0_15", "mysql-Linux-amd64.tar.gz", ("aio",), _EIGHT),
-    "8.0.33": Distribution("mysql-8_0_33", "", ("aio", "numa"), _EIGHT),
-    "5.7.22": Distribution("mysql-5_7_22", "mysql-Linux-amd64.tar.gz", ("aio",), {}),
+    "8.0.15": Distribution("mysql-8_0_15", "mysql-Linux-amd64.tar.gz", ("libaio.so.1",), _EIGHT),
+    "8.0.33": Distribution("mysql-8_0_33", "", ("libaio.so.1", "libnuma.so.1"), _EIGHT),
+    "5.7.22": Distribution("mysql-5_7_22", "mysql-Linux-amd64.tar.gz", ("libaio.so.1",), {}),
 }
 
 DEFAULT_VERSION: Final = "8.0.15"
@@ -215,7 +215,7 @@ class MySqlServer:
 def _base(version: str) -> Path:
     """Return the folder with ``bin/mysqld`` of ``version``, unpacked into the cache the first time."""
     distribution = VERSIONS[version]
-    require_libraries(*distribution.libraries)
+    renamed = {name: found for name in distribution.libraries if (found := require_library(name))}
 
     def unpack(folder: Path) -> None:
         [package] = fetch(distribution.section)
@@ -225,6 +225,9 @@ def _base(version: str) -> Path:
                     unpack_tar(stream, folder)
             else:
                 outer.extractall(folder)
+        (folder / "lib").mkdir(exist_ok=True)
+        for name, file in renamed.items():
+            (folder / "lib" / name).symlink_to(file)  # mysqld looks here first
         for program in folder.glob("bin/*"):
             program.chmod(0o755)  # zip archives carry no permissions
 
