@@ -1,0 +1,72 @@
+"""Tailrace writes what real Debezium wrote for the same statements: compared with records that were kept."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.oracle import golden
+from tests.oracle.compare import Difference, NamedException, compare
+from tests.oracle.debezium import debezium_prefix
+from tests.oracle.exceptions import EXCEPTIONS, QUIET
+from tests.oracle.rows import Row, numbered, rows_of
+from tests.oracle.session import Outcome, run
+from tests.oracle.tailrace import NOT_OFFERED, tailrace_prefix
+from tests.oracle.variants import VARIANTS, Variant
+
+OFFERED: Final = [variant for variant in VARIANTS if variant.offered]
+
+pytestmark = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.timeout(600)]
+
+
+def _another_run(difference: Difference) -> bool:
+    """Times, positions and transactions are those of another server's log."""
+    return difference.path[:2] == ("value", "source") and difference.path[2] in {
+        *("ts_ms", "ts_us", "ts_ns", "gtid", "file", "pos", "thread")
+    }
+
+
+def _clock_default(difference: Difference) -> bool:
+    """Columns that the server fills with the time of the statement."""
+    return difference.row.table.startswith("defaults") and difference.path[-1] == "dtcn"
+
+
+ANOTHER_RUN: Final = (
+    NamedException("another run", "the records were kept from an earlier run", _another_run),
+    NamedException("clock", "the server's clock is in the row", _clock_default),
+)
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome]:
+    """What Tailrace writes now, by variant."""
+    return {outcome.variant.name: outcome for outcome in run(OFFERED, with_debezium=False)}
+
+
+def _kept(variant: Variant) -> list[Row]:
+    prefix = debezium_prefix(variant)
+    records = golden.read(golden.FOLDER / f"{variant.name}.jsonl", prefix=prefix)
+    return [row for row in numbered(rows_of(records, prefix=prefix)) if row.table not in NOT_OFFERED]
+
+
+@pytest.mark.parametrize("variant", OFFERED, ids=lambda variant: variant.name)
+def test_records_equal_those_that_debezium_wrote(variant: Variant, outcomes: dict[str, Outcome]) -> None:
+    """Keys, rows, operations, headers, partitions and order, in every mode, save the named exceptions."""
+    written = numbered(rows_of(outcomes[variant.name].tailrace, prefix=tailrace_prefix(variant)))
+
+    report = compare(_kept(variant), written, (*EXCEPTIONS, *ANOTHER_RUN), quiet=QUIET)
+
+    differences = [str(each) for found in report.different.values() for each in found]
+    assert not differences, "\n".join(differences[:40])
+    assert sum(report.equal.values()) + sum(map(len, report.excepted.values())) > 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_kept_records_are_whole(variant: Variant) -> None:
+    """Every kept file has rows of every table of the script, read back and parsed."""
+    prefix = debezium_prefix(variant)
+    rows = rows_of(golden.read(golden.FOLDER / f"{variant.name}.jsonl", prefix=prefix), prefix=prefix)
+
+    assert len({row.table for row in rows}) >= 45
+    assert {row.op for row in rows} >= {"r", "c", "u", "d"}
