@@ -155,6 +155,7 @@ class Capture:
             stop=self._over,
         )
         self._status.connected(prefix)
+        self._status.log_committed(file=place.file, pos=place.pos, gtids=str(place.seen))
         self._todo = self._track(registry, captured)
         self._enumerator: Enumerator | None = None
         if self._todo:

@@ -92,18 +92,15 @@ def test_kill_in_the_middle_of_the_snapshot(  # noqa: PLR0917 - fixtures
 ) -> None:
     """SIGKILL while splits are read and the table is written to; the next start reads only what is missing."""
     _fill(database)
-    producer = CaptureProcess(properties(mysql_server, kafka_broker, prefix, database.name), tmp_path)
-    producer.start()
-    with _writer(database):
-        eventually(lambda: _topics_exist(kafka_broker, prefix), producer.log.read_text)
-        eventually(lambda: _splits(kafka_broker, prefix, "HIGH") >= splits_before_kill, "splits before the kill")
-        producer.kill()
-        done = _splits(kafka_broker, prefix, "HIGH")
-        producer.start()
-        eventually(lambda: _splits(kafka_broker, prefix, "HIGH") > done or _finished(kafka_broker, prefix), "going on")
-        eventually(lambda: _finished(kafka_broker, prefix), "snapshot finished")
-    eventually(lambda: _position_reached(kafka_broker, prefix, database), "log read to its end")
-    assert producer.stop() == 0
+    with CaptureProcess(properties(mysql_server, kafka_broker, prefix, database.name), tmp_path) as producer:
+        with _writer(database):
+            eventually(lambda: _topics_exist(kafka_broker, prefix), "the first start")
+            eventually(lambda: _splits(kafka_broker, prefix, "HIGH") >= splits_before_kill, "splits before the kill")
+            producer.kill()
+            producer.start()
+            eventually(lambda: _finished(kafka_broker, prefix), "snapshot finished")
+        eventually(lambda: _position_reached(kafka_broker, prefix, database), "log read to its end")
+        assert producer.stop() == 0
 
     _equal(kafka_broker, prefix, database)
 
@@ -113,19 +110,18 @@ def test_kill_again_and_again_in_the_middle_of_the_log(
 ) -> None:
     """SIGKILL five times while changes stream; every change is in the topic once."""
     _fill(database)
-    producer = CaptureProcess(properties(mysql_server, kafka_broker, prefix, database.name), tmp_path)
-    producer.start()
-    eventually(lambda: _topics_exist(kafka_broker, prefix), producer.log.read_text)
-    eventually(lambda: _finished(kafka_broker, prefix), "snapshot finished")
     topic = f"{prefix}.{database.name}.t"
-    with _writer(database):
-        for _ in range(5):
-            before = len(read_topic(kafka_broker.bootstrap, topic))
-            eventually(lambda: len(read_topic(kafka_broker.bootstrap, topic)) > before + 200, "changes")  # noqa: B023
-            producer.kill()
-            producer.start()
-    eventually(lambda: _position_reached(kafka_broker, prefix, database), "log read to its end")
-    assert producer.stop() == 0
+    with CaptureProcess(properties(mysql_server, kafka_broker, prefix, database.name), tmp_path) as producer:
+        eventually(lambda: _topics_exist(kafka_broker, prefix), "the first start")
+        eventually(lambda: _finished(kafka_broker, prefix), "snapshot finished")
+        with _writer(database):
+            for _ in range(5):
+                before = len(read_topic(kafka_broker.bootstrap, topic))
+                eventually(lambda: len(read_topic(kafka_broker.bootstrap, topic)) > before + 200, "changes")  # noqa: B023
+                producer.kill()
+                producer.start()
+        eventually(lambda: _position_reached(kafka_broker, prefix, database), "log read to its end")
+        assert producer.stop() == 0
 
     _equal(kafka_broker, prefix, database)
 

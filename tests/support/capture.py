@@ -125,6 +125,14 @@ class CaptureProcess:
         self.log = folder / "producer.log"
         self._process: subprocess.Popen[bytes] | None = None
 
+    def __enter__(self) -> CaptureProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.running():
+            self.kill()
+
     def start(self) -> None:
         """Start it; its output goes to ``log``."""
         with self.log.open("ab") as output:

@@ -46,7 +46,7 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         # The end is that of now: a topic that is being written to has no other.
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions}
+        ends = {p: _end(consumer, TopicPartition(topic, p)) for p in partitions}
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         open_partitions = set(partitions)
         deadline = time.monotonic() + 60
@@ -68,3 +68,16 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
             yield Read(topic, message.partition(), message.offset(), message.key(), message.value(), headers)
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, partition: TopicPartition) -> int:
+    """Return the partition's end; a topic made a moment ago may not have its leader yet."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            _, high = consumer.get_watermark_offsets(partition, timeout=10)
+        except KafkaException as failure:
+            if not failure.args[0].retriable() or time.monotonic() > deadline:
+                raise
+        else:
+            return int(high)
