@@ -14,10 +14,13 @@ from zlib import crc32
 from producer.codec.json_writer import JsonWriter
 from producer.codec.source import Namespace, indented
 from producer.types.base import ColumnType, Raw
-from schemas.errors import SchemaError, SourceError
+from schemas.errors import SchemaError, SourceError, SourceUnavailableError
 
 WHOLE_PACKET: Final = 0xFFFFFF
 """A packet of this length continues in the next one."""
+
+_ENDED_FROM_OUTSIDE: Final = frozenset({1053, 1077, 1159, 1161, 1205, 1213, 1317, 3024, 3032, 3169, 4031})
+"""Shutdown, kill, time-outs, dead-lock: reading again may succeed."""
 
 Loop = Callable[[Any, str, int, int, bytes], tuple[list[tuple[bytes, bytes]], int, int, bool]]
 
@@ -38,7 +41,8 @@ def server_error(packet: bytes) -> NoReturn:
     text = packet[3:].decode("utf-8", "replace")
     code = int.from_bytes(packet[1:3], "little")
     state, text = (text[1:6], text[6:]) if text.startswith("#") else ("", text)
-    raise SourceError(f"the server ended a query: {text}", code=code, sqlstate=state)
+    kind = SourceUnavailableError if code in _ENDED_FROM_OUTSIDE else SourceError
+    raise kind(f"the server ended a query: {text}", code=code, sqlstate=state)
 
 
 def big_row(data: bytes, p: int, end: int) -> tuple[bytes | None, int]:

@@ -15,6 +15,7 @@ from pymysql.constants import COMMAND
 from pymysql.err import MySQLError
 
 from producer.codec.contract import SnapshotRows, SnapshotStamp, TableCodec
+from producer.database.connection import explain
 from schemas.errors import SchemaError, SourceError, SourceUnavailableError
 
 BLOCK_BYTES: Final = 512 * 1024
@@ -39,11 +40,7 @@ def read_rows(connection: Connection[Any], sql: str, codec: TableCodec, stamp: S
                 finished = True
             yield block
     except MySQLError as error:
-        code = error.args[0] if error.args else None
-        text = error.args[-1] if error.args else error
-        if isinstance(code, int) and (code == 0 or 2000 <= code < 3000):
-            raise SourceUnavailableError(f"the connection broke while a table was read: {text}", code=code) from error
-        raise SourceError(f"the server refused to read a table: {text}", code=code) from error
+        raise explain(error, f"{session.host}:{session.port}", _user(session), sql) from error
     except OSError as error:
         raise SourceUnavailableError(
             "the connection broke while a table was read", hint="look at the server's log", cause=str(error)
@@ -51,6 +48,11 @@ def read_rows(connection: Connection[Any], sql: str, codec: TableCodec, stamp: S
     finally:
         if not finished:
             session._force_close()
+
+
+def _user(session: Any) -> str:
+    user = session.user
+    return user.decode("utf-8", "replace") if isinstance(user, bytes) else str(user)
 
 
 def _start(session: Any, sql: str, columns: int) -> None:
@@ -81,7 +83,7 @@ def _blocks(stream: Any, codec: TableCodec, stamp: SnapshotStamp) -> Iterator[Sn
     buffer = bytearray(BLOCK_BYTES)
     # What the driver has read ahead comes first; then its buffer is empty, and the rest comes straight from the socket.
     # Not readinto1: with a large view it waits for the socket although bytes are at hand.
-    ahead = stream.read1(BLOCK_BYTES)
+    ahead = stream.read(len(stream.peek(1)))
     buffer[: len(ahead)] = ahead
     got = filled = len(ahead)
     wanted = 0

@@ -1,8 +1,8 @@
 """DATE, TIME, DATETIME, TIMESTAMP: converted by integer arithmetic, in the units that ``time.precision.mode`` names.
 
 DATETIME has no zone and is taken as UTC; TIMESTAMP is text in UTC with exactly its fraction digits. Zero dates,
-part-zero dates and days that no calendar has are NULL, or the epoch in a NOT NULL column. So is what a mode has no value
-for: a TIME that is no time of day in ``connect`` and ``isostring``, a DATETIME beyond 64 bits in ``nanoseconds``.
+part-zero dates and days that no calendar has are NULL, or the epoch in a NOT NULL column. So is what a mode has no
+value for: a TIME that is no time of day in ``connect`` and ``isostring``, a DATETIME beyond 64 bits in ``nanoseconds``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,90 @@
+"""Both ways of a table's rows through the codec: by SELECT and from the binlog of a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, Final
+
+from pymysql.connections import Connection
+
+from producer.binlog.events import Event, Rows
+from producer.codec.compile import compile_table
+from producer.codec.contract import EventRows, EventStamp, SnapshotStamp, TableCodec
+from producer.database.catalog import read_table
+from producer.database.connection import connect
+from producer.database.gtid import GtidSet
+from producer.database.table import Table, TableId
+from producer.snapshot.rows import read_rows
+from producer.types.settings import ValueSettings
+from tests.support.database import Database
+from tests.support.log import executed, follow, settings_of
+
+SNAPSHOT_STAMP: Final = SnapshotStamp(b',"source":{"row":0},"op":"r"}')
+EVENT_STAMP: Final = EventStamp(b',"source":{"row":', b'},"op":"', b'"}')
+_AFTER: Final = b'{"before":null,"after":'
+_SOURCE: Final = b',"source":{"row":'
+
+LENIENT: Final = "SET sql_mode = 'NO_ENGINE_SUBSTITUTION'"
+"""Zero dates and labels that are none can be stored."""
+
+
+class BothWays:
+    """Tables of one test database, and all that was written to them since this object was made."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._start = executed(database.server)
+        self._events: list[Event] | None = None
+        database.execute(LENIENT)
+        database.execute("SET time_zone = '+00:00'")
+
+    def session(self) -> Connection[Any]:
+        """Open a session as the producer opens it."""
+        return connect(settings_of(self.database.server))
+
+    def table(self, name: str, key: Sequence[str] = ()) -> Table:
+        """Return a table as the catalog has it."""
+        with closing(self.session()) as session:
+            found = read_table(session, TableId(self.database.name, name))
+        return Table(found.table.id, found.table.columns, tuple(key or found.primary_key))
+
+    def selected(self, table: Table, settings: ValueSettings, *, order: str = "id") -> list[tuple[bytes, bytes]]:
+        """Return (key, row JSON) of every row by SELECT."""
+        codec = compile_table(table, "topic", settings)
+        sql = f"SELECT {codec.select_list} FROM {table.id.quoted} ORDER BY {order}"
+        with closing(self.session()) as session:
+            blocks = list(read_rows(session, sql, codec, SNAPSHOT_STAMP))
+        return [(key, row_of(value)) for block in blocks for key, value in block.records]
+
+    def logged(self, table: Table, settings: ValueSettings) -> list[tuple[bytes, bytes]]:
+        """Return (key, row JSON) of every inserted row, with the table as the log itself describes it."""
+        found: list[tuple[bytes, bytes]] = []
+        for rows in self.rows_events(table, "c"):
+            for record in self.encode(rows, table, settings).records:
+                assert isinstance(record, tuple)
+                assert record[1] is not None
+                found.append((record[0], row_of(record[1])))
+        return found
+
+    def rows_events(self, table: Table, op: str = "") -> list[Rows]:
+        """Return the rows events of a table so far."""
+        if self._events is None:
+            self._events = follow(self.database.server, self._start, wanted=lambda t: t.database == self.database.name)
+        return [e for e in self._events if isinstance(e, Rows) and e.table.id == table.id and (not op or e.op == op)]
+
+    def encode(self, rows: Rows, table: Table, settings: ValueSettings, *, keys: bool = False) -> EventRows:
+        """Encode one rows event with a codec made of what its TABLE_MAP says."""
+        mapped = Table(table.id, rows.table.columns, table.key)
+        codec: TableCodec = compile_table(mapped, "topic", settings)
+        encode = {"c": codec.inserts, "u": codec.updates, "d": codec.deletes}[rows.op]
+        return encode(rows.data, rows.start, rows.stop, EVENT_STAMP, keys=keys)
+
+
+def row_of(value: bytes) -> bytes:
+    """Return the ``after`` object of an envelope made with the stamps above."""
+    assert value.startswith(_AFTER)
+    return value[len(_AFTER) : value.rindex(_SOURCE)]
+
+
+__all__ = ["EVENT_STAMP", "SNAPSHOT_STAMP", "BothWays", "GtidSet", "row_of"]
