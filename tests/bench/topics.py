@@ -1,0 +1,120 @@
+"""Following the producer's own topics as a read_committed consumer: what has become readable, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final, Self
+
+import orjson
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+
+from producer.database.gtid import GtidSet
+from producer.kafka.state import LOG_KEY
+from schemas.names import state_topic, watermarks_topic
+from schemas.watermark import Watermark, WatermarkKind
+from tests.bench.stack import PREFIX, TOPIC, Program
+
+_PATIENCE_S: Final = 900.0
+
+
+class Follower:
+    """Reads one topic of one partition from an offset on."""
+
+    def __init__(self, bootstrap: str, topic: str, offset: int = OFFSET_BEGINNING) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "bench",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 20,
+                "fetch.error.backoff.ms": 20,
+                "allow.auto.create.topics": False,
+                "log_level": 0,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, 0, offset)])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def next(self, timeout_s: float) -> Message | None:
+        """Return the next record, or None; a topic that is not there yet has none."""
+        message = self._consumer.poll(timeout_s)
+        return None if message is None or message.error() else message
+
+
+def end_offset(bootstrap: str, topic: str = TOPIC) -> int:
+    """Return the offset behind the last record of a topic of one partition."""
+    with_group: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0}
+    consumer = Consumer(with_group)
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
+    finally:
+        consumer.close()
+
+
+def sent_at(bootstrap: str, offset: int, topic: str = TOPIC) -> float:
+    """Return when the record at an offset, or the first behind it, was handed to Kafka's client, by the wall clock."""
+    with Follower(bootstrap, topic, offset) as follower:
+        message = follower.next(30)
+    if message is None:
+        raise TimeoutError(f"no record of {topic} at offset {offset} or behind it")
+    return int(message.timestamp()[1]) / 1000
+
+
+def wait_snapshot(bootstrap: str, rows: int, producer: Program) -> tuple[float, float, int]:
+    """Wait until END of all splits is readable; return the first LOW's wall time, now in wall time, and the splits."""
+    topic = watermarks_topic(PREFIX)
+    _wait_topic(bootstrap, topic, producer)
+    first_low = float("inf")
+    done = splits = 0
+    with Follower(bootstrap, topic) as follower:
+        for message in _messages(follower, producer):
+            mark = Watermark.from_json(message.value())
+            if mark.kind is WatermarkKind.LOW:
+                first_low = min(first_low, mark.ts_us / 1e6)
+            elif mark.kind is WatermarkKind.END:
+                done, splits = done + mark.rows, splits + 1
+                if done >= rows:
+                    return first_low, time.time(), splits
+    raise AssertionError("unreachable")
+
+
+def wait_log(bootstrap: str, gtids: str, producer: Program, *, start: int) -> float:
+    """Wait until a stored log position that holds ``gtids`` is readable; return its wall time."""
+    wanted = GtidSet.parse(gtids)
+    with Follower(bootstrap, state_topic(PREFIX), start) as follower:
+        for message in _messages(follower, producer):
+            if message.key() != LOG_KEY:
+                continue
+            seen = GtidSet.parse(orjson.loads(message.value())["position"]["gtids"])
+            if seen.contains(wanted):
+                return time.time()
+    raise AssertionError("unreachable")
+
+
+def _wait_topic(bootstrap: str, topic: str, producer: Program) -> None:
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0}
+    consumer = Consumer(settings)
+    try:
+        while topic not in consumer.list_topics(timeout=10).topics:
+            producer.check()
+            time.sleep(0.05)
+    finally:
+        consumer.close()
+
+
+def _messages(follower: Follower, producer: Program) -> Iterator[Message]:
+    until = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < until:
+        message = follower.next(0.2)
+        if message is None:
+            producer.check()
+        else:
+            yield message
+    raise TimeoutError(f"the producer did not finish within {_PATIENCE_S:.0f} s{producer.tail()}")

@@ -1,0 +1,131 @@
+"""What processes use: CPU seconds and memory of all descendants of this process, sampled from /proc."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+_PERIOD_S: Final = 0.1
+_MB: Final = 1024
+
+
+@dataclass(slots=True)
+class Timeline:
+    """One process: monotonic time, CPU seconds so far (user and system), resident MB."""
+
+    name: str
+    samples: list[tuple[float, float, float]] = field(default_factory=list)
+    peak_mb: float = 0.0
+
+    def cpu_s(self, begin: float, end: float) -> float:
+        """Return the CPU seconds spent between two moments, to the nearest samples outside."""
+        before = [cpu for at, cpu, _ in self.samples if at <= begin]
+        until = [cpu for at, cpu, _ in self.samples if at <= end + _PERIOD_S]
+        return (until[-1] if until else 0.0) - (before[-1] if before else 0.0)
+
+    def resident_mb(self, begin: float, end: float) -> tuple[float, float]:
+        """Return the median memory of the first and of the last third of a stretch: equal where memory is flat."""
+        seen = [mb for at, _, mb in self.samples if begin <= at <= end]
+        third = max(1, len(seen) // 3)
+        return (_median(seen[:third]), _median(seen[-third:])) if seen else (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What one process used in a phase."""
+
+    name: str
+    cpu_s: float
+    peak_mb: float
+    early_mb: float
+    late_mb: float
+
+
+class Usage:
+    """Samples in a thread while its block lasts."""
+
+    def __init__(self) -> None:
+        self._timelines: dict[int, Timeline] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def used(self, begin: float, end: float) -> list[Used]:
+        """Return what every process that ran between two monotonic moments used then."""
+        with self._lock:
+            lines = list(self._timelines.values())
+            found = []
+            for line in lines:
+                if not any(begin <= at <= end for at, _, _ in line.samples):
+                    continue
+                early, late = line.resident_mb(begin, end)
+                found.append(Used(line.name, line.cpu_s(begin, end), line.peak_mb, early, late))
+        return sorted(found, key=lambda used: used.name)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_PERIOD_S):
+            for pid in _descendants(os.getpid()):
+                self._sample(pid)
+
+    def _sample(self, pid: int) -> None:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            status = Path(f"/proc/{pid}/status").read_text()
+            now = time.monotonic()
+            with self._lock:
+                line = self._timelines.get(pid)
+                if line is None or line.name == "":
+                    line = self._timelines[pid] = Timeline(_name(Path(f"/proc/{pid}/cmdline").read_bytes()))
+                line.samples.append((now, (int(fields[11]) + int(fields[12])) * _TICK_S, _mb(status, "VmRSS:")))
+                line.peak_mb = max(line.peak_mb, _mb(status, "VmHWM:"))
+        except (FileNotFoundError, ProcessLookupError):
+            return  # it has ended meanwhile
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = [int(child) for child in tasks.read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for child in children:
+            found += [child, *_descendants(child)]
+    return found
+
+
+def _name(command: bytes) -> str:
+    """Return which part of the whole a command line is; '' while it is not its own yet (after a fork)."""
+    text = command.replace(b"\0", b" ").decode(errors="replace")
+    known = {
+        "mysqld": "MySQL",
+        "kafka.Kafka": "Kafka",
+        "spawn_main": "snapshot reader",
+        "resource_tracker": "helper",
+        "SparkSubmit": "Spark",
+        "producer produce": "producer",
+        "consume": "consumer",
+    }
+    return next((name for mark, name in known.items() if mark in text), "")
+
+
+def _mb(status: str, field_name: str) -> float:
+    at = status.find(field_name)
+    return int(status[at + len(field_name) :].split(None, 1)[0]) / _MB if at >= 0 else 0.0
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
