@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.oracle import golden
+from tests.oracle import document, golden
 from tests.oracle.compare import Report, compare
 from tests.oracle.exceptions import EXCEPTIONS, QUIET
 from tests.oracle.rows import numbered, render, rows_of
@@ -142,3 +142,10 @@ def test_trees_keep_the_text_of_scalars() -> None:
 
     assert render(tree) == text
     assert member(tree, "b", "x") is None
+
+
+def test_the_page_lists_what_the_oracle_uses() -> None:
+    """docs/compatibility.md is current; ``python -m tests.oracle.document`` writes it."""
+    page = document.PAGE.read_text(encoding="utf-8")
+
+    assert document.rendered(page) == page

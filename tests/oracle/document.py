@@ -1,0 +1,46 @@
+"""Writes the tables of docs/compatibility.md from what the oracle uses, so that they cannot drift apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tests.oracle.artifacts import debezium_version
+from tests.oracle.exceptions import EXCEPTIONS
+from tests.oracle.tailrace import NOT_OFFERED
+from tests.oracle.variants import VARIANTS
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "compatibility.md"
+_BEGIN: Final = "<!-- generated: {} -->"
+_END: Final = "<!-- end -->"
+
+
+def sections() -> dict[str, str]:
+    """Return the generated parts of the page by their names."""
+    modes = ["| run | properties given to both | compared |", "| --- | --- | --- |"]
+    for variant in VARIANTS:
+        given = "<br>".join(f"`{name}={value}`" for name, value in variant.modes.items()) or "defaults"
+        modes.append(f"| {variant.name} | {given} | {'yes' if variant.offered else 'recorded only'} |")
+    named = ["| name | reason |", "| --- | --- |", *(f"| {each.name} | {each.reason} |" for each in EXCEPTIONS)]
+    version = f"Debezium {debezium_version()}, Kafka Connect 4.3.1, MySQL 8.0.15."
+    left_out = f"Left out of the comparison so far: tables {', '.join(NOT_OFFERED)}." if NOT_OFFERED else ""
+    return {
+        "version": version,
+        "modes": "\n".join(modes) + (f"\n\n{left_out}" if left_out else ""),
+        "exceptions": "\n".join(named),
+    }
+
+
+def rendered(page: str) -> str:
+    """Return the page with its generated parts written anew."""
+    for name, text in sections().items():
+        begin = _BEGIN.format(name)
+        before, found, rest = page.partition(begin)
+        if not found or _END not in rest:
+            raise ValueError(f"the page has no part {begin} ... {_END}")
+        page = f"{before}{begin}\n{text}\n{_END}{rest.partition(_END)[2]}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
