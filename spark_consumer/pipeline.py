@@ -16,10 +16,12 @@ from schemas.watermark import Watermark, WatermarkKind
 from spark_consumer.changelog.rowkind import to_changelog
 from spark_consumer.monitor.status import Status
 from spark_consumer.normalize.carry import CarryOver
-from spark_consumer.normalize.window import Verdict, correct, count_splits, divide, judge
+from spark_consumer.normalize.summary import summarize
+from spark_consumer.normalize.window import Verdict, correct, divide, judge
 from spark_consumer.sink.base import Sink, SinkContext, TableBatch
 from spark_consumer.source.control import ControlTopic
 from spark_consumer.source.json_decoder import Images, decode
+from spark_consumer.source.offsets import topics_of_batch
 from spark_consumer.source.runs import SnapshotRuns
 from spark_consumer.source.schema_tracker import SchemaTracker
 
@@ -44,6 +46,7 @@ class Pipeline:
         self._status = status
         self._schemas = SchemaTracker(ControlTopic(schemas_topic(prefix), client))
         self._runs = SnapshotRuns(ControlTopic(watermarks_topic(prefix), client))
+        self._checkpoint = checkpoint
         self._carry = CarryOver(checkpoint)
         self._query_id = ""
         self._started = threading.Event()
@@ -67,55 +70,71 @@ class Pipeline:
             context = SinkContext(query_id=self._query_id, prefix=self._prefix, runs=self._runs)
             self._sink.prepare(spark, context)
             self._prepared = True
-        raw = batch.persist(_LEVEL)
-        try:
-            incomplete = self._process(spark, raw, batch_id)
-        finally:
-            raw.unpersist()
+        incomplete = 0
+        if self._sink.images is Images.UPSERT:
+            self._upserts(batch, batch_id)
+        else:
+            incomplete = self._changelog(batch, batch_id)
         seconds = time.monotonic() - begun
         self._status.batch_applied(batch_id, seconds, incomplete)
         log.info("batch", batch=batch_id, seconds=round(seconds, 3), incomplete=incomplete)
 
-    def _process(self, spark: SparkSession, raw: DataFrame, batch_id: int) -> int:
-        if self._sink.images is Images.UPSERT:
-            for topic in self._topics(raw):
-                self._upsert(raw, topic, batch_id)
-            return 0
-        return self._changelog(spark, raw, batch_id)
-
     def _topics(self, raw: DataFrame) -> list[str]:
         rows = raw.where(fn.col("value").isNotNull()).groupBy("topic").count().collect()
-        topics = sorted(row["topic"] for row in rows if row["topic"] != watermarks_topic(self._prefix))
+        return self._data_topics({row["topic"] for row in rows})
+
+    def _data_topics(self, topics: set[str]) -> list[str]:
+        return sorted(topics - {watermarks_topic(self._prefix)})
+
+    def _upserts(self, batch: DataFrame, batch_id: int) -> None:
+        moved = topics_of_batch(batch.sparkSession, self._checkpoint, batch_id)
+        if moved is not None and len(self._data_topics(moved)) <= 1:
+            # Of one table nothing but the decoded records is needed twice.
+            self._each_upsert(batch, self._data_topics(moved), batch_id)
+            return
+        raw = batch.persist(_LEVEL)
+        try:
+            self._each_upsert(raw, self._topics(raw), batch_id)
+        finally:
+            raw.unpersist()
+
+    def _each_upsert(self, raw: DataFrame, topics: list[str], batch_id: int) -> None:
         if topics:
             self._schemas.refresh(raw.sparkSession)
-        return topics
+        for topic in topics:
+            schema = self._schemas.get(topic)
+            decoded = decode(raw.where(fn.col("topic") == topic), schema, Images.UPSERT).persist(_LEVEL)
+            try:
+                facts = summarize(decoded)
+                if facts:
+                    self._sink.apply(TableBatch(schema, decoded, facts), batch_id)
+                newest = max((fact.newest_ms for fact in facts if fact.newest_ms is not None), default=None)
+                self._status.table_applied(topic, sum(fact.rows + fact.changes for fact in facts), newest)
+            finally:
+                decoded.unpersist()
 
-    def _upsert(self, raw: DataFrame, topic: str, batch_id: int) -> None:
-        schema = self._schemas.get(topic)
-        decoded = decode(raw.where(fn.col("topic") == topic), schema, Images.UPSERT).persist(_LEVEL)
-        try:
-            self._apply(TableBatch(schema, decoded), decoded, batch_id)
-        finally:
-            decoded.unpersist()
-
-    def _changelog(self, spark: SparkSession, raw: DataFrame, batch_id: int) -> int:
+    def _changelog(self, raw: DataFrame, batch_id: int) -> int:
         """Complete what can be completed, carry the rest over, and hand the changelog on."""
+        spark = raw.sparkSession
         self._carry.clean(spark, batch_id)
         everything = raw.unionByName(self._carry.read(spark, batch_id)).persist(_LEVEL)
         tables: list[tuple[TableSchema, DataFrame]] = []
         try:
-            for topic in self._topics(everything):
+            topics = self._topics(everything)
+            if topics:
+                self._schemas.refresh(spark)
+            for topic in topics:
                 schema = self._schemas.get(topic)
                 decoded = decode(everything.where(fn.col("topic") == topic), schema, Images.CHANGELOG)
                 tables.append((schema, decoded.persist(_LEVEL)))
-            counts = [count for _, decoded in tables for count in count_splits(decoded)]
-            verdict = judge(counts, self._ends(everything))
+            facts = [fact for _, decoded in tables for fact in summarize(decoded)]
+            verdict = judge(facts, self._ends(everything))
             self._carry.write(self._left_over(everything, verdict), spark, batch_id)
             for schema, decoded in tables:
                 ready, _ = divide(decoded, verdict.incomplete)
                 rows = to_changelog(correct(ready, verdict.high)).persist(_LEVEL)
                 try:
-                    self._apply(TableBatch(schema, rows), rows, batch_id)
+                    self._apply(schema, rows, batch_id)
                 finally:
                     rows.unpersist()
             return len(verdict.incomplete)
@@ -146,11 +165,11 @@ class Pipeline:
             left = ends if left is None else left.unionByName(ends)
         return left
 
-    def _apply(self, table: TableBatch, rows: DataFrame, batch_id: int) -> None:
+    def _apply(self, schema: TableSchema, rows: DataFrame, batch_id: int) -> None:
         facts = rows.agg(fn.count("*").alias("n"), fn.max("ts_ms").alias("newest")).collect()[0]
         if facts["n"]:
-            self._sink.apply(table, batch_id)
-        self._status.table_applied(table.schema.topic, facts["n"], facts["newest"])
+            self._sink.apply(TableBatch(schema, rows), batch_id)
+        self._status.table_applied(schema.topic, facts["n"], facts["newest"])
 
 
 def _tune(spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
@@ -20,17 +20,10 @@ from schemas.rowkind import Op
 from schemas.sequence import Sequence
 from schemas.watermark import Watermark
 from spark_consumer.normalize.order import SEQUENCE_TYPE, position_sequence
+from spark_consumer.normalize.summary import SplitFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-
-class SplitCount(NamedTuple):
-    """What has been read of one split: snapshot rows, and change records that carry its id."""
-
-    split: str
-    rows: int
-    backfill: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,45 +35,31 @@ class Verdict:
     pending: tuple[Watermark, ...] = ()
 
 
-def judge(counts: Iterable[SplitCount], ends: Iterable[Watermark]) -> Verdict:
+def judge(facts: Iterable[SplitFacts], ends: Iterable[Watermark]) -> Verdict:
     """Compare what was read with what END records promise.
 
     Raises KafkaFailure where more was read than END says: the topic does not hold what the producer wrote.
     """
     by_split = {end.split: end for end in ends}
-    read = {count.split: count for count in counts}
+    read = {fact.split: (fact.rows, fact.changes) for fact in facts if fact.split is not None}
     high: dict[str, Sequence] = {}
     for split, end in by_split.items():
-        seen = read.get(split, SplitCount(split, 0, 0))
-        if seen.rows > end.rows or seen.backfill > end.backfill:
+        rows, backfill = read.get(split, (0, 0))
+        if rows > end.rows or backfill > end.backfill:
             raise KafkaFailure(
                 f"split {split} has more records than its END watermark says",
                 hint="look for another writer to the topic; a producer that ran without transactions repeats records",
                 topic=end.topic,
-                rows=f"{seen.rows} read, {end.rows} in END",
-                backfill=f"{seen.backfill} read, {end.backfill} in END",
+                rows=f"{rows} read, {end.rows} in END",
+                backfill=f"{backfill} read, {end.backfill} in END",
             )
-        if (seen.rows, seen.backfill) == (end.rows, end.backfill):
+        if (rows, backfill) == (end.rows, end.backfill):
             high[split] = position_sequence(end.position)
     return Verdict(
         high=high,
         incomplete=frozenset(read) - frozenset(high),
         pending=tuple(end for split, end in by_split.items() if split not in high),
     )
-
-
-def count_splits(decoded: DataFrame) -> list[SplitCount]:
-    """Count the records of each split; one row per split is brought to the driver."""
-    rows = (
-        decoded.where(fn.col("split").isNotNull())
-        .groupBy("split")
-        .agg(
-            fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
-            fn.count_if(fn.col("op") != Op.READ.value).alias("backfill"),
-        )
-        .collect()
-    )
-    return [SplitCount(row["split"], row["rows"], row["backfill"]) for row in rows]
 
 
 def divide(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from schemas.table import TableSchema
+from spark_consumer.normalize.summary import SplitFacts
 from spark_consumer.source.json_decoder import Images
 from spark_consumer.source.runs import SnapshotRuns
 
@@ -33,6 +35,8 @@ class TableBatch:
 
     schema: TableSchema
     records: DataFrame
+    facts: Sequence[SplitFacts] = ()
+    """Of the decoded records, per split; only for UPSERT images."""
 
 
 class Sink(Protocol):

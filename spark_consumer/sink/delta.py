@@ -44,6 +44,7 @@ class DeltaSink:
         self._path = path.rstrip("/")
         self._table_properties = dict(properties)
         self._tables: dict[str, DeltaTable] = {}
+        self._evolved: dict[str, TableSchema] = {}
         self._context: SinkContext | None = None
 
     def prepare(self, spark: SparkSession, context: SinkContext) -> None:
@@ -62,17 +63,16 @@ class DeltaSink:
         if load is None:
             self._merge(table, batch.schema, records, batch_id)
             return
-        splits = self._splits_of(load.run, records)
-        facts = records.agg(
-            fn.count_if(load.foreign(splits)).alias("foreign"),
-            fn.count_if(fn.col("op") != "r").alias("changes"),
-        ).collect()[0]
-        if facts["foreign"]:
-            log.info("first load closed", table=table.path, run=load.run, foreign=facts["foreign"])
+        seen = [fact.split for fact in batch.facts if fact.split is not None]
+        runs = self._known().runs
+        runs.learn(records.sparkSession, seen)
+        splits = runs.splits_of(load.run, seen)
+        if load.meets_foreign(batch.facts, splits):
+            log.info("first load closed", table=table.path, run=load.run)
             table.unset(FIRST_LOAD, FIRST_LOAD_START)
             self._merge(table, batch.schema, records, batch_id)
             return
-        self._load(table, batch, batch_id, splits, changes=facts["changes"])
+        self._load(table, batch, batch_id, splits, changes=sum(fact.changes for fact in batch.facts))
 
     def close(self) -> None:
         """Nothing is held."""
@@ -88,13 +88,6 @@ class DeltaSink:
                 self._merge(table, batch.schema, others, batch_id)
         finally:
             repeated.unpersist()
-
-    def _splits_of(self, run: str, records: DataFrame) -> list[str]:
-        context = self._known()
-        rows = records.where(fn.col("split").isNotNull()).select("split").distinct().collect()
-        splits = [row["split"] for row in rows]
-        context.runs.learn(records.sparkSession, splits)
-        return context.runs.splits_of(run, splits)
 
     def _table(self, batch: TableBatch) -> tuple[DeltaTable, FirstLoad | None]:
         """Return the table, made or widened to hold the batch, and its first load where that is open."""
@@ -114,7 +107,9 @@ class DeltaSink:
                 table_topic=seen,
                 batch_topic=schema.topic,
             )
-        table.evolve(schema)
+        if self._evolved.get(schema.topic) != schema:
+            table.evolve(schema)
+            self._evolved[schema.topic] = schema
         return table, FirstLoad.from_properties(table.properties, context.query_id)
 
     def _create(self, table: DeltaTable, batch: TableBatch) -> None:
@@ -134,7 +129,7 @@ class DeltaSink:
     def _merge(self, table: DeltaTable, schema: TableSchema, records: DataFrame, batch_id: int) -> None:
         last = last_per_key(records)
         deleted = (fn.col("op") == "d").alias(DELETED_COLUMN)
-        source = last.select(*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN), deleted).persist()
+        source = last.select(*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
         spark = records.sparkSession
         source.createOrReplaceTempView(_SOURCE)
         spark.conf.set(_APP_ID, self._app_id(schema, "merge"))
@@ -146,7 +141,6 @@ class DeltaSink:
             spark.conf.unset(_APP_ID)
             spark.conf.unset(_VERSION)
             spark.catalog.dropTempView(_SOURCE)
-            source.unpersist()
 
     def _app_id(self, schema: TableSchema, kind: str) -> str:
         return f"tailrace/{self._known().query_id}/{schema.topic}/{kind}"

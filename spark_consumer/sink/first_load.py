@@ -7,8 +7,9 @@ disjoint, and no record of a key of a split is written between the start of the 
 
 A *foreign* record is one that the promise does not cover: it carries a split of another run, or none and lies before
 the start of X (the least LOW position of X known when the table was created). As long as no foreign record was seen,
-a key's ``r`` of X is the first record of the key that this query ever reads, so the key is not in the table. When one is seen, the load is closed for good: before any
-row of that batch is written, the property is removed, and from then on every row goes through MERGE.
+a key's ``r`` of X is the first record of the key that this query ever reads, so the key is not in the table. When one
+is seen, the load is closed for good: before any row of that batch is written, the property is removed, and from then
+on every row goes through MERGE.
 
 Within a batch, a key with a single record, an ``r`` of X, is appended; every other key goes through MERGE. Which keys
 those are depends on the batch alone, and a load only ever goes from open to closed, so a batch that is run again takes
@@ -17,7 +18,7 @@ the same path, or MERGE, whose guard on the sequence makes the repetition change
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from pyspark.sql import functions as fn
 
 from schemas.rowkind import Op
 from schemas.sequence import Sequence as LogSequence
-from spark_consumer.normalize.order import sequence_literal
+from spark_consumer.normalize.summary import SplitFacts
 from spark_consumer.sink.delta_table import FIRST_LOAD, FIRST_LOAD_START, QUERY
 from spark_consumer.source.runs import SnapshotRun
 
@@ -55,12 +56,9 @@ class FirstLoad:
             return {}
         return {FIRST_LOAD: run.id, FIRST_LOAD_START: ".".join(str(part) for part in run.start)}
 
-    def foreign(self, splits: Sequence[str]) -> Column:
-        """Return the condition of a foreign record; ``splits`` are those of the run in this batch."""
-        split = fn.col("split")
-        other = split.isNotNull() & ~split.isin(list(splits))
-        early = split.isNull() & (fn.col("seq") < sequence_literal(self.start))
-        return other | early
+    def meets_foreign(self, facts: Iterable[SplitFacts], splits: Collection[str]) -> bool:
+        """Tell whether a batch has a foreign record; ``splits`` are those of the run in this batch."""
+        return any(fact.first < self.start if fact.split is None else fact.split not in splits for fact in facts)
 
 
 def part(decoded: DataFrame, splits: Sequence[str], repeated: DataFrame | None) -> tuple[DataFrame, DataFrame]:

@@ -1,0 +1,42 @@
+"""What a table's records of a batch are, per split, found in one pass: all that the driver needs to know of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import functions as fn
+
+from schemas.rowkind import Op
+from schemas.sequence import Sequence
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class SplitFacts(NamedTuple):
+    """The records of one split, or those without a split (``split`` None)."""
+
+    split: str | None
+    rows: int
+    """Snapshot rows."""
+    changes: int
+    """Change records, tombstones not counted."""
+    first: Sequence
+    """Least sequence."""
+    newest_ms: int | None
+    """Greatest source.ts_ms."""
+
+
+def summarize(decoded: DataFrame) -> list[SplitFacts]:
+    """Return the facts of each split; one row per split is brought to the driver."""
+    rows = (
+        decoded.groupBy("split")
+        .agg(
+            fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
+            fn.count_if(fn.col("op") != Op.READ.value).alias("changes"),
+            fn.min("seq").alias("first"),
+            fn.max("ts_ms").alias("newest"),
+        )
+        .collect()
+    )
+    return [SplitFacts(r["split"], r["rows"], r["changes"], Sequence(*r["first"]), r["newest"]) for r in rows]
