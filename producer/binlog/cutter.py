@@ -73,6 +73,7 @@ class Cutter:
         self._parts: list[bytes] = []
         self._have = self._need = 0
         self._crc = 0  # bytes of checksum at the end of each event
+        self._year_has_sign = False
         self._capped = False  # the bytes at hand are joined: packet lengths may be capped
         self._wrapper: int | None = None  # offset of the compressed transaction that the bytes at hand come from
         self._tables: dict[bytes, _Mapped | None] = {}
@@ -225,7 +226,9 @@ class Cutter:
     def _learn(self, body: bytes) -> _Mapped | None:
         if len(self._definitions) >= _KNOWN_DEFINITIONS:
             self._definitions.clear()
-        mapped = _Mapped(read_table_map(body)) if self._wanted(read_id(body)) else None
+        mapped = (
+            _Mapped(read_table_map(body, year_has_sign=self._year_has_sign)) if self._wanted(read_id(body)) else None
+        )
         self._definitions[body] = mapped
         return mapped
 
@@ -285,8 +288,7 @@ class Cutter:
         elif kind == kinds.ROTATE:
             self._rotate(data, start, stop, events)
         elif kind == kinds.FORMAT_DESCRIPTION:
-            self._crc = kinds.checksum_size(data, start, stop)
-            self._tables.clear()
+            self._format(kinds.read_format(data, start, stop))
         elif kind == kinds.ROWS_QUERY:
             self._query = data[start + 1 : end].decode("utf-8", "replace")
         elif kind in kinds.FIRST_FORM:
@@ -323,6 +325,13 @@ class Cutter:
             query=self._query,
         )
         return (rows,)
+
+    def _format(self, described: kinds.FileFormat) -> None:
+        self._crc = described.checksum
+        self._tables.clear()
+        if described.year_has_sign != self._year_has_sign:
+            self._year_has_sign = described.year_has_sign
+            self._definitions.clear()
 
     def _rotate(self, data: bytes, start: int, stop: int, events: list[Event]) -> None:
         # The dump thread makes some of these itself, the first before the format of the file is known: whether there is

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Final, NamedTuple
 
 from schemas.errors import LogError
 
@@ -63,8 +64,17 @@ _NAMED: Final = {
 }
 
 
-def checksum_size(data: bytes, start: int, stop: int) -> int:
-    """Read a FORMAT_DESCRIPTION body with its checksum; return how many bytes of checksum events of this file have.
+class FileFormat(NamedTuple):
+    """What a FORMAT_DESCRIPTION says of its file."""
+
+    checksum: int
+    """Bytes of checksum at the end of each event."""
+    year_has_sign: bool
+    """YEAR columns have a bit among the signs of numbers: from 8.0.21 on."""
+
+
+def read_format(data: bytes, start: int, stop: int) -> FileFormat:
+    """Read a FORMAT_DESCRIPTION body with its checksum.
 
     Raises LogError for a file whose events have another shape than the one relied on.
     """
@@ -78,7 +88,8 @@ def checksum_size(data: bytes, start: int, stop: int) -> int:
                 server_version=version,
                 event=kind,
             )
-    return 4 if data[stop - 5] == 1 else 0
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    return FileFormat(4 if data[stop - 5] == 1 else 0, numbers >= (8, 0, 21))
 
 
 def not_followed(kind: int, file: str, pos: int) -> LogError:

@@ -51,6 +51,7 @@ _PLAIN: Final = {
     _GEOMETRY: "geometry",
     _VECTOR: "vector",
 }
+_YEAR: Final = 13
 _NUMERIC: Final = frozenset({1, 2, 3, 8, 9, _FLOAT, _DOUBLE, _NEWDECIMAL})
 _TIMED: Final = {_TIMESTAMP2: "timestamp", _DATETIME2: "datetime", _TIME2: "time"}
 _OLD: Final = {0: "decimal", 7: "timestamp", 11: "time", 12: "datetime"}
@@ -63,19 +64,20 @@ def read_id(body: bytes) -> TableId:
     return TableId(body[3:at].decode(), body[at + 2 : at + 2 + body[at + 1]].decode())
 
 
-def read_table_map(body: bytes) -> MappedTable:
+def read_table_map(body: bytes, *, year_has_sign: bool) -> MappedTable:
     """Return the table version that a TABLE_MAP body (without table id and checksum) describes.
 
+    ``year_has_sign``: the server is of 8.0.21 or newer, where the signs of numbers have a bit for YEAR columns too.
     Raises SchemaError where the server sent no FULL metadata, or a column has a form that cannot be read.
     """
     table = read_id(body)
     try:
-        return _read(table, body)
+        return _read(table, body, year_has_sign=year_has_sign)
     except (IndexError, StopIteration, UnicodeDecodeError) as error:
         raise LogError(f"the log's description of {table} cannot be read", cause=str(error), body=body.hex()) from error
 
 
-def _read(table: TableId, body: bytes) -> MappedTable:
+def _read(table: TableId, body: bytes, *, year_has_sign: bool) -> MappedTable:
     at = 3 + body[2]
     at += body[at + 1] + 3
     count, at = packed(body, at)
@@ -95,7 +97,7 @@ def _read(table: TableId, body: bytes) -> MappedTable:
     if len(names) != count:
         raise LogError(f"the log names {len(names)} of {count} columns of {table}")
     real = [_real_type(kind, meta) for kind, meta in zip(types, metadata, strict=True)]
-    unsigned = iter(_high_bits(options.get(_SIGNEDNESS, b"")))
+    unsigned = _signs(types, options.get(_SIGNEDNESS, b""), year_has_sign=year_has_sign)
     character = _charsets(options, _DEFAULT_CHARSET, _COLUMN_CHARSET)
     labelled = _charsets(options, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET)
     enums, sets = _label_lists(options.get(_ENUM_LABELS, b"")), _label_lists(options.get(_SET_LABELS, b""))
@@ -111,12 +113,23 @@ def _read(table: TableId, body: bytes) -> MappedTable:
         elif kind in {_VARCHAR, _VAR_STRING, _STRING, _BLOB}:
             columns.append(_sized(name, kind, meta, nullable, next(character)))
         else:
-            is_unsigned = next(unsigned, False) if kind in _NUMERIC else False
-            columns.append(_other(table, name, kind, meta, nullable=nullable, unsigned=is_unsigned))
-    key = _key(options)
-    return MappedTable(
-        table, tuple(columns), tuple(names[index] for index in key), hashlib.blake2b(body, digest_size=16).digest()
-    )
+            columns.append(_other(table, name, kind, meta, nullable=nullable, unsigned=unsigned[index]))
+    fingerprint = hashlib.blake2b(body, digest_size=16, person=b"year" if year_has_sign else b"").digest()
+    return MappedTable(table, tuple(columns), tuple(names[index] for index in _key(options)), fingerprint)
+
+
+def _signs(types: bytes, value: bytes, *, year_has_sign: bool) -> list[bool]:
+    """Tell for each column whether it is an unsigned number.
+
+    Only numbers have a bit, and, on newer servers, YEAR: there it is always set, for YEAR is unsigned.
+    """
+    bits = _high_bits(value)
+    if year_has_sign:
+        signs = [next(bits, False) if kind in _NUMERIC or kind == _YEAR else False for kind in types]
+        if all(sign for kind, sign in zip(types, signs, strict=True) if kind == _YEAR):
+            return [sign and kind != _YEAR for kind, sign in zip(types, signs, strict=True)]
+        bits = _high_bits(value)
+    return [next(bits, False) if kind in _NUMERIC else False for kind in types]
 
 
 def _sized(name: str, kind: int, meta: bytes, nullable: bool, charset: str) -> Column:

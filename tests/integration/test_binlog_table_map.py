@@ -160,6 +160,20 @@ def test_labels_of_every_byte_are_read_as_the_server_reads_them(database: Databa
     assert_equal(*described(database, "t", "INSERT INTO t (b) VALUES (1)"))
 
 
+def test_signs_of_numbers_around_a_year(database: Database) -> None:
+    """Servers before 8.0.21 have no bit for a YEAR among the signs, newer ones have."""
+    for number, columns in enumerate(
+        (
+            "y YEAR, a INT",
+            "y YEAR, a INT UNSIGNED",
+            "a INT, y YEAR, b INT UNSIGNED, c INT",
+            "a INT UNSIGNED, y YEAR, z YEAR, b INT, c INT UNSIGNED, d DECIMAL(3,1), x YEAR, e BIGINT UNSIGNED",
+        )
+    ):
+        database.execute(f"CREATE TABLE t{number} ({columns})")
+        assert_equal(*described(database, f"t{number}", f"INSERT INTO t{number} () VALUES ()"))
+
+
 @pytest.mark.parametrize(
     ("definition", "primary", "unique", "prefixes"),
     [
