@@ -1,0 +1,91 @@
+"""What only newer servers log; runs where TAILRACE_MYSQL chooses one."""
+
+from __future__ import annotations
+
+import pytest
+
+from producer.binlog.events import Begin, Commit, Progress, Rows, Statement
+from tests.support.database import Database
+from tests.support.log import executed, follow, images, only
+
+
+def require(database: Database, version: str) -> None:
+    """Skip the test on an older server."""
+    have, need = (tuple(int(part) for part in text.split(".")) for text in (database.server.version, version))
+    if have < need:
+        pytest.skip(f"needs MySQL {version}")
+
+
+def test_compressed_transactions_are_opened(database: Database) -> None:
+    """One session compresses, the other does not: both come, at places that the server lists."""
+    require(database, "8.0.20")
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)")
+    start = executed(database.server)
+    with database.connect(autocommit=False) as session, session.cursor() as cursor:
+        cursor.execute("SET binlog_transaction_compression = ON")
+        cursor.execute("INSERT INTO t VALUES (1, REPEAT('x', 20000000)), (2, 'y')")
+        cursor.execute("UPDATE t SET v = 'z' WHERE id = 2")
+        session.commit()
+    database.execute("DELETE FROM t WHERE id = 2")
+
+    events = [e for e in follow(database.server, start) if not isinstance(e, Progress)]
+
+    listed = {}
+    with database.connect(charset="latin1") as session, session.cursor() as cursor:
+        cursor.execute(f"SHOW BINLOG EVENTS IN '{events[0].file}'")
+        listed = {row[1]: (row[2], row[4]) for row in cursor.fetchall()}
+    assert [type(e) for e in events] == [Begin, *[Rows] * (len(events) - 5), Commit, Begin, Rows, Commit]
+    rows = only(Rows, events)
+    assert b"".join(images(r) for r in rows if r.op == "c").endswith(b"\0\2\0\0\0\1\0\0\0y")
+    assert sum(len(images(r)) for r in rows if r.op == "c") == 20_000_000 + 9 + 10
+    assert [images(r) for r in rows if r.op != "c"] == [
+        b"\0\2\0\0\0\1\0\0\0y" + b"\0\2\0\0\0\1\0\0\0z",
+        b"\0\2\0\0\0\1\0\0\0z",
+    ]
+    assert {listed[r.pos][0] for r in rows[:-1]} == {"Transaction_payload"}
+    commits = only(Commit, events)
+    assert listed[rows[0].pos][1] == commits[0].end
+    assert listed[rows[-1].pos] == ("Delete_rows", rows[-1].end)
+
+
+def test_table_made_from_a_select_is_a_statement_within_a_transaction(database: Database) -> None:
+    """CREATE TABLE … SELECT is atomic from 8.0.21 on."""
+    require(database, "8.0.21")
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    database.execute("INSERT INTO t VALUES (1)")
+    start = executed(database.server)
+    database.execute("CREATE TABLE u (PRIMARY KEY (id)) SELECT id FROM t")
+    database.execute("INSERT INTO u VALUES (2)")
+
+    events = [e for e in follow(database.server, start) if not isinstance(e, Progress)]
+
+    assert [type(e) for e in events] == [Begin, Statement, Rows, Commit, Begin, Rows, Commit]
+    assert [e.within for e in only(Statement, events)] == [True]
+    assert [images(r)[1] for r in only(Rows, events)] == [1, 2]
+
+
+def test_functional_index_leaves_no_trace(database: Database) -> None:
+    """From 8.0.18 on its hidden column is not described at all."""
+    require(database, "8.0.18")
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT, INDEX ((v + 1)))")
+    start = executed(database.server)
+    database.execute("INSERT INTO t VALUES (1, 2)")
+
+    [rows] = only(Rows, follow(database.server, start))
+
+    assert [c.name for c in rows.table.columns] == ["id", "v"]
+
+
+def test_invisible_columns_are_columns(database: Database) -> None:
+    """An invisible column, and a primary key that the server makes up, are in log and catalog."""
+    require(database, "8.0.30")
+    start = executed(database.server)
+    with database.connect() as session, session.cursor() as cursor:
+        cursor.execute("SET sql_generate_invisible_primary_key = ON")
+        cursor.execute("CREATE TABLE t (v INT, w INT INVISIBLE DEFAULT 7)")
+        cursor.execute("INSERT INTO t VALUES (1)")
+
+    [rows] = only(Rows, follow(database.server, start))
+
+    assert [c.name for c in rows.table.columns] == ["my_row_id", "v", "w"]
+    assert rows.table.primary_key == ("my_row_id",)
