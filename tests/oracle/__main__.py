@@ -19,6 +19,7 @@ from tests.oracle.compare import Report, compare
 from tests.oracle.debezium import debezium_prefix
 from tests.oracle.exceptions import EXCEPTIONS, QUIET
 from tests.oracle.rows import rows_of
+from tests.oracle.schemas import debezium_schemas, schema_differences, tailrace_schemas
 from tests.oracle.script import AFTER_SNAPSHOT, BEFORE_SNAPSHOT, DATABASE, SESSION
 from tests.oracle.session import Outcome, run
 from tests.oracle.tailrace import NOT_OFFERED, tailrace_prefix
@@ -58,7 +59,10 @@ def _report(outcome: Outcome) -> Report:
     expected = rows_of(outcome.debezium, prefix=debezium_prefix(outcome.variant))
     actual = rows_of(outcome.tailrace, prefix=tailrace_prefix(outcome.variant))
     expected = [row for row in expected if row.table not in NOT_OFFERED]
-    return compare(expected, actual, EXCEPTIONS, quiet=QUIET)
+    theirs = debezium_schemas(outcome.debezium, prefix=debezium_prefix(outcome.variant))
+    ours = tailrace_schemas(outcome.tailrace, prefix=tailrace_prefix(outcome.variant))
+    offered = {topic: found for topic, found in theirs.items() if topic.rpartition(".")[2] not in NOT_OFFERED}
+    return compare(expected, actual, EXCEPTIONS, quiet=QUIET, beside=schema_differences(offered, ours))
 
 
 def _print_table(reports: dict[str, Report], *, not_offered: list[str]) -> None:

@@ -65,8 +65,12 @@ def compare(
     exceptions: Sequence[NamedException],
     *,
     quiet: frozenset[str] = frozenset(),
+    beside: Sequence[Difference] = (),
 ) -> Report:
-    """Compare two sides. Exceptions named in ``quiet`` are in every record and do not keep it from being equal."""
+    """Compare two sides. Exceptions named in ``quiet`` are in every record and do not keep it from being equal.
+
+    ``beside`` are differences found elsewhere, judged and reported with the others.
+    """
     report = Report()
     ours = {(row.topic, row.identity): row for row in actual}
     theirs = {(row.topic, row.identity) for row in expected}
@@ -76,7 +80,7 @@ def compare(
         if (row.topic, row.identity) not in theirs:
             _judge(report, row, [Difference(row, ("record",), None, "exists")], exceptions, quiet)
     shared = theirs & ours.keys()
-    for difference in _order(expected, actual, shared):
+    for difference in (*_order(expected, actual, shared), *beside):
         _judge(report, difference.row, [difference], exceptions, quiet, counted=False)
     return report
 
