@@ -40,7 +40,7 @@ class TailraceError(Exception):
         return self.message + facts + (f"\n  remedy: {self.hint}" if self.hint else "")
 
 
-class _ManyFaults(TailraceError):
+class ManyFaultsError(TailraceError):
     """Several faults found together, so that a user mends them in one go."""
 
     title = "faults"
@@ -50,13 +50,13 @@ class _ManyFaults(TailraceError):
         self.faults = tuple(faults)
 
 
-class ConfigError(_ManyFaults):
+class ConfigError(ManyFaultsError):
     """The configuration is wrong; every fault is listed."""
 
     title = "configuration fault(s)"
 
 
-class PrerequisiteError(_ManyFaults):
+class PrerequisiteError(ManyFaultsError):
     """The source is not set up for capture; every fault is listed with the statement that mends it."""
 
     title = "prerequisite(s) not met"

@@ -17,7 +17,7 @@ from schemas.connect import ConnectField, ConnectSchema
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """Columns of one version of a table as Connect fields, in table order, and the names of its key columns in order."""
+    """Columns of one version of a table as Connect fields, in table order, and its key columns' names in key order."""
 
     topic: str
     database: str
@@ -44,7 +44,7 @@ class TableSchema:
         return f"{self.topic}/{self.fingerprint}".encode()
 
     def to_json(self, *, version: int) -> bytes:
-        """Return the value of the schemas-topic record; ``version`` orders the versions of one table (greater = newer)."""
+        """Return the value of the schemas-topic record; the greatest ``version`` of a table is its newest."""
         return orjson.dumps({**self._body(), "fingerprint": self.fingerprint, "version": version})
 
     @classmethod

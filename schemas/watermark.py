@@ -37,8 +37,8 @@ class Watermark:
     """One watermark record.
 
     ``lower`` (inclusive) and ``upper`` are lists of key column values as JSON (binary as ``{"hex": "…"}``), or None
-    where open; ``upper`` is exclusive unless ``closed``. ``rows`` and ``checksum`` are 0 in LOW; ``checksum`` is the sum
-    modulo 2**64 of the CRC-32 of each row's ``after`` JSON. ``backfill`` counts the change records (tombstones not
+    where open; ``upper`` is exclusive unless ``closed``. ``rows`` and ``checksum`` are 0 in LOW; ``checksum`` is the
+    sum modulo 2**64 of the CRC-32 of each row's ``after`` JSON. ``backfill`` counts the change records (tombstones not
     counted) that carry the split's header, and is 0 but in END. ``snapshot`` names the snapshot run of the table:
     within one run splits are disjoint and each is read once.
     """

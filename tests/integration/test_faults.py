@@ -78,7 +78,7 @@ def _splits(broker: KafkaBroker, prefix: str, kind: str) -> int:
 def _equal(broker: KafkaBroker, prefix: str, database: Database) -> None:
     rows = verified_rows(broker.bootstrap, prefix, database.name, "t")
     found = {row["id"]: row["v"] for row in rows.values()}
-    assert found == dict(database.execute("SELECT id, v FROM t"))  # type: ignore[arg-type]
+    assert found == dict(database.execute("SELECT id, v FROM t"))
 
 
 @pytest.mark.parametrize("splits_before_kill", [1, 20, 50])

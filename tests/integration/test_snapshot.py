@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
 
-SHAPES = {
+SHAPES: dict[str, tuple[str, Sequence[tuple[object, ...]]]] = {
     "dense integers": ("id INT PRIMARY KEY, v VARCHAR(20)", [(n, f"v{n}") for n in range(1, 331)]),
     "sparse integers": ("id BIGINT PRIMARY KEY, v VARCHAR(20)", [(n**4, f"v{n}") for n in range(1, 331)]),
     "unsigned to the maximum": (

@@ -65,7 +65,7 @@ def _table(database: Database) -> None:
 
 
 def _source(database: Database) -> dict[int, str]:
-    return dict(database.execute("SELECT id, v FROM t"))  # type: ignore[arg-type]
+    return dict(database.execute("SELECT id, v FROM t"))
 
 
 def _captured(broker: KafkaBroker, prefix: str, database: Database) -> dict[int, str]:

@@ -61,11 +61,14 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
                     raise KafkaException(error)
                 open_partitions.discard(message.partition())
                 continue
-            if message.offset() >= ends[message.partition()]:
-                open_partitions.discard(message.partition())
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            if offset >= ends[partition]:
+                open_partitions.discard(partition)
                 continue
-            headers: dict[str, bytes] = dict(message.headers() or [])
-            yield Read(topic, message.partition(), message.offset(), message.key(), message.value(), headers)
+            headers = {str(name): _bytes(value) for name, value in list(message.headers() or [])}
+            yield Read(topic, partition, offset, message.key(), message.value(), headers)
     finally:
         consumer.close()
 
@@ -81,3 +84,8 @@ def _end(consumer: Consumer, partition: TopicPartition) -> int:
                 raise
         else:
             return int(high)
+
+
+def _bytes(value: object) -> bytes:
+    assert isinstance(value, bytes)
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 
@@ -15,6 +16,10 @@ from producer.split.split import Range, Split
 TABLE = TableId("db", "t")
 SOURCE = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 RUNS = 1500
+
+
+Written = tuple[str, int, int | None, int | None]
+"""What the capture wrote: (r, b, e or END; split number, for e the log's index; key; value, for END the count)."""
 
 
 @dataclass
@@ -73,7 +78,7 @@ class Capture:
         self.rnd = rnd
         self.with_barrier = barrier
         self.low_by_position = low_by_position
-        self.out: list[tuple[str, int | None, int | None, int | None]] = []
+        self.out: list[Written] = []
         self.position = 0
         self.committed: dict[int, tuple[Split, int, int, int]] = {}
         self.ended: set[int] = set()
@@ -115,7 +120,7 @@ class Capture:
         inner = sorted(self.rnd.sample(keys, min(len(keys), 2))) if keys else []
         bounds = [None, *dict.fromkeys(inner), None]
         self.cuts = []
-        for number, (lower, upper) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for number, (lower, upper) in enumerate(pairwise(bounds)):
             last = upper is None
             top = self.greatest if last else upper
             self.cuts.append(
@@ -232,42 +237,35 @@ def simulate(seed: int, *, barrier: bool = True, low_by_position: bool = False) 
 
 def wrong(server: Server, capture: Capture) -> str | None:
     """Compare what was written with the source: last record per key, each split at its HW, changes after it."""
-    last: dict[int, int | None] = {}
-    for kind, _, key, value in capture.out:
-        if kind != "END" and key is not None:
-            last[key] = value
-    final = server.rows(len(server.log))
+    last = {key: value for kind, _, key, value in capture.out if kind != "END"}
     state = {key: value for key, value in last.items() if value is not None}
+    final = server.rows(len(server.log))
     if state != final:
         return f"last record per key {state}, source {final}"
-    for number, (split, _, high, backfill) in capture.committed.items():
-        rows: dict[int, int] = {}
-        plain: list[int] = []
-        tagged = 0
-        ended = False
-        for kind, owner, key, value in capture.out:
-            if kind in "rb" and owner == number and key is not None:
-                if ended:
-                    return f"record of split {number} after its END"
-                tagged += kind == "b"
-                if value is None:
-                    rows.pop(key, None)
-                else:
-                    rows[key] = value
-            elif kind == "END" and owner == number:
-                ended = True
-                if value != tagged:
-                    return f"END of {number} counts {value} backfill records, written {tagged}"
-            elif kind == "e" and key is not None and owner is not None and split.holds((key,)):
-                if not ended:
-                    return f"plain change of a key of split {number} before its END"
-                plain.append(owner)
-        want = {key: value for key, value in server.rows(high).items() if split.holds((key,))}
-        if rows != want or not ended or backfill != tagged:
-            return f"split {number} at HW: {rows}, source {want}, ended {ended}"
-        expected = [n for n, c in enumerate(server.log) if n >= high and split.holds((c.key,))]
-        if plain != expected:
-            return f"changes after HW of split {number}: {plain}, expected {expected}"
+    found = (wrong_split(server, capture.out, *committed) for committed in capture.committed.values())
+    return next(filter(None, found), None)
+
+
+def wrong_split(server: Server, out: list[Written], split: Split, _low: int, high: int, backfill: int) -> str | None:
+    """Check one split: its rows and backfill give the state at HW, END counts them and comes before plain changes."""
+    mine = [(at, kind, key, value) for at, (kind, owner, key, value) in enumerate(out) if owner == split.number]
+    ends = [(at, value) for at, kind, _, value in mine if kind == "END"]
+    tagged = [(at, kind, key, value) for at, kind, key, value in mine if kind in "rb"]
+    plain = [(at, owner) for at, (kind, owner, key, _) in enumerate(out) if kind == "e" and split.holds((key,))]
+    changes = sum(kind == "b" for _, kind, _, _ in tagged)
+    if ends != [(ends[0][0] if ends else -1, changes)] or backfill != changes:
+        return f"split {split.number} has END records {ends} for {changes} backfill records"
+    end = ends[0][0]
+    if any(at > end for at, *_ in tagged) or any(at < end for at, _ in plain):
+        return f"END of split {split.number} stands at {end}, its records at {tagged}, plain changes at {plain}"
+    rows = {key: value for _, _, key, value in tagged}
+    state = {key: value for key, value in rows.items() if value is not None}
+    want = {key: value for key, value in server.rows(high).items() if split.holds((key,))}
+    if state != want:
+        return f"split {split.number} at HW: {state}, source {want}"
+    expected = [n for n, c in enumerate(server.log) if n >= high and split.holds((c.key,))]
+    if [owner for _, owner in plain] != expected:
+        return f"changes after HW of split {split.number}: {plain}, expected {expected}"
     return None
 
 
