@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import pytest
@@ -11,6 +12,7 @@ from tests.oracle.compare import Difference, NamedException, compare
 from tests.oracle.debezium import debezium_prefix
 from tests.oracle.exceptions import EXCEPTIONS, QUIET
 from tests.oracle.rows import Row, numbered, rows_of
+from tests.oracle.script import AFTER_SNAPSHOT, BEFORE_SNAPSHOT
 from tests.oracle.session import run
 from tests.oracle.tailrace import NOT_OFFERED, tailrace_prefix
 from tests.oracle.variants import VARIANTS, Variant
@@ -68,3 +70,11 @@ def test_kept_records_are_whole(variant: Variant) -> None:
 
     assert len({row.table for row in rows}) >= 45
     assert {row.op for row in rows} >= {"r", "c", "u", "d"}
+
+
+def test_kept_records_are_of_the_script_of_today() -> None:
+    """The statements beside the records are those that the other tests run."""
+    about = json.loads((golden.FOLDER / "about.json").read_text(encoding="utf-8"))
+
+    assert (about["before_snapshot"], about["after_snapshot"]) == (list(BEFORE_SNAPSHOT), list(AFTER_SNAPSHOT))
+    assert about["variants"] == {variant.name: variant.debezium for variant in VARIANTS}
