@@ -13,6 +13,7 @@ from producer.codec.contract import (
     SnapshotStamp,
     TableCodec,
 )
+from producer.codec.key_header import header_printer
 from producer.codec.log_rows import Images, bitmap_size
 from producer.codec.select_rows import compile_rows
 from producer.database.table import Table
@@ -51,6 +52,7 @@ class GeneratedCodec:
         self._images = Images(types, key, keyed=False)
         self._keyed = Images(types, key, keyed=True)
         self._bitmap = bitmap_size(table.columns)
+        self._header = header_printer([self.schema.columns[i] for i in key])
 
     def snapshot(
         self, buffer: bytes | bytearray | memoryview, start: int, end: int, stamp: SnapshotStamp
@@ -137,7 +139,7 @@ class GeneratedCodec:
                     change = f'{{"before":{before},"after":{after}'.encode("latin-1")
                     records.append((new_key.encode("latin-1"), b"%b%b%d%b" % (change, head, row, updated)))
                 else:
-                    records.append(_key_change((before, after), (old_key, new_key), stamp, row))
+                    records.append(self._key_change((before, after), (old_key, new_key), stamp, row))
                 if keys:
                     raw_keys.append((old_raw, new_raw))
                 row += 1
@@ -145,25 +147,24 @@ class GeneratedCodec:
             raise _misfit(p, size)
         return EventRows(records, range(len(raw_keys)), raw_keys)
 
+    def _key_change(self, rows: tuple[str, str], keys: tuple[str, str], stamp: EventStamp, row: int) -> KeyChange:
+        before, after = rows
+        head, middle, tail, _ = stamp
+        old, new = (key.encode("latin-1") for key in keys)
+        return KeyChange(
+            old_key=old,
+            new_key=new,
+            delete=b'{"before":%b,"after":null%b%d%bd%b' % (before.encode("latin-1"), head, row, middle, tail),
+            create=b'{"before":null,"after":%b%b%d%bc%b' % (after.encode("latin-1"), head, row, middle, tail),
+            new_key_header=self._header(new),
+            old_key_header=self._header(old),
+        )
+
 
 def _cut(data: bytes, start: int, end: int) -> tuple[bytes, str]:
     """Return the images alone, as bytes and as text of one character per byte: nothing beyond can be read."""
     event = data if not start and end == len(data) else data[start:end]
     return event, str(event, "latin-1")
-
-
-def _key_change(rows: tuple[str, str], keys: tuple[str, str], stamp: EventStamp, row: int) -> KeyChange:
-    before, after = rows
-    head, middle, tail, _ = stamp
-    old, new = (key.encode("latin-1") for key in keys)
-    return KeyChange(
-        old_key=old,
-        new_key=new,
-        delete=b'{"before":%b,"after":null%b%d%bd%b' % (before.encode("latin-1"), head, row, middle, tail),
-        create=b'{"before":null,"after":%b%b%d%bc%b' % (after.encode("latin-1"), head, row, middle, tail),
-        new_key_header=new,
-        old_key_header=old,
-    )
 
 
 def _misfit(read: int, size: int) -> SchemaError:

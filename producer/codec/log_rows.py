@@ -30,6 +30,7 @@ class Images:
 
     def __init__(self, types: Sequence[ColumnType], key: Sequence[int], *, keyed: bool) -> None:
         self._types = tuple(types)
+        self._layouts = [t.layout for t in types]  # what cannot be laid out is refused now, not with the first row
         self._key = tuple(key)
         self._keyed = keyed
         self._uses: dict[bytes, int] = {}
