@@ -74,7 +74,10 @@ def _word(sql: str, at: int) -> tuple[str, int]:
     return (word[0].upper(), word.end()) if word else ("", len(sql))
 
 
-CHANGES_ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"})
+_CALLS: Final = frozenset({"SELECT", "DO", "CALL"})
+"""Logged as text only where a stored function in them changes rows; which, is not in the log."""
+
+CHANGES_ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"}) | _CALLS
 """First words of statements whose rows a log in ROW format has as images instead."""
 
 _NAME: Final = r"(?:`((?:[^`]|``)+)`|([0-9A-Za-z$_\u0080-\uffff]+))"
@@ -93,6 +96,8 @@ def may_change(query: Query, wanted: Callable[[TableId], bool]) -> bool:
     too many than a change lost. What triggers and foreign keys do further is not in the statement and cannot be told.
     """
     sql = query.sql
+    if leading_words(sql)[0] in _CALLS:
+        return True
     skipped = _SKIPPED.match(sql)
     target = _TARGET.match(sql, skipped.end() if skipped else 0)
     names = [target] if target else _QUALIFIED.finditer(_LITERAL.sub("''", sql))

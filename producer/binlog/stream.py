@@ -202,6 +202,8 @@ class BinlogStream:
         with self._connection.cursor() as cursor:
             # Without it files with checksums are refused while the server's present setting is NONE.
             cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
+            # The library sets it by its old name only; nanoseconds.
+            cursor.execute(f"SET @source_heartbeat_period = {int(self._heartbeat_s * 1e9)}")
         return self._connection
 
 

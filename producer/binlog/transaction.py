@@ -23,6 +23,7 @@ from schemas.errors import LogError
 
 _GTID: Final = struct.Struct("<B16sqBqq")
 _STAMP_BYTES: Final = 7
+_UNKNOWN_STAMP: Final = (1 << 55) - 1
 
 
 class Place(NamedTuple):
@@ -69,7 +70,7 @@ class Transactions:
         if stamp >> 55:
             at += _STAMP_BYTES
             stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little")
-        self._commit_ts_us = stamp
+        self._commit_ts_us = 0 if stamp == _UNKNOWN_STAMP else stamp
 
     def end(self, file: str, pos: int) -> str:
         """Close the open transaction and return its GTID."""

@@ -200,7 +200,8 @@ def explain(error: pymysql.MySQLError, server: str, user: str, sql: str = "") ->
             user=user,
             **facts,
         )
-    if code in _GONE or isinstance(error, pymysql.InterfaceError):
+    # The driver's own words without a code: it met bytes that end or differ where they should not.
+    if code in _GONE or isinstance(error, pymysql.InterfaceError) or code == -1:
         return SourceUnavailableError("the source cannot be reached, or the connection broke", hint=_REACH, **facts)
     return SourceError("the source answered with an error", hint=_HINTS.get(code, ""), **facts)
 

@@ -162,3 +162,14 @@ def test_databases_left_out_of_the_log_are_told() -> None:
         [fault] = faults_of(settings_of(filtering), [TableId("shop", "t")])
 
     assert "binlog_ignore_db: shop" in fault
+
+
+@pytest.mark.long
+def test_server_that_cannot_log_names_is_told() -> None:
+    """MySQL 5.7: positions and the catalog can be read there, rows cannot."""
+    with MySqlServer(version="5.7.22") as old:
+        database = Database(old, "shop")
+        database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        [fault] = faults_of(settings_of(old), [TableId("shop", "t")])
+
+    assert fault.startswith("the server is MySQL 5.7.22")

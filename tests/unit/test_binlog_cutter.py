@@ -79,7 +79,10 @@ def test_original_commit_time_is_taken_where_it_differs() -> None:
     """On a replica the immediate time is its own."""
     begins = [e for e in cut(LogBytes().gtid(commit_us=9, original_us=5).query("BEGIN").xid()) if isinstance(e, Begin)]
 
+    unknown = LogBytes().gtid(commit_us=9, original_us=(1 << 55) - 1).query("BEGIN").xid()
+
     assert [b.commit_ts_us for b in begins] == [5]
+    assert [b.commit_ts_us for b in cut(unknown) if isinstance(b, Begin)] == [0]
 
 
 @settings(deadline=None)
@@ -314,6 +317,7 @@ def test_first_form_of_rows_events() -> None:
         "WITH c AS (SELECT 1) UPDATE orders SET a = 1",
         "LOAD DATA INFILE 'x' INTO TABLE orders",
         "/*!40000 DELETE */ FROM orders",
+        "SELECT `shop`.`changes_rows`(1)",
     ],
 )
 def test_rows_changed_by_text_are_refused(sql: str) -> None:
