@@ -1,0 +1,93 @@
+"""Following the log through lost connections: every transaction once, none left out."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+from producer.binlog.events import Begin, Commit, Rows
+from producer.database.gtid import GtidSet
+from producer.database.table import TableId
+from schemas.errors import SourceUnavailableError
+from tests.support.database import Database
+from tests.support.log import DEADLINE_S, executed, images, open_stream
+
+
+def write(database: Database, transactions: int, seed: int) -> None:
+    """Insert rows in transactions of different sizes, rotating the log now and then."""
+    choose = random.Random(seed)
+    number = seed * 1_000_000
+    with database.connect(autocommit=False) as session, session.cursor() as cursor:
+        for index in range(transactions):
+            for _ in range(choose.randint(1, 5)):
+                number += 1
+                cursor.execute(f"INSERT INTO t VALUES ({number}, REPEAT('x', {choose.randint(0, 3000)}))")
+            session.commit()
+            if index % 50 == 49:
+                cursor.execute("FLUSH BINARY LOGS")
+
+
+def test_reader_that_loses_its_connection_again_and_again_sees_every_row_once(database: Database) -> None:
+    """Two writers; the reader's connection is killed in the middle; it starts again from the set it has."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)")
+    seen = executed(database.server)
+    writers = [threading.Thread(target=write, args=(database, 150, seed)) for seed in (1, 2)]
+    for writer in writers:
+        writer.start()
+    choose = random.Random(3)
+    ids: list[int] = []
+    deadline = time.monotonic() + 3 * DEADLINE_S
+    target: GtidSet | None = None
+    while target is None or not seen.contains(target):
+        assert time.monotonic() < deadline
+        seen, found = read_some(database, seen, polls=choose.randint(1, 30))
+        ids += found
+        if target is None and not any(writer.is_alive() for writer in writers):
+            target = executed(database.server)
+    for writer in writers:
+        writer.join()
+
+    expected = sorted(row[0] for row in database.execute("SELECT id FROM t"))
+    assert sorted(ids) == expected
+
+
+def read_some(database: Database, seen: GtidSet, *, polls: int) -> tuple[GtidSet, list[int]]:
+    """Read a while, have the connection killed, and read on until it is lost; return set and ids."""
+    ids: list[int] = []
+    pending: list[int] = []
+    stream = open_stream(database.server, seen, wanted=lambda t: t == TableId(database.name, "t"), server_id=4720)
+    try:
+        for number in range(polls + 1000):
+            if number == polls:
+                kill_dumps(database)
+            for event in stream.poll(0.1 if number < polls else 1.0):
+                if isinstance(event, Begin):
+                    pending = []
+                elif isinstance(event, Rows):
+                    pending += ids_of(images(event))
+                elif isinstance(event, Commit):
+                    ids += pending
+                    seen = seen.with_gtid(event.gtid)
+    except SourceUnavailableError:
+        return seen, ids
+    finally:
+        stream.close()
+    raise AssertionError("the killed connection did not end")
+
+
+def kill_dumps(database: Database) -> None:
+    """Kill every dump connection of the server."""
+    for (thread,) in database.execute(
+        "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+    ):
+        database.execute(f"KILL {thread}")
+
+
+def ids_of(data: bytes) -> list[int]:
+    """Read the ids of images of (INT, TEXT)."""
+    found, at = [], 0
+    while at < len(data):
+        found.append(int.from_bytes(data[at + 1 : at + 5], "little"))
+        at += 7 + int.from_bytes(data[at + 5 : at + 7], "little")
+    return found
