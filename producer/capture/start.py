@@ -73,11 +73,20 @@ def take_over(
     return Start(state, position, publisher)
 
 
+_FILE_START = 4
+"""Offset of the first event in a binlog file."""
+
+
 def _first(session: Connection) -> LogState:
+    """Return the log's end now, as a GTID set.
+
+    The offset is the start of the file, not its end: transactions that stand in the log but are not executed yet are to
+    be read, and until they are, no split may count as passed. The stream's first events tell the true place.
+    """
     file, pos, gtids = database.log_position(session)
     server = database.server_uuid(session)
     log.info("first start: reading the log from its end", file=file, pos=pos, gtids=gtids)
-    return LogState(LogPosition(1, file, pos, gtids, server))
+    return LogState(LogPosition(1, file, _FILE_START, gtids, server))
 
 
 def _checked(session: Connection, state: State, stored: LogState) -> LogState:
@@ -115,8 +124,8 @@ def _checked(session: Connection, state: State, stored: LogState) -> LogState:
             now=server,
         )
     log.warning("the source is another server of the same history", was=position.server_uuid, now=server)
-    file, pos, _ = database.log_position(session)
-    moved = LogPosition(position.epoch + 1, file, pos, position.gtids, server)
+    file, _, _ = database.log_position(session)
+    moved = LogPosition(position.epoch + 1, file, _FILE_START, position.gtids, server)
     return replace(stored, position=moved)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
+from typing import Final
 
 from producer.capture.settings import kafka_settings, source_settings
 from producer.capture.start import reader_id
@@ -19,6 +21,9 @@ from producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from producer.snapshot.reader import SnapshotReader
 from producer.snapshot.workers import serve_pipe
 
+_LONGEST_TRANSACTION_MS: Final = 900_000
+"""The broker's default of transaction.max.timeout.ms."""
+
 
 def open_reader(
     config: ProducerConfig,
@@ -29,7 +34,11 @@ def open_reader(
 ) -> SnapshotReader:
     """Return a reader with a session and a fenced producer of its own."""
     session = connect(source_settings(config))
-    publisher = Publisher(kafka_settings(config), reader_id(config.topics.prefix, worker))
+    kafka = kafka_settings(config)
+    # A split is one transaction, and a table that cannot be cut is one split: give it all the time brokers allow by
+    # default. A dead reader's transaction does not wait for it, the next holder of the id aborts it.
+    kafka = replace(kafka, transaction_timeout_ms=max(kafka.transaction_timeout_ms, _LONGEST_TRANSACTION_MS))
+    publisher = Publisher(kafka, reader_id(config.topics.prefix, worker))
     publisher.fence()
     return SnapshotReader(
         session,

@@ -60,6 +60,7 @@ class KafkaSettings:
     bootstrap_servers: str
     overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
     transaction_timeout_ms: int = 60_000
+    """How long a transaction may stay open before the broker aborts it."""
     request_timeout_s: float = 30.0
 
     def common(self) -> ClientConfig:

@@ -84,8 +84,6 @@ class TrackedTable:
     phase: Phase = Phase.WAITING
     greatest: OrderKey | None = None
     """Greatest planned key; None with phase SNAPSHOT: the splits are unbounded."""
-    all_read: bool = False
-    """The plan is finished and every split is committed."""
     opened: dict[str, TrackedSplit] = field(default_factory=dict)
     _lowers: list[OrderKey] = field(default_factory=list)
     _ordered: list[TrackedSplit] = field(default_factory=list)
@@ -122,6 +120,7 @@ class Registry:
     def __init__(self) -> None:
         self.tables: dict[TableId, TrackedTable] = {}
         self._unended: dict[str, TrackedSplit] = {}
+        self._all_read: set[TableId] = set()
 
     def track(self, table: TableId, phase: Phase) -> TrackedTable:
         """Start to know a table."""
@@ -199,19 +198,19 @@ class Registry:
 
     def mark_all_read(self, table: TableId) -> None:
         """The plan is finished and every split committed."""
-        self.tables[table].all_read = True
+        self._all_read.add(table)
 
     def finished_tables(self) -> list[TableId]:
         """Return tables that can go to LOG: everything read and ended."""
-        return [
-            table.id
-            for table in self.tables.values()
-            if table.phase is Phase.SNAPSHOT and table.all_read and all(t.ended for t in table.opened.values())
-        ]
+        if not self._all_read:
+            return []
+        unended = {tracked.split.table for tracked in self._unended.values()}
+        return [table for table in self._all_read if table not in unended]
 
     def to_log(self, table: TableId) -> None:
         """Go to pure log mode and let the split list go."""
         self._move(table, Phase.SNAPSHOT, Phase.LOG)
+        self._all_read.discard(table)
         self.tables[table].forget_splits()
 
     def _move(self, table: TableId, before: Phase, after: Phase) -> None:
