@@ -164,6 +164,40 @@ _OPERATIONS: Final = (
     "UPDATE json SET j = JSON_SET(j, '$.b', 'partial') WHERE id = 133",
 )
 
+_SHAPES: Final = (
+    # Characters beyond the basic plane, quotes and control characters in keys.
+    "CREATE TABLE k_text (k VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, v INT)",
+    "INSERT INTO k_text VALUES ('😀', 1), ('q\"\\\\', 2), ('\\n\\t', 3), ('é', 4)",
+    "UPDATE k_text SET k = CONCAT(k, '😀')",
+    "DELETE FROM k_text WHERE v = 1",
+    # One statement in several rows events.
+    "CREATE TABLE many (id INT PRIMARY KEY, v VARCHAR(300))",
+    "INSERT INTO many VALUES " + ", ".join(f"({n}, REPEAT('x', 250))" for n in range(50)),
+    "UPDATE many SET v = id WHERE id >= 45",
+    "DELETE FROM many WHERE id >= 48",
+    # A key that comes later, a name that is used again, tables that change places.
+    "CREATE TABLE late_key (a INT NOT NULL, b INT, UNIQUE KEY (a))",
+    "INSERT INTO late_key VALUES (1, 10)",
+    "ALTER TABLE late_key ADD PRIMARY KEY (b, a)",
+    "INSERT INTO late_key VALUES (2, 20)",
+    "UPDATE late_key SET b = 21 WHERE a = 2",
+    "CREATE TABLE again (id INT PRIMARY KEY, v VARCHAR(5))",
+    "INSERT INTO again VALUES (1, 'old')",
+    "DROP TABLE again",
+    "CREATE TABLE again (v DECIMAL(4,1), id BIGINT PRIMARY KEY)",
+    "INSERT INTO again VALUES (1.5, 1)",
+    "CREATE TABLE ghost LIKE again",
+    "ALTER TABLE ghost ADD COLUMN extra DATE",
+    "INSERT INTO ghost VALUES (2.5, 2, '2020-01-01')",
+    "RENAME TABLE again TO again_old, ghost TO again",
+    "INSERT INTO again VALUES (3.5, 3, NULL)",
+    "CREATE TEMPORARY TABLE passing (id INT PRIMARY KEY)",
+    "INSERT INTO passing VALUES (1)",
+    "DROP TEMPORARY TABLE passing",
+    "CREATE VIEW seen AS SELECT id FROM again",
+    "DROP VIEW seen",
+)
+
 _ALTERS: Final = (
     "CREATE TABLE alters (id INT PRIMARY KEY, a INT, b VARCHAR(10) DEFAULT 'b')",
     "INSERT INTO alters VALUES (1, 1, 'one')",
@@ -213,5 +247,6 @@ AFTER_SNAPSHOT: Final = (
     _DEFAULTS.format(name="defaults_new"),
     *(row.format(name="defaults_new", a=1, b=2) for row in _DEFAULT_ROWS),
     *_ALTERS,
+    *_SHAPES,
     f"INSERT INTO {SENTINEL} VALUES (1)",
 )
