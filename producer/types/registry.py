@@ -46,7 +46,7 @@ def column_type(column: Column, settings: ValueSettings) -> ColumnType:
     if family is None:
         raise SchemaError(
             f"columns of type {column.kind} are not supported",
-            hint="exclude the column with column.exclude.list",
+            hint="exclude the table with table.exclude.list, or convert the column",
             column=column.name,
         )
     return family(column, settings)

@@ -117,7 +117,7 @@ def decoder(charset: str, column: str) -> Callable[[bytes], str]:
     if codec is None:
         raise SchemaError(
             f"character set {charset} has no decoder",
-            hint="convert the column to utf8mb4, or exclude it with column.exclude.list",
+            hint="convert the column to utf8mb4, or exclude the table with table.exclude.list",
             column=column,
         )
 
@@ -127,7 +127,7 @@ def decoder(charset: str, column: str) -> Callable[[bytes], str]:
         except UnicodeError as error:
             raise SchemaError(
                 f"text is not valid {charset}",
-                hint="convert the column to utf8mb4, or exclude it with column.exclude.list",
+                hint="convert the column to utf8mb4, or exclude the table with table.exclude.list",
                 column=column,
                 bytes=data[:40].hex(),
             ) from error

@@ -6,10 +6,14 @@ Expected values are what real Debezium wrote for the same literals, or follow it
 from __future__ import annotations
 
 import itertools
+import math
+import random
+import struct
 from typing import NamedTuple
 
 import pytest
 
+from producer.codec.contract import KeyChange
 from producer.types.settings import ValueSettings
 from tests.support.codec import BothWays
 from tests.support.database import Database
@@ -399,3 +403,58 @@ def test_names_of_columns_and_keys_of_many_types_give_the_same_bytes(database: D
 
     assert selected == both.logged(table, ValueSettings())
     assert selected[0][0].decode() == '{"f g":"AQAA","é\'":"/2o=","{c}":"é\\"","d\\\\\\\\":18321,"a\\"b":1}'
+
+
+def test_random_numbers_give_the_same_bytes(database: Database) -> None:
+    """Doubles and floats of random bits, as columns and within JSON: the server chooses the notation by their size."""
+    both = BothWays(database)
+    pick = random.Random(20_240_229)
+    numbers = [struct.unpack("<d", pick.randbytes(8))[0] for _ in range(500)]
+    numbers += [
+        pick.choice([-1, 1]) * pick.randrange(1, 10**17) * 10.0 ** pick.randrange(-30, 10) for _ in range(1_500)
+    ]
+    numbers += [float(pick.randrange(10**14, 10**17)) / pick.choice([1, 2, 4, 8, 16]) for _ in range(500)]
+    finite = [number for number in numbers if math.isfinite(number)]
+    floats = [struct.unpack("<f", pick.randbytes(4))[0] for _ in finite]
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, d DOUBLE, f FLOAT, j JSON)")
+    database.executemany(
+        "INSERT INTO t (d, f, j) VALUES (%s, %s, %s)",
+        [(repr(d), repr(f if math.isfinite(f) else 0.0), f"[{d!r}]") for d, f in zip(finite, floats, strict=True)],
+    )
+    table = both.table("t")
+
+    assert both.selected(table, ValueSettings()) == both.logged(table, ValueSettings())
+
+
+def test_updates_and_deletes_carry_the_bytes_of_the_rows(database: Database) -> None:
+    """Both images of an update, the one of a delete, and the raw keys of both."""
+    both = BothWays(database)
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET latin1, d DECIMAL(5,2), n DATE)")
+    database.execute("INSERT INTO t VALUES (1, 'é', 1.5, NULL), (2, NULL, -1.5, '2020-01-01')")
+    table = both.table("t")
+    before = [row for _, row in both.selected(table, ValueSettings())]
+    database.execute("UPDATE t SET v = CONCAT(IFNULL(v, ''), '\\n'), n = NULL")
+    after = [row for _, row in both.selected(table, ValueSettings())]
+    database.execute("UPDATE t SET id = 9 WHERE id = 2")
+    database.execute("DELETE FROM t WHERE id = 1")
+
+    changed, moved = both.rows_events(table, "u")
+    updates = both.encode(changed, table, ValueSettings(), keys=True)
+    (move,) = both.encode(moved, table, ValueSettings()).records
+    deletes = both.encode(both.rows_events(table, "d")[0], table, ValueSettings(), keys=True)
+
+    assert updates.records == [
+        (b'{"id":1}', b'{"before":%b,"after":%b,"source":{"row":0},"op":"u"}' % (before[0], after[0])),
+        (b'{"id":2}', b'{"before":%b,"after":%b,"source":{"row":1},"op":"u"}' % (before[1], after[1])),
+    ]
+    assert updates.keys == [((1,), (1,)), ((2,), (2,))]
+    assert isinstance(move, KeyChange)
+    assert move.delete == b'{"before":%b,"after":null,"source":{"row":0},"op":"d"}' % after[1]
+    assert move.create == b'{"before":null,"after":%b,"source":{"row":0},"op":"c"}' % after[1].replace(
+        b":2,", b":9,", 1
+    )
+    assert deletes.records == [
+        (b'{"id":1}', b'{"before":%b,"after":null,"source":{"row":0},"op":"d"}' % after[0]),
+        (b'{"id":1}', None),
+    ]
+    assert deletes.keys == [((1,), None)]
