@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from producer.binlog.events import Begin, Commit, Progress, Rows, Statement
-from producer.binlog.stream import BinlogStream
 from producer.database.connection import connect, executed_gtids, log_position
 from producer.database.gtid import GtidSet
 from producer.database.table import TableId
-from schemas.errors import LogError, SchemaError, SourceError, SourceUnavailableError
 from tests.embedded.mysql import MySqlServer
 from tests.support.database import Database
 from tests.support.log import (
@@ -26,25 +19,8 @@ from tests.support.log import (
     images,
     only,
     open_stream,
-    read_until,
     settings_of,
 )
-
-
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[MySqlServer]:
-    """A server that tests of this module may reconfigure, restart and purge."""
-    with MySqlServer() as server:
-        yield server
-
-
-@pytest.fixture
-def own_database(own_server: MySqlServer) -> Iterator[Database]:
-    """A fresh database on the module's own server."""
-    own_server.start()
-    fresh = Database(own_server, f"own_{time.monotonic_ns()}")
-    yield fresh
-    fresh.drop()
 
 
 @pytest.mark.parametrize("ssl_mode", ["disabled", "required"])
@@ -264,26 +240,24 @@ def test_wide_table_with_an_odd_name(database: Database) -> None:
     assert images(update)[-3:] == b"\x01\x03\x02"
 
 
-def test_table_ids_that_repeat_after_a_restart_are_told_apart(own_database: Database) -> None:
+def test_table_ids_that_repeat_after_a_restart_are_told_apart() -> None:
     """Ids start anew with the server: one id, two tables, in one stream."""
-    server = own_database.server
-    own_database.execute("CREATE TABLE a (id INT PRIMARY KEY)")
-    own_database.execute("CREATE TABLE b (name VARCHAR(5) PRIMARY KEY)")
-    start = executed(server)
-    ids: list[dict[int, str]] = []
-    for table, value in (("a", "1"), ("b", "'x'")):
-        server.restart()
-        with server.connect(database=own_database.name) as session, session.cursor() as cursor:
-            cursor.execute(f"INSERT INTO {table} VALUES ({value})")
-            file = log_position(session)[0]
-            cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
-            maps = [row[5] for row in cursor.fetchall() if row[2] == "Table_map"]
-            ids.append({int(text.split()[1]): table for text in maps})
-    own_database.__init__(server, f"again_{time.monotonic_ns()}")  # type: ignore[misc]
+    ids: list[set[int]] = []
+    with MySqlServer() as server:
+        database = Database(server, "shop")
+        database.execute("CREATE TABLE a (id INT PRIMARY KEY)")
+        database.execute("CREATE TABLE b (name VARCHAR(5) PRIMARY KEY)")
+        start = executed(server)
+        for table, value in (("a", "1"), ("b", "'x'")):
+            server.restart()
+            with server.connect(database="shop") as session, session.cursor() as cursor:
+                cursor.execute(f"INSERT INTO {table} VALUES ({value})")
+                cursor.execute(f"SHOW BINLOG EVENTS IN '{log_position(session)[0]}'")
+                ids.append({int(row[5].split()[1]) for row in cursor.fetchall() if row[2] == "Table_map"})
 
-    rows = only(Rows, follow(server, start))
+        rows = only(Rows, follow(server, start))
 
-    assert ids[0].keys() & ids[1].keys(), "the server gave other ids: the test shows nothing"
+    assert ids[0] & ids[1], "the server gave other ids: the test shows nothing"
     assert [(r.table.id.table, r.table.columns[0].name) for r in rows] == [("a", "id"), ("b", "name")]
 
 
@@ -320,262 +294,6 @@ def test_savepoints_leave_only_what_stands(database: Database) -> None:
 
     assert [type(e).__name__ for e in events] == ["Begin", "Rows", "Rows", "Commit"]
     assert [images(r)[1] for r in only(Rows, events)] == [1, 3]
-
-
-def test_rows_carry_their_statement_where_the_server_logs_it(database: Database) -> None:
-    """binlog_rows_query_log_events is a session's choice: one statement has it, the next has not."""
-    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    start = executed(database.server)
-    session = database.connect(autocommit=False)
-    with session.cursor() as cursor:
-        cursor.execute("SET binlog_rows_query_log_events = ON")
-        cursor.execute("INSERT INTO t VALUES (1) /* é */")
-        cursor.execute("SET binlog_rows_query_log_events = OFF")
-        cursor.execute("INSERT INTO t VALUES (2)")
-        session.commit()
-    session.close()
-
-    assert [r.query for r in only(Rows, follow(database.server, start))] == ["INSERT INTO t VALUES (1) /* é */", None]
-
-
-@pytest.mark.parametrize(
-    ("session_setting", "kind", "named"),
-    [
-        ("binlog_format = STATEMENT", LogError, "binlog_format=ROW"),
-        ("binlog_row_image = MINIMAL", SchemaError, "binlog_row_image=FULL"),
-        ("binlog_row_value_options = PARTIAL_JSON", LogError, "binlog_row_value_options=''"),
-    ],
-)
-def test_what_a_session_hides_from_the_log_stops_the_stream(
-    database: Database, session_setting: str, kind: type[Exception], named: str
-) -> None:
-    """Any session may change how it logs; for captured tables that is told with its remedy."""
-    database.execute("CREATE TABLE t (id INT PRIMARY KEY, j JSON, v INT)")
-    database.execute("""INSERT INTO t VALUES (1, '{"a": "a longer text", "b": "another longer text"}', 1)""")
-    database.execute("CREATE TABLE other LIKE t")
-    database.execute("INSERT INTO other SELECT * FROM t")
-    stream = open_stream(
-        database.server, start := executed(database.server), wanted=lambda t: t == TableId(database.name, "t")
-    )
-    try:
-        with database.connect() as session, session.cursor() as cursor:
-            cursor.execute(f"SET {session_setting}")
-            if "VALUE" not in session_setting.upper():  # an event of that kind does not even tell its table
-                cursor.execute("UPDATE other SET v = 2 WHERE id = 1")
-                harmless = executed(database.server)
-                assert len(only(Commit, read_until(stream, start, harmless))) == 1
-            cursor.execute("UPDATE t SET v = 2, j = JSON_SET(j, '$.a', 'b') WHERE id = 1")
-        with pytest.raises(kind) as caught:
-            poll_until_it_fails(stream)
-    finally:
-        stream.close()
-
-    assert named in str(caught.value)
-
-
-def test_rows_without_full_metadata_are_refused(own_database: Database) -> None:
-    """binlog_row_metadata=MINIMAL hides names and signs: nothing may be guessed."""
-    own_database.execute("CREATE TABLE t (id INT UNSIGNED PRIMARY KEY)")
-    start = executed(own_database.server)
-    own_database.execute("SET GLOBAL binlog_row_metadata = MINIMAL")
-    try:
-        own_database.execute("INSERT INTO t VALUES (1)")
-    finally:
-        own_database.execute("SET GLOBAL binlog_row_metadata = FULL")
-
-    with pytest.raises(SchemaError, match="binlog_row_metadata=FULL"):
-        follow(own_database.server, start)
-
-
-def test_checksums_may_change_from_file_to_file(own_database: Database) -> None:
-    """CRC32, then NONE, then CRC32: every file says itself which it has."""
-    own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    start = executed(own_database.server)
-    live = open_stream(own_database.server, start, server_id=4713)
-    try:
-        for number, checksum in enumerate(("CRC32", "NONE", "CRC32", "NONE")):
-            own_database.execute(f"SET GLOBAL binlog_checksum = {checksum}")
-            own_database.execute(f"INSERT INTO t VALUES ({number})")
-        now = executed(own_database.server)
-
-        assert [images(r)[1] for r in only(Rows, read_until(live, start, now))] == [0, 1, 2, 3]
-        assert [images(r)[1] for r in only(Rows, follow(own_database.server, start))] == [0, 1, 2, 3]
-    finally:
-        live.close()
-        own_database.execute("SET GLOBAL binlog_checksum = CRC32")
-
-
-def test_two_phase_xa_on_a_captured_table_is_refused(database: Database) -> None:
-    """Rows are logged at PREPARE, before it is known that they stand."""
-    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    database.execute("CREATE TABLE other (id INT PRIMARY KEY)")
-    start = executed(database.server)
-    for sql in (
-        "XA START 'o'",
-        "INSERT INTO other VALUES (1)",
-        "XA END 'o'",
-        "XA PREPARE 'o'",
-        "XA COMMIT 'o'",
-        "XA START 'p'",
-        "INSERT INTO t VALUES (1)",
-        "XA END 'p'",
-        "XA COMMIT 'p' ONE PHASE",
-    ):
-        database.execute(sql)
-
-    events = [
-        e
-        for e in follow(database.server, start, wanted=lambda t: t == TableId(database.name, "t"))
-        if not isinstance(e, Progress)
-    ]
-    prepared = executed(database.server)
-    for sql in ("XA START 'q'", "INSERT INTO t VALUES (2)", "XA END 'q'", "XA PREPARE 'q'", "XA COMMIT 'q'"):
-        database.execute(sql)
-
-    assert [type(e).__name__ for e in events] == ["Begin", "Commit"] * 2 + ["Begin", "Rows", "Commit"]
-    with pytest.raises(LogError, match="XA PREPARE"):
-        follow(database.server, prepared)
-
-
-def test_first_form_of_rows_events_is_read() -> None:
-    """log_bin_use_v1_row_events=ON, as old replicas ask for."""
-    with MySqlServer(settings={"log_bin_use_v1_row_events": "ON"}) as server:
-        database = Database(server, "v1")
-        database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-        start = executed(server)
-        database.execute("INSERT INTO t VALUES (1, 2)")
-        database.execute("UPDATE t SET v = 3")
-        database.execute("DELETE FROM t")
-
-        rows = only(Rows, follow(server, start))
-
-    assert [(r.op, images(r)) for r in rows] == [
-        ("c", b"\0\x01\0\0\0\x02\0\0\0"),
-        ("u", b"\0\x01\0\0\0\x02\0\0\0\0\x01\0\0\0\x03\0\0\0"),
-        ("d", b"\0\x01\0\0\0\x03\0\0\0"),
-    ]
-
-
-def test_wake_ends_a_waiting_poll(database: Database) -> None:
-    """Another thread wakes the reader out of a long wait."""
-    stream = open_stream(database.server, executed(database.server))
-    try:
-        while stream.poll(0.0):
-            pass
-        began = time.monotonic()
-        timer = threading.Timer(0.3, stream.wake)
-        timer.start()
-        while time.monotonic() - began < 0.3 and stream.poll(20.0):
-            pass
-        timer.join()
-        assert time.monotonic() - began < 15
-        stream.wake()
-        assert stream.poll(20.0) == [] or stream.poll(20.0) == []
-        assert time.monotonic() - began < 15
-    finally:
-        stream.close()
-        stream.wake()
-
-
-def test_killed_connection_is_a_lost_source(database: Database) -> None:
-    """KILL of the dump thread: the caller starts again from its own set."""
-    stream = open_stream(database.server, executed(database.server))
-    try:
-        stream.poll(1.0)
-        [thread] = [
-            row[0]
-            for row in database.execute(
-                "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
-            )
-        ]
-        database.execute(f"KILL {thread}")
-        with pytest.raises(SourceUnavailableError):
-            poll_until_it_fails(stream)
-    finally:
-        stream.close()
-
-
-def poll_until_it_fails(stream: BinlogStream) -> None:
-    """Poll until an error or the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        stream.poll(1.0)
-
-
-def test_second_reader_with_the_same_id_puts_the_first_out(database: Database) -> None:
-    """The server allows one dump per id: the first is told what to change, or just loses its connection."""
-    now = executed(database.server)
-    first = open_stream(database.server, now)
-    first.poll(1.0)
-    second = open_stream(database.server, now)
-    try:
-        with pytest.raises((LogError, SourceUnavailableError)):
-            poll_until_it_fails(first)
-    finally:
-        first.close()
-        second.close()
-
-
-def test_stopped_server_is_a_silent_source() -> None:
-    """The server hangs without closing anything: silence is a failure."""
-    with MySqlServer() as server:
-        stream = open_stream(server, executed(server), silence_s=2.0)
-        try:
-            stream.poll(1.0)
-            os.kill(server.pid, signal.SIGSTOP)
-            with pytest.raises(SourceUnavailableError, match="silent"):
-                poll_until_it_fails(stream)
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
-            stream.close()
-
-
-def test_shut_down_server_is_a_lost_source() -> None:
-    """An orderly shutdown while the log is followed."""
-    with MySqlServer() as server:
-        stream = open_stream(server, executed(server))
-        try:
-            stream.poll(1.0)
-            server.kill()
-            with pytest.raises(SourceUnavailableError):
-                poll_until_it_fails(stream)
-            with pytest.raises(SourceUnavailableError):
-                open_stream(server, GtidSet({}))
-        finally:
-            stream.close()
-
-
-def test_purged_position_is_told_with_its_remedy(own_database: Database) -> None:
-    """Start before what the log still has."""
-    start = executed(own_database.server)
-    own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    own_database.execute("INSERT INTO t VALUES (1)")
-    own_database.execute("FLUSH BINARY LOGS")
-    file = str(own_database.execute("SHOW MASTER STATUS")[0][0])
-    own_database.execute(f"PURGE BINARY LOGS TO '{file}'")
-
-    with pytest.raises(LogError) as caught:
-        follow(own_database.server, start)
-
-    assert caught.value.facts["code"] == 1236
-    assert "new snapshot" in caught.value.hint
-
-
-def test_account_without_the_grant_is_told_so(own_database: Database) -> None:
-    """REPLICATION SLAVE is missing."""
-    own_database.execute("CREATE USER IF NOT EXISTS poor IDENTIFIED BY 'p'")
-    server = own_database.server
-    poor = replace(settings_of(server), user="poor", password="p")
-    stream = BinlogStream(poor, start=executed(server), server_id=9, wanted=lambda _: True)
-    try:
-        stream.open()
-        with pytest.raises(SourceError) as caught:
-            poll_until_it_fails(stream)
-    finally:
-        stream.close()
-
-    assert "REPLICATION SLAVE" in caught.value.hint
-    assert not isinstance(caught.value, SourceUnavailableError)
 
 
 def test_visible_gtids_and_place_agree(database: Database) -> None:

@@ -94,3 +94,10 @@ def only(kind: type[E], events: Iterable[Event]) -> list[E]:
 def images(rows: Rows) -> bytes:
     """Return the row images of a rows event."""
     return rows.data[rows.start : rows.stop]
+
+
+def poll_until_it_fails(stream: BinlogStream) -> None:
+    """Poll until an error or the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        stream.poll(1.0)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import struct
 import uuid
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
+
+from producer.binlog.cutter import Cutter
+from producer.binlog.events import Event, Progress, Rows
+from producer.database.table import TableId
 
 SOURCE: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 _WHOLE: Final = 0xFFFFFF
@@ -154,3 +158,25 @@ class LogBytes:
     def transaction(self, images: bytes = b"\0\1\0\0\0\2\0\0\0", kind: int = WRITE, table: str = "orders") -> LogBytes:
         """Append a whole transaction with one rows event."""
         return self.begin().table_map(table).rows(images, kind).xid()
+
+
+ROW = b"\0\1\0\0\0\2\0\0\0"
+
+
+def orders(table: TableId) -> bool:
+    """Want one table."""
+    return table == TableId("shop", "orders")
+
+
+def cut(log: LogBytes | bytes, *, verify: bool = True) -> list[Event]:
+    """Feed all bytes at once."""
+    return Cutter(orders, verify=verify).feed(log if isinstance(log, bytes) else log.data)
+
+
+def told(events: list[Event]) -> list[tuple[Any, ...]]:
+    """Return what events say, free of where their bytes lie."""
+    return [
+        (e.op, e.table, e.data[e.start : e.stop], e.file, e.pos, e.end) if isinstance(e, Rows) else tuple(e)
+        for e in events
+        if not isinstance(e, Progress)
+    ]

@@ -3,60 +3,33 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 from zlib import crc32
 
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producer.binlog.cutter import Cutter
-from producer.binlog.events import Begin, Commit, Event, Progress, Rows, Statement
-from producer.database.table import Column, TableId
+from producer.binlog.events import Begin, Commit, Event, Progress, Rows
+from producer.database.table import Column
 from schemas.errors import LogError, SchemaError, SourceError, SourceUnavailableError
 from tests.support.log_bytes import (
     DELETE,
     EOF_PACKET,
     GTID,
-    INTS,
-    PAYLOAD,
-    QUERY,
+    ROW,
     SOURCE,
-    TABLE_MAP,
     UPDATE,
     WRITE,
-    XA_PREPARE,
-    XID,
     Columns,
     LogBytes,
+    cut,
     error_packet,
     names_option,
+    orders,
     plain_event,
-    query_body,
-    table_map_body,
+    told,
 )
-
-ROW = b"\0\1\0\0\0\2\0\0\0"
-
-
-def orders(table: TableId) -> bool:
-    """Want one table."""
-    return table == TableId("shop", "orders")
-
-
-def cut(log: LogBytes | bytes, *, verify: bool = True) -> list[Event]:
-    """Feed all bytes at once."""
-    return Cutter(orders, verify=verify).feed(log if isinstance(log, bytes) else log.data)
-
-
-def told(events: list[Event]) -> list[tuple[Any, ...]]:
-    """Return what events say, free of where their bytes lie."""
-    return [
-        (e.op, e.table, e.data[e.start : e.stop], e.file, e.pos, e.end) if isinstance(e, Rows) else tuple(e)
-        for e in events
-        if not isinstance(e, Progress)
-    ]
 
 
 def test_transaction_is_cut_with_its_places() -> None:
@@ -73,16 +46,6 @@ def test_transaction_is_cut_with_its_places() -> None:
     assert (rows.op, rows.pos, rows.end, rows.data[rows.start : rows.stop]) == ("c", starts[3], starts[4], ROW)
     assert rows.table.columns == (Column("id", "int", nullable=False, unsigned=False), Column("v", "int"))
     assert commit == Commit(f"{SOURCE}:1", "binlog.000001", starts[5], 1_700_000_000)
-
-
-def test_original_commit_time_is_taken_where_it_differs() -> None:
-    """On a replica the immediate time is its own."""
-    begins = [e for e in cut(LogBytes().gtid(commit_us=9, original_us=5).query("BEGIN").xid()) if isinstance(e, Begin)]
-
-    unknown = LogBytes().gtid(commit_us=9, original_us=(1 << 55) - 1).query("BEGIN").xid()
-
-    assert [b.commit_ts_us for b in begins] == [5]
-    assert [b.commit_ts_us for b in cut(unknown) if isinstance(b, Begin)] == [0]
 
 
 @settings(deadline=None)
@@ -305,194 +268,12 @@ def test_first_form_of_rows_events() -> None:
     assert [(r.op, r.data[r.start : r.stop]) for r in rows] == [("c", ROW), ("u", ROW + ROW), ("d", ROW)]
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "INSERT INTO orders VALUES (1)",
-        "insert ignore into `shop`.`orders` select 1",
-        "/* why */ REPLACE orders VALUES (1)",
-        "UPDATE other, orders SET a = 1",
-        "DELETE FROM shop.orders WHERE 1",
-        "-- x\nDELETE a FROM other a JOIN orders b",
-        "WITH c AS (SELECT 1) UPDATE orders SET a = 1",
-        "LOAD DATA INFILE 'x' INTO TABLE orders",
-        "/*!40000 DELETE */ FROM orders",
-        "SELECT `shop`.`changes_rows`(1)",
-    ],
-)
-def test_rows_changed_by_text_are_refused(sql: str) -> None:
-    """binlog_format is not ROW: the rows themselves are not in the log."""
-    with pytest.raises(LogError) as caught:
-        cut(LogBytes().begin().query(sql))
-
-    assert "binlog_format=ROW" in caught.value.hint
-    assert caught.value.facts["statement"] == sql
-
-
-@pytest.mark.parametrize(
-    ("sql", "database"),
-    [
-        ("INSERT INTO other SELECT * FROM orders", "shop"),
-        ("REPLACE INTO percona.checksums SELECT 'shop', 'orders' FROM shop.orders", "shop"),
-        ("UPDATE orders SET a = 1", "elsewhere"),
-        ("DELETE FROM other WHERE name = 'orders'", "shop"),
-    ],
-)
-def test_rows_of_other_tables_may_change_by_text(sql: str, database: str) -> None:
-    """Tools log statements on purpose; tables that are not captured do not matter."""
-    assert len(told(cut(LogBytes().begin().query(sql, database=database).xid()))) == 2
-
-
-def test_load_data_as_text_is_refused() -> None:
-    """EXECUTE_LOAD_QUERY is a statement with more before it."""
-    body = query_body("LOAD DATA INFILE 'x' INTO TABLE orders")
-    with pytest.raises(LogError, match="logged as text"):
-        cut(LogBytes().begin().add(18, body[:13] + b"\0" * 13 + body[13:]))
-
-
-def test_statements_alone_and_within_a_transaction() -> None:
-    """DDL has a GTID of its own; CREATE TABLE … SELECT of 8.0.21 stands within a transaction."""
-    log = LogBytes().gtid().query("DROP TABLE x").begin().query("CREATE TABLE y (i INT) START TRANSACTION")
-    log.table_map().rows(ROW).xid()
-
-    events = [e for e in cut(log) if not isinstance(e, Progress)]
-
-    assert [type(e).__name__ for e in events] == ["Statement", "Begin", "Statement", "Rows", "Commit"]
-    assert [(e.gtid, e.within, e.thread) for e in events if isinstance(e, Statement)] == [
-        (f"{SOURCE}:1", False, 7),
-        (f"{SOURCE}:2", True, 7),
-    ]
-
-
-def test_statement_is_decoded_by_its_clients_character_set() -> None:
-    """The status variables before the character set are skipped by their sizes."""
-    before = b"\0" + b"\0" * 4 + b"\1" + b"\0" * 8 + b"\6\3std" + b"\3" + b"\0" * 4
-    status = before + b"\4" + struct.pack("<HHH", 8, 8, 8) + b"\x0c\1shop\0"
-    log = LogBytes().gtid()
-    log.add(QUERY, query_body("X", status=status)[:-1] + "ALTER TABLE ö".encode("latin-1"))
-    log.gtid().query("ALTER TABLE 漢")
-
-    assert [e.sql for e in cut(log) if isinstance(e, Statement)] == ["ALTER TABLE ö", "ALTER TABLE 漢"]
-
-
-def test_rollback_in_the_log_is_judged_by_what_it_takes_back() -> None:
-    """Rows of captured tables followed by a logged rollback: which stand cannot be told."""
-    for sql in ("ROLLBACK", "ROLLBACK TO `sp`"):
-        with pytest.raises(LogError, match="rollback"):
-            cut(LogBytes().begin().table_map().rows(ROW).query(sql))
-    harmless = LogBytes().begin().table_map("other").rows(ROW).query("SAVEPOINT `sp`").query("ROLLBACK TO `sp`")
-    assert [type(e).__name__ for e in cut(harmless.query("ROLLBACK"))][1:] == ["Begin", "Commit"]
-
-
-def test_xa_transactions() -> None:
-    """One phase is a transaction; two phases only where no captured table is in them."""
-    start, end = "XA START X'61',X'',1", "XA END X'61',X'',1"
-    one_phase = LogBytes().gtid().query(start).table_map().rows(ROW).query(end).add(XA_PREPARE, b"\1" + b"\0" * 13)
-    assert [type(e).__name__ for e in cut(one_phase)][1:] == ["Begin", "Rows", "Commit"]
-    with pytest.raises(LogError, match="XA"):
-        cut(LogBytes().gtid().query(start).table_map().rows(ROW).query(end).add(XA_PREPARE, b"\0" + b"\0" * 13))
-
-    def other() -> LogBytes:
-        log = LogBytes().gtid().query(start).table_map("other").rows(ROW).query(end)
-        return log.add(XA_PREPARE, b"\0" + b"\0" * 13).gtid()
-
-    assert [type(e).__name__ for e in cut(other().query("XA COMMIT X'61',X'',1"))][1:] == ["Begin", "Commit"] * 2
-    assert [type(e).__name__ for e in cut(other().query("XA ROLLBACK X'61',X'',1"))][1:] == ["Begin", "Commit"] * 2
-    with pytest.raises(LogError, match="XA"):
-        cut(LogBytes().gtid().query("XA COMMIT X'62',X'',1"))
-
-
-@pytest.mark.parametrize(
-    "log",
-    [
-        LogBytes().begin().begin(),
-        LogBytes().begin().query("BEGIN"),
-        LogBytes().xid(),
-        LogBytes().gtid().xid(),
-        LogBytes().query("BEGIN"),
-        LogBytes().query("CREATE TABLE x (i INT)"),
-    ],
-    ids=["no end", "begin twice", "no begin", "end without begin", "no gtid", "statement without gtid"],
-)
-def test_transactions_must_be_whole(log: LogBytes) -> None:
-    """What cannot be placed in a transaction is not guessed at."""
-    with pytest.raises(LogError):
-        cut(log)
-
-
 def test_format_that_is_not_relied_on_is_refused() -> None:
     """Other servers' logs look alike and are not."""
     with pytest.raises(LogError, match="format"):
         cut(LogBytes().format({GTID: 19}, version="10.11.6-MariaDB"))
     with pytest.raises(LogError, match="format"):
         cut(LogBytes().format({WRITE: 8}))
-
-
-def inner(*events: tuple[int, bytes]) -> bytes:
-    """Return events as they stand in a compressed transaction."""
-    return b"".join(plain_event(kind, body) for kind, body in events)
-
-
-def payload(events: bytes, compression: int = 0, *, data: bytes | None = None) -> bytes:
-    """Return a TRANSACTION_PAYLOAD body."""
-    packed = data if data is not None else zstandard.compress(events) if compression == 0 else events
-    kind = bytes((compression,)) if compression < 251 else b"\xfc" + compression.to_bytes(2, "little")
-    size = b"\xfe" + len(packed).to_bytes(8, "little")
-    length = b"\xfe" + len(events).to_bytes(8, "little")
-    fields = b"\2" + bytes((len(kind),)) + kind + b"\3\x09" + length + b"\1\x09" + size
-    return fields + b"\0" + packed
-
-
-MAP = (90).to_bytes(6, "little") + table_map_body("shop", "orders", INTS)
-WRITE_BODY = (90).to_bytes(6, "little") + b"\1\0\2\0\2\xff"
-
-
-@pytest.mark.parametrize("compression", [0, 255])
-def test_compressed_transaction_is_opened(compression: int) -> None:
-    """Its events stand at the wrapper's place."""
-    events = inner((QUERY, query_body("BEGIN")), (TABLE_MAP, MAP), (WRITE, WRITE_BODY + ROW), (XID, b"\1" + b"\0" * 7))
-    log = LogBytes().gtid()
-    place = log.pos
-    log.add(PAYLOAD, payload(events, compression)).transaction()
-
-    _, begin, rows, commit, *after = cut(log)
-
-    assert isinstance(begin, Begin)
-    assert isinstance(rows, Rows)
-    assert rows.data[rows.start : rows.stop] == ROW
-    assert (rows.pos, rows.end) == (place, commit.end)
-    assert begin.pos < place < begin.end == commit.end
-    assert [type(e).__name__ for e in after] == ["Begin", "Rows", "Commit"]
-    assert after[-1].end == log.pos
-
-
-def test_compressed_transaction_with_a_large_event_is_opened() -> None:
-    """An inner event is larger than a packet can be; the wrapper need not be."""
-    image = b"x" * (0xFFFFFF + 1000)
-    events = inner(
-        (QUERY, query_body("BEGIN")), (TABLE_MAP, MAP), (WRITE, WRITE_BODY + image), (XID, b"\1" + b"\0" * 7)
-    )
-    for compression in (0, 255):
-        log = LogBytes().gtid().add(PAYLOAD, payload(events, compression)).transaction()
-        big, small = (e for e in cut(log) if isinstance(e, Rows))
-        assert big.data[big.start : big.stop] == image
-        assert small.data[small.start : small.stop] == ROW
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        payload(b"", data=b"nonsense"),
-        payload(b"", 7),
-        payload(inner((QUERY, query_body("BEGIN")))[:-3], 255),
-        payload(b"\0" * 10, 255),
-    ],
-    ids=["not zstd", "unknown compression", "cut off", "no header"],
-)
-def test_damaged_compressed_transaction_is_refused(body: bytes) -> None:
-    """Nothing of it is taken."""
-    with pytest.raises(LogError, match="compressed"):
-        cut(LogBytes().gtid().add(PAYLOAD, body))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,156 @@
+"""The dump connection on a real server: what wakes it, and what ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from producer.binlog.stream import BinlogStream
+from producer.database.gtid import GtidSet
+from schemas.errors import LogError, SourceError, SourceUnavailableError
+from tests.embedded.mysql import MySqlServer
+from tests.support.database import Database
+from tests.support.log import (
+    executed,
+    follow,
+    open_stream,
+    poll_until_it_fails,
+    settings_of,
+)
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[MySqlServer]:
+    """A server that tests of this module may reconfigure, restart and purge."""
+    with MySqlServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_database(own_server: MySqlServer) -> Iterator[Database]:
+    """A fresh database on the module's own server."""
+    own_server.start()
+    fresh = Database(own_server, f"own_{time.monotonic_ns()}")
+    yield fresh
+    fresh.drop()
+
+
+def test_wake_ends_a_waiting_poll(database: Database) -> None:
+    """Another thread wakes the reader out of a long wait."""
+    stream = open_stream(database.server, executed(database.server))
+    try:
+        while stream.poll(0.0):
+            pass
+        began = time.monotonic()
+        timer = threading.Timer(0.3, stream.wake)
+        timer.start()
+        while time.monotonic() - began < 0.3 and stream.poll(20.0):
+            pass
+        timer.join()
+        assert time.monotonic() - began < 15
+        stream.wake()
+        assert stream.poll(20.0) == [] or stream.poll(20.0) == []
+        assert time.monotonic() - began < 15
+    finally:
+        stream.close()
+        stream.wake()
+
+
+def test_killed_connection_is_a_lost_source(database: Database) -> None:
+    """KILL of the dump thread: the caller starts again from its own set."""
+    stream = open_stream(database.server, executed(database.server))
+    try:
+        stream.poll(1.0)
+        [thread] = [
+            row[0]
+            for row in database.execute(
+                "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+            )
+        ]
+        database.execute(f"KILL {thread}")
+        with pytest.raises(SourceUnavailableError):
+            poll_until_it_fails(stream)
+    finally:
+        stream.close()
+
+
+def test_second_reader_with_the_same_id_puts_the_first_out(database: Database) -> None:
+    """The server allows one dump per id: the first is told what to change, or just loses its connection."""
+    now = executed(database.server)
+    first = open_stream(database.server, now)
+    first.poll(1.0)
+    second = open_stream(database.server, now)
+    try:
+        with pytest.raises((LogError, SourceUnavailableError)):
+            poll_until_it_fails(first)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_stopped_server_is_a_silent_source() -> None:
+    """The server hangs without closing anything: silence is a failure."""
+    with MySqlServer() as server:
+        stream = open_stream(server, executed(server), silence_s=2.0)
+        try:
+            stream.poll(1.0)
+            os.kill(server.pid, signal.SIGSTOP)
+            with pytest.raises(SourceUnavailableError, match="silent"):
+                poll_until_it_fails(stream)
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+            stream.close()
+
+
+def test_shut_down_server_is_a_lost_source() -> None:
+    """An orderly shutdown while the log is followed."""
+    with MySqlServer() as server:
+        stream = open_stream(server, executed(server))
+        try:
+            stream.poll(1.0)
+            server.kill()
+            with pytest.raises(SourceUnavailableError):
+                poll_until_it_fails(stream)
+            with pytest.raises(SourceUnavailableError):
+                open_stream(server, GtidSet({}))
+        finally:
+            stream.close()
+
+
+def test_purged_position_is_told_with_its_remedy(own_database: Database) -> None:
+    """Start before what the log still has."""
+    start = executed(own_database.server)
+    own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    own_database.execute("INSERT INTO t VALUES (1)")
+    own_database.execute("FLUSH BINARY LOGS")
+    file = str(own_database.execute("SHOW MASTER STATUS")[0][0])
+    own_database.execute(f"PURGE BINARY LOGS TO '{file}'")
+
+    with pytest.raises(LogError) as caught:
+        follow(own_database.server, start)
+
+    assert caught.value.facts["code"] == 1236
+    assert "new snapshot" in caught.value.hint
+
+
+def test_account_without_the_grant_is_told_so(own_database: Database) -> None:
+    """REPLICATION SLAVE is missing."""
+    own_database.execute("CREATE USER IF NOT EXISTS poor IDENTIFIED BY 'p'")
+    server = own_database.server
+    poor = replace(settings_of(server), user="poor", password="p")
+    stream = BinlogStream(poor, start=executed(server), server_id=9, wanted=lambda _: True)
+    try:
+        stream.open()
+        with pytest.raises(SourceError) as caught:
+            poll_until_it_fails(stream)
+    finally:
+        stream.close()
+
+    assert "REPLICATION SLAVE" in caught.value.hint
+    assert not isinstance(caught.value, SourceUnavailableError)

@@ -1,0 +1,173 @@
+"""Settings that sessions and servers may change: what is followed all the same, and what is refused with its remedy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from producer.binlog.events import Commit, Progress, Rows
+from producer.database.table import TableId
+from schemas.errors import LogError, SchemaError
+from tests.embedded.mysql import MySqlServer
+from tests.support.database import Database
+from tests.support.log import (
+    executed,
+    follow,
+    images,
+    only,
+    open_stream,
+    poll_until_it_fails,
+    read_until,
+)
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[MySqlServer]:
+    """A server that tests of this module may reconfigure, restart and purge."""
+    with MySqlServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_database(own_server: MySqlServer) -> Iterator[Database]:
+    """A fresh database on the module's own server."""
+    own_server.start()
+    fresh = Database(own_server, f"own_{time.monotonic_ns()}")
+    yield fresh
+    fresh.drop()
+
+
+def test_rows_carry_their_statement_where_the_server_logs_it(database: Database) -> None:
+    """binlog_rows_query_log_events is a session's choice: one statement has it, the next has not."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    start = executed(database.server)
+    session = database.connect(autocommit=False)
+    with session.cursor() as cursor:
+        cursor.execute("SET binlog_rows_query_log_events = ON")
+        cursor.execute("INSERT INTO t VALUES (1) /* é */")
+        cursor.execute("SET binlog_rows_query_log_events = OFF")
+        cursor.execute("INSERT INTO t VALUES (2)")
+        session.commit()
+    session.close()
+
+    assert [r.query for r in only(Rows, follow(database.server, start))] == ["INSERT INTO t VALUES (1) /* é */", None]
+
+
+@pytest.mark.parametrize(
+    ("session_setting", "kind", "named"),
+    [
+        ("binlog_format = STATEMENT", LogError, "binlog_format=ROW"),
+        ("binlog_row_image = MINIMAL", SchemaError, "binlog_row_image=FULL"),
+        ("binlog_row_value_options = PARTIAL_JSON", LogError, "binlog_row_value_options=''"),
+    ],
+)
+def test_what_a_session_hides_from_the_log_stops_the_stream(
+    database: Database, session_setting: str, kind: type[Exception], named: str
+) -> None:
+    """Any session may change how it logs; for captured tables that is told with its remedy."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, j JSON, v INT)")
+    database.execute("""INSERT INTO t VALUES (1, '{"a": "a longer text", "b": "another longer text"}', 1)""")
+    database.execute("CREATE TABLE other LIKE t")
+    database.execute("INSERT INTO other SELECT * FROM t")
+    stream = open_stream(
+        database.server, start := executed(database.server), wanted=lambda t: t == TableId(database.name, "t")
+    )
+    try:
+        with database.connect() as session, session.cursor() as cursor:
+            cursor.execute(f"SET {session_setting}")
+            if "VALUE" not in session_setting.upper():  # an event of that kind does not even tell its table
+                cursor.execute("UPDATE other SET v = 2 WHERE id = 1")
+                harmless = executed(database.server)
+                assert len(only(Commit, read_until(stream, start, harmless))) == 1
+            cursor.execute("UPDATE t SET v = 2, j = JSON_SET(j, '$.a', 'b') WHERE id = 1")
+        with pytest.raises(kind) as caught:
+            poll_until_it_fails(stream)
+    finally:
+        stream.close()
+
+    assert named in str(caught.value)
+
+
+def test_rows_without_full_metadata_are_refused(own_database: Database) -> None:
+    """binlog_row_metadata=MINIMAL hides names and signs: nothing may be guessed."""
+    own_database.execute("CREATE TABLE t (id INT UNSIGNED PRIMARY KEY)")
+    start = executed(own_database.server)
+    own_database.execute("SET GLOBAL binlog_row_metadata = MINIMAL")
+    try:
+        own_database.execute("INSERT INTO t VALUES (1)")
+    finally:
+        own_database.execute("SET GLOBAL binlog_row_metadata = FULL")
+
+    with pytest.raises(SchemaError, match="binlog_row_metadata=FULL"):
+        follow(own_database.server, start)
+
+
+def test_checksums_may_change_from_file_to_file(own_database: Database) -> None:
+    """CRC32, then NONE, then CRC32: every file says itself which it has."""
+    own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    start = executed(own_database.server)
+    live = open_stream(own_database.server, start, server_id=4713)
+    try:
+        for number, checksum in enumerate(("CRC32", "NONE", "CRC32", "NONE")):
+            own_database.execute(f"SET GLOBAL binlog_checksum = {checksum}")
+            own_database.execute(f"INSERT INTO t VALUES ({number})")
+        now = executed(own_database.server)
+
+        assert [images(r)[1] for r in only(Rows, read_until(live, start, now))] == [0, 1, 2, 3]
+        assert [images(r)[1] for r in only(Rows, follow(own_database.server, start))] == [0, 1, 2, 3]
+    finally:
+        live.close()
+        own_database.execute("SET GLOBAL binlog_checksum = CRC32")
+
+
+def test_two_phase_xa_on_a_captured_table_is_refused(database: Database) -> None:
+    """Rows are logged at PREPARE, before it is known that they stand."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    database.execute("CREATE TABLE other (id INT PRIMARY KEY)")
+    start = executed(database.server)
+    for sql in (
+        "XA START 'o'",
+        "INSERT INTO other VALUES (1)",
+        "XA END 'o'",
+        "XA PREPARE 'o'",
+        "XA COMMIT 'o'",
+        "XA START 'p'",
+        "INSERT INTO t VALUES (1)",
+        "XA END 'p'",
+        "XA COMMIT 'p' ONE PHASE",
+    ):
+        database.execute(sql)
+
+    events = [
+        e
+        for e in follow(database.server, start, wanted=lambda t: t == TableId(database.name, "t"))
+        if not isinstance(e, Progress)
+    ]
+    prepared = executed(database.server)
+    for sql in ("XA START 'q'", "INSERT INTO t VALUES (2)", "XA END 'q'", "XA PREPARE 'q'", "XA COMMIT 'q'"):
+        database.execute(sql)
+
+    assert [type(e).__name__ for e in events] == ["Begin", "Commit"] * 2 + ["Begin", "Rows", "Commit"]
+    with pytest.raises(LogError, match="XA PREPARE"):
+        follow(database.server, prepared)
+
+
+def test_first_form_of_rows_events_is_read() -> None:
+    """log_bin_use_v1_row_events=ON, as old replicas ask for."""
+    with MySqlServer(settings={"log_bin_use_v1_row_events": "ON"}) as server:
+        database = Database(server, "v1")
+        database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+        start = executed(server)
+        database.execute("INSERT INTO t VALUES (1, 2)")
+        database.execute("UPDATE t SET v = 3")
+        database.execute("DELETE FROM t")
+
+        rows = only(Rows, follow(server, start))
+
+    assert [(r.op, images(r)) for r in rows] == [
+        ("c", b"\0\x01\0\0\0\x02\0\0\0"),
+        ("u", b"\0\x01\0\0\0\x02\0\0\0\0\x01\0\0\0\x03\0\0\0"),
+        ("d", b"\0\x01\0\0\0\x03\0\0\0"),
+    ]
