@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Final
 
 from tests.oracle.compare import Difference, NamedException
-from tests.oracle.tokens import member
+from tests.oracle.tokens import Tree, member, read_tree
 
 _KEYLESS: Final = frozenset({"k_none", "k_unique_null", "k_unique_inline"})
 _FRACTION: Final = re.compile(r"(\.\d*?)0*(?=Z?$)")
@@ -129,6 +129,41 @@ def _snapshot_document(difference: Difference) -> bool:
     return expected == actual
 
 
+def _document_scalar(difference: Difference) -> bool:
+    sides = _strings(difference)
+    if sides is None or not _in_row(difference) or not difference.row.table.startswith("json"):
+        return False
+    expected, actual = map(read_tree, sides)
+    return _alike(expected, actual)
+
+
+def _alike(expected: Tree, actual: Tree) -> bool:
+    """Whether two documents differ only in how a double, the fraction of a time, or an opaque value is printed."""
+    if isinstance(expected, tuple) and isinstance(actual, tuple):
+        names = [[name for name, _ in side] for side in (expected, actual)]
+        return names[0] == names[1] and all(
+            _alike(left, right) for (_, left), (_, right) in zip(expected, actual, strict=True)
+        )
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(expected) == len(actual) and all(map(_alike, expected, actual))
+    if isinstance(expected, str) and isinstance(actual, str):
+        kinds = [json.loads(side) for side in (expected, actual)]
+        if all(isinstance(each, str) for each in kinds):
+            return expected == actual or _loose(kinds[0]) == _loose(kinds[1])
+        return expected == actual or _same_double(expected, actual)
+    return False
+
+
+def _same_double(expected: str, actual: str) -> bool:
+    """Whether both are numbers, at least one printed as a double, and of one value."""
+    texts = (expected, actual)
+    return (
+        all(text[0] in "-0123456789" for text in texts)
+        and any(not text.lstrip("-").isdigit() for text in texts)
+        and float(expected) == float(actual)
+    )
+
+
 def _loose(document: object) -> object:
     """Return a document with the fractions of times and the marks of opaque values made alike."""
     if isinstance(document, dict):
@@ -171,7 +206,11 @@ def _enum_escape(difference: Difference) -> bool:
 
 def _negative_time_in_document(difference: Difference) -> bool:
     sides = _strings(difference)
-    return sides is not None and difference.row.table.startswith("json") and "24:0-25:0-26.00000-12" in sides[0]
+    return (
+        sides is not None
+        and difference.row.table.startswith("json")
+        and sides[1] == sides[0].replace("24:0-25:0-26.00000-12", "-23:24:25.120000")
+    )
 
 
 def _year_zero(difference: Difference) -> bool:
@@ -293,8 +332,14 @@ EXCEPTIONS: Final = (
         _enum_escape,
     ),
     NamedException(
+        "document scalars",
+        "within JSON a double is printed as the server prints it, a time has six digits, other binary values their type: "
+        "a SELECT must give the same bytes as the log, and does not tell more",
+        _document_scalar,
+    ),
+    NamedException(
         "negative time in JSON",
-        "Debezium prints a negative TIME within a JSON document as 24:0-25:0-26.00000-12; it is -23:24:25.12",
+        "Debezium prints a negative TIME within a JSON document as 24:0-25:0-26.00000-12; it is -23:24:25.120000",
         _negative_time_in_document,
     ),
     NamedException(
