@@ -333,7 +333,7 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "document scalars",
-        "within JSON a double is printed as the server prints it, a time has six digits, other binary values their type: "
+        "a double within JSON is printed as the server prints it, a time has six digits, a binary value its type: "
         "a SELECT must give the same bytes as the log, and does not tell more",
         _document_scalar,
     ),
