@@ -104,7 +104,8 @@ class Capture:
         self._session = self._connect()
         wanted = config.filters.tables.wanted
         captured = list_tables(self._session, wanted)
-        check(self._session, captured, server_id=config.database.server_id)
+        for note in check(self._session, captured, server_id=config.database.server_id):
+            log.warning(note)
         tables = Tables(config, partial(read_table, self._connect()))
         self._require_keys_and_topics(tables, captured)
         kafka = kafka_settings(config)

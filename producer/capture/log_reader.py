@@ -173,6 +173,8 @@ class LogReader:
 
     def _statement(self, event: Statement) -> None:
         self._tables.definition_changed()
+        if event.within:
+            return  # CREATE TABLE … SELECT: its transaction goes on to its Commit
         self._place.finish(event.gtid, event.file, event.end)
         if self._registry.waiting_for_end:
             self._end_splits()
