@@ -48,3 +48,8 @@ def sequence_column(event_header: Column, source: Column) -> Column:
         fn.split_part(event_header, fn.lit("."), fn.lit(2)).try_cast("bigint").alias("event"),
         source["row"].cast("bigint").alias("row"),
     )
+
+
+def sequence_literal(sequence: Sequence) -> Column:
+    """Return a sequence as a literal of SEQUENCE_TYPE."""
+    return fn.struct(*(fn.lit(value).cast("bigint").alias(name) for name, value in sequence._asdict().items()))

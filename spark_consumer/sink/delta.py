@@ -7,7 +7,7 @@ where the record's sequence is greater than the stored one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -19,7 +19,15 @@ from schemas.table import TableSchema
 from spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
 from spark_consumer.normalize.latest import last_per_key
 from spark_consumer.sink.base import SinkContext, TableBatch
-from spark_consumer.sink.delta_table import FIRST_LOAD, FIRST_LOAD_START, QUERY, TOPIC, DeltaTable, quote
+from spark_consumer.sink.delta_table import (
+    FIRST_LOAD,
+    FIRST_LOAD_EARLY,
+    FIRST_LOAD_START,
+    QUERY,
+    TOPIC,
+    DeltaTable,
+    quote,
+)
 from spark_consumer.sink.first_load import FirstLoad, part, repeated_keys
 from spark_consumer.source.json_decoder import Images
 
@@ -67,24 +75,30 @@ class DeltaSink:
         runs = self._known().runs
         runs.learn(records.sparkSession, seen)
         splits = runs.splits_of(load.run, seen)
-        if load.meets_foreign(batch.facts, splits):
+        still = None if load.meets_other_run(batch.facts, splits) else load.with_early(records, batch.facts)
+        if still is None:
             log.info("first load closed", table=table.path, run=load.run)
-            table.unset(FIRST_LOAD, FIRST_LOAD_START)
+            table.unset(FIRST_LOAD, FIRST_LOAD_START, FIRST_LOAD_EARLY)
             self._merge(table, batch.schema, records, batch_id)
             return
-        self._load(table, batch, batch_id, splits, changes=sum(fact.changes for fact in batch.facts))
+        if still != load:
+            table.set(still.early_property)
+        self._load(table, batch, batch_id, splits, still.early)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _load(self, table: DeltaTable, batch: TableBatch, batch_id: int, splits: list[str], *, changes: int) -> None:
+    def _load(
+        self, table: DeltaTable, batch: TableBatch, batch_id: int, splits: list[str], early: Collection[int]
+    ) -> None:
+        changes = sum(fact.changes for fact in batch.facts)
         repeated = repeated_keys(batch.records).persist()
         try:
             several = repeated.count() > 0
-            loads, others = part(batch.records, splits, repeated if several else None)
+            loads, others = part(batch.records, splits, early, repeated if several else None)
             if splits:
                 self._append(table, batch.schema, loads, batch_id)
-            if several or changes:
+            if several or changes or (early and not others.isEmpty()):
                 self._merge(table, batch.schema, others, batch_id)
         finally:
             repeated.unpersist()

@@ -22,6 +22,7 @@ TOPIC: Final = "tailrace.topic"
 QUERY: Final = "tailrace.query"
 FIRST_LOAD: Final = "tailrace.firstLoad"
 FIRST_LOAD_START: Final = "tailrace.firstLoadStart"
+FIRST_LOAD_EARLY: Final = "tailrace.firstLoadEarly"
 
 DEFAULTS: Final[Mapping[str, str]] = {
     # A change then marks rows as removed instead of rewriting every file that holds one.
@@ -111,6 +112,12 @@ class DeltaTable:
             listed = ", ".join(f"{quote(f.name)} {f.dataType.simpleString()}" for f in missing)
             self._spark.sql(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({listed})")
             self._columns = None
+
+    def set(self, properties: Mapping[str, str]) -> None:
+        """Set properties."""
+        stated = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+        self._spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({stated})")
+        self._properties = None
 
     def unset(self, *names: str) -> None:
         """Remove properties."""

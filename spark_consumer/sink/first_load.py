@@ -5,41 +5,47 @@ table have been created by this very query, and let X be the snapshot run whose 
 for the topic. The producer promises, per partition and so per key: within a run each split is read once, splits are
 disjoint, and no record of a key of a split is written between the start of the run and the key's ``r`` row.
 
-A *foreign* record is one that the promise does not cover: it carries a split of another run, or none and lies before
-the start of X (the least LOW position of X known when the table was created). As long as no foreign record was seen,
-a key's ``r`` of X is the first record of the key that this query ever reads, so the key is not in the table. When one
-is seen, the load is closed for good: before any row of that batch is written, the property is removed, and from then
-on every row goes through MERGE.
+A record that the promise does not cover is *foreign*. There are two kinds. One that carries a split of another run
+closes the load for good: from then on every row goes through MERGE. One without a split that lies before the start of
+X (the least LOW position of X known when the table was created) is *early*: rows inserted above the greatest planned
+key while the run begins are such, few as a rule. Hashes of their keys are kept in a property of the table, and those
+keys take MERGE; beyond MAX_EARLY of them the load is closed. So a key that is appended had no record before its ``r``
+that this query could have read, and is not in the table. The properties change before any row of the batch is written.
 
 Within a batch, a key with a single record, an ``r`` of X, is appended; every other key goes through MERGE. Which keys
-those are depends on the batch alone, and a load only ever goes from open to closed, so a batch that is run again takes
-the same path, or MERGE, whose guard on the sequence makes the repetition change nothing.
+those are depends on the batch and the properties alone, and these only ever move keys from append to MERGE. So a batch
+that is run again takes the same path, or MERGE, whose guard on the sequence makes the repetition change nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
 from schemas.rowkind import Op
 from schemas.sequence import Sequence as LogSequence
+from spark_consumer.normalize.order import sequence_literal
 from spark_consumer.normalize.summary import SplitFacts
-from spark_consumer.sink.delta_table import FIRST_LOAD, FIRST_LOAD_START, QUERY
+from spark_consumer.sink.delta_table import FIRST_LOAD, FIRST_LOAD_EARLY, FIRST_LOAD_START, QUERY
 from spark_consumer.source.runs import SnapshotRun
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
+MAX_EARLY: Final = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class FirstLoad:
-    """An open first load: the run, and the position before which an untagged record is foreign."""
+    """An open first load: the run, the position before which a record without split is early, hashes of early keys."""
 
     run: str
     start: LogSequence
+    early: frozenset[int] = frozenset()
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], query_id: str) -> FirstLoad | None:
@@ -47,7 +53,8 @@ class FirstLoad:
         if properties.get(QUERY) != query_id or FIRST_LOAD not in properties:
             return None
         numbers = [int(part) for part in properties[FIRST_LOAD_START].split(".")]
-        return cls(properties[FIRST_LOAD], LogSequence(*numbers))
+        early = [int(part) for part in properties.get(FIRST_LOAD_EARLY, "").split(",") if part]
+        return cls(properties[FIRST_LOAD], LogSequence(*numbers), frozenset(early))
 
     @staticmethod
     def properties(run: SnapshotRun | None) -> dict[str, str]:
@@ -56,15 +63,36 @@ class FirstLoad:
             return {}
         return {FIRST_LOAD: run.id, FIRST_LOAD_START: ".".join(str(part) for part in run.start)}
 
-    def meets_foreign(self, facts: Iterable[SplitFacts], splits: Collection[str]) -> bool:
-        """Tell whether a batch has a foreign record; ``splits`` are those of the run in this batch."""
-        return any(fact.first < self.start if fact.split is None else fact.split not in splits for fact in facts)
+    def meets_other_run(self, facts: Iterable[SplitFacts], splits: Collection[str]) -> bool:
+        """Tell whether a batch has records of another run; ``splits`` are those of this run in the batch."""
+        return any(fact.split is not None and fact.split not in splits for fact in facts)
+
+    def with_early(self, decoded: DataFrame, facts: Iterable[SplitFacts]) -> FirstLoad | None:
+        """Return the load with the batch's early keys added, None where they are too many."""
+        if not any(fact.split is None and fact.first < self.start for fact in facts):
+            return self
+        early = fn.col("split").isNull() & (fn.col("seq") < sequence_literal(self.start))
+        rows = decoded.where(early).select(key_hash().alias("hash")).distinct().limit(MAX_EARLY + 1).collect()
+        known = self.early | {row["hash"] for row in rows}
+        return None if len(known) > MAX_EARLY else replace(self, early=frozenset(known))
+
+    @property
+    def early_property(self) -> dict[str, str]:
+        """The property that keeps the early keys."""
+        return {FIRST_LOAD_EARLY: ",".join(str(number) for number in sorted(self.early))}
 
 
-def part(decoded: DataFrame, splits: Sequence[str], repeated: DataFrame | None) -> tuple[DataFrame, DataFrame]:
-    """Return records to append, and records to merge; ``repeated`` holds the hashes of keys with several records."""
+def part(
+    decoded: DataFrame, splits: Sequence[str], early: Collection[int], repeated: DataFrame | None
+) -> tuple[DataFrame, DataFrame]:
+    """Return records to append, and records to merge.
+
+    ``early`` and ``repeated`` hold hashes of keys that are merged: early ones, and those with several records.
+    """
     of_run = fn.col("split").isNotNull() & fn.col("split").isin(list(splits))
     loads = (fn.col("op") == Op.READ.value) & of_run
+    if early:
+        loads = loads & ~key_hash().isin(list(early))
     if repeated is None:
         return decoded.where(loads), decoded.where(~loads)
     marked = decoded.withColumn("_hash", key_hash()).join(fn.broadcast(repeated), "_hash", "left")

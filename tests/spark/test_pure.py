@@ -145,13 +145,12 @@ def test_first_run_is_the_earliest_and_starts_at_its_least_low() -> None:
     [
         ([facts("s1", 5)], False),
         ([facts("s1", 5), facts(None, 0, 3, Sequence(1, 7, 100, 0, 0))], False),
-        ([facts(None, 0, 3, Sequence(1, 7, 99, 0, 0))], True),
-        ([facts(None, 0, 3, Sequence(0, 9, 999, 0, 0))], True),
+        ([facts(None, 0, 3, Sequence(1, 7, 99, 0, 0))], False),
         ([facts("s1", 5), facts("of another run", 1)], True),
     ],
 )
 def test_first_load_is_closed_by_what_the_promise_does_not_cover(seen: list[SplitFacts], *, foreign: bool) -> None:
-    assert FirstLoad("run1", START).meets_foreign(seen, ["s1"]) is foreign
+    assert FirstLoad("run1", START).meets_other_run(seen, ["s1"]) is foreign
 
 
 def test_first_load_belongs_to_the_query_that_made_the_table() -> None:
@@ -160,6 +159,8 @@ def test_first_load_belongs_to_the_query_that_made_the_table() -> None:
     stored = {"tailrace.query": "q1", **FirstLoad.properties(runs.first("p.d.t"))}
 
     assert FirstLoad.from_properties(stored, "q1") == FirstLoad("run1", Sequence(1, 7, 40, 0, 0))
+    early = FirstLoad("run1", Sequence(1, 7, 40, 0, 0), frozenset({-5, 17}))
+    assert FirstLoad.from_properties({**stored, **early.early_property}, "q1") == early
     assert FirstLoad.from_properties(stored, "q2") is None
     assert FirstLoad.from_properties({"tailrace.query": "q1"}, "q1") is None
 

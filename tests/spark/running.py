@@ -1,0 +1,67 @@
+"""Runs the consumer over what is in Kafka now, and reads what its sinks hold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from confluent_kafka import Consumer, TopicPartition
+
+from spark_consumer import config
+from spark_consumer.monitor.status import Status
+from spark_consumer.query import RunningQuery
+from spark_consumer.sink.base import Sink
+from spark_consumer.sink.registry import make_sink
+from tests.embedded.kafka import KafkaBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def settings(broker: KafkaBroker, prefix: str, work: Path, **changes: object) -> dict[str, str]:
+    """Return a configuration of the Delta sink that ends when everything is read."""
+    given = {
+        "bootstrap.servers": broker.bootstrap,
+        "topic.prefix": prefix,
+        "checkpointLocation": str(work / "checkpoint"),
+        "sink": "delta",
+        "sink.path": str(work / "tables"),
+        "trigger.availableNow": "true",
+    }
+    return given | {name.replace("__", "."): str(value) for name, value in changes.items()}
+
+
+def consume(spark: SparkSession, given: dict[str, str], sink: Sink | None = None) -> Status:
+    """Run a query to its end and return its status."""
+    parsed = config.parse(given)
+    status = Status(parsed.name, parsed.sink)
+    RunningQuery(spark, parsed, sink or make_sink(parsed), status).wait()
+    return status
+
+
+def table_rows(spark: SparkSession, work: Path, table: str) -> dict[Any, dict[str, Any]]:
+    """Return a Delta table's rows by ``id``, without the sequence; a key that is there twice is an error."""
+    rows = spark.read.format("delta").load(str(work / "tables" / "shop" / table)).drop("_seq").collect()
+    found = {row["id"]: row.asDict() for row in rows}
+    assert len(found) == len(rows), "a key is in the table twice"
+    return found
+
+
+def topic_records(broker: KafkaBroker, topic: str) -> dict[bytes, list[tuple[str, dict[str, Any]]]]:
+    """Return the changelog records of a topic per key, in order."""
+    client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    try:
+        _, end = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        client.assign([TopicPartition(topic, 0, 0)])
+        found: dict[bytes, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+        read = 0
+        while read < end:
+            for message in client.consume(1000, timeout=1):
+                body = orjson.loads(message.value() or b"")
+                found[message.key() or b""].append((body["op"], body["data"]))
+                read = (message.offset() or 0) + 1
+        return dict(found)
+    finally:
+        client.close()

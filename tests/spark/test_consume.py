@@ -1,0 +1,156 @@
+"""The whole consumer on real topics: tables and changelogs equal the reference, whatever the batches are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from schemas.connect import ConnectField
+from schemas.errors import SchemaError, SinkError
+from tests.embedded.kafka import KafkaBroker
+from tests.spark.model import Run, reference_changelog
+from tests.spark.records import Feed, connect, table_schema
+from tests.spark.running import consume, settings, table_rows, topic_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NUMBER = ConnectField("n", connect("int32"))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("seed", "batch"), [(1, 110), (2, 1000)])
+def test_random_protocol_run_gives_the_reference(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, seed: int, batch: int
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    runs = [
+        Run(feed.table(table_schema(prefix, name, NUMBER), partitions=2), prefix, seed + number)
+        for number, name in enumerate(("customers", "orders"))
+    ]
+    # Two tables' transactions in turn, with an aborted one in between that nobody may see.
+    for one, other in zip(runs[0].transactions, runs[1].transactions, strict=False):
+        feed.write(one)
+        feed.write(one, commit=False)
+        feed.write(other)
+    for run in runs:
+        shorter = min(len(r.transactions) for r in runs)
+        for transaction in run.transactions[shorter:]:
+            feed.write(transaction)
+
+    consume(spark, settings(kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=batch))
+    changelog = settings(
+        kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=batch, sink="kafka", checkpointLocation=tmp_path / "other"
+    )
+    status = consume(spark, changelog)
+
+    for run in runs:
+        schema = run.table.schema
+        messages = [message for transaction in run.transactions for message in transaction]
+        assert table_rows(spark, tmp_path, schema.table) == run.rows
+        assert topic_records(kafka_broker, f"changelog.{schema.topic}") == reference_changelog(messages, schema.topic)
+    assert status.as_dict()["splits_incomplete"] == 0
+
+
+@pytest.mark.timeout(600)
+def test_split_waits_for_its_end_over_restarts_and_holds_the_keys_later_changes(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t", NUMBER))
+    a, b, c = ({"id": i, "name": "x", "n": i} for i in (1, 2, 3))
+    given = settings(kafka_broker, prefix, tmp_path, sink="kafka")
+    out = f"changelog.{prefix}.shop.t"
+
+    feed.write(table.snapshot(prefix, 0, [a, b], low=100, high=200))
+    feed.write(table.change("u", a, {**a, "n": 10}, pos=150, split=table.split_id(0)))
+    feed.write([*table.change("u", b, {**b, "n": 20}, pos=300), *table.change("c", None, c, pos=310)])
+    first = consume(spark, given)
+    before = topic_records(kafka_broker, out)
+    feed.write([*table.change("d", {**b, "n": 20}, None, pos=320)])
+    consume(spark, given)
+    feed.write([table.end(prefix, 0, high=200, rows=2, backfill=1)])
+    last = consume(spark, given)
+
+    assert first.as_dict()["splits_incomplete"] == 1
+    assert before == {b'{"id":3}': [("+I", c)]}
+    assert last.as_dict()["splits_incomplete"] == 0
+    assert topic_records(kafka_broker, out) == {
+        b'{"id":1}': [("+I", {**a, "n": 10})],
+        b'{"id":2}': [("+I", b), ("-U", b), ("+U", {**b, "n": 20}), ("-D", {**b, "n": 20})],
+        b'{"id":3}': [("+I", c)],
+    }
+
+
+@pytest.mark.timeout(600)
+def test_table_gains_a_column_and_rows_of_both_kinds_are_kept(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    old = feed.table(table_schema(prefix, "t"))
+    given = settings(kafka_broker, prefix, tmp_path)
+    feed.write(old.change("c", None, {"id": 1, "name": "a"}, pos=100))
+    consume(spark, given)
+    old.schema = table_schema(prefix, "t", NUMBER)
+    # The row and the schema that it needs are of one transaction.
+    feed.write(
+        [
+            *old.change("c", None, {"id": 2, "name": "without"}, pos=110),
+            old.published(prefix, version=2),
+            *old.change("c", None, {"id": 3, "name": "with", "n": 7}, pos=120),
+        ]
+    )
+    consume(spark, given)
+
+    assert table_rows(spark, tmp_path, "t") == {
+        1: {"id": 1, "name": "a", "n": None},
+        2: {"id": 2, "name": "without", "n": None},
+        3: {"id": 3, "name": "with", "n": 7},
+    }
+
+
+@pytest.mark.timeout(600)
+def test_snapshot_after_older_changes_does_not_append_a_key_twice(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t", NUMBER))
+    old, new = {"id": 1, "name": "old", "n": 1}, {"id": 1, "name": "new", "n": 2}
+    given = settings(kafka_broker, prefix, tmp_path)
+    # The run's LOW is known when the table is made, and a change from before the run is already there.
+    feed.write([*table.change("c", None, old, pos=50), *table.snapshot(prefix, 0, [], low=100, high=100)])
+    consume(spark, given)
+    feed.write(table.snapshot(prefix, 1, [new, {**new, "id": 2}], low=110, high=120))
+    consume(spark, given)
+
+    assert table_rows(spark, tmp_path, "t") == {1: new, 2: {**new, "id": 2}}
+
+
+@pytest.mark.timeout(600)
+def test_value_that_cannot_be_decoded_stops_the_query_with_its_place(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t", NUMBER))
+    good = {"id": 1, "name": "a", "n": 1}
+    bad = {**good, "id": 2, "n": "x"}
+    feed.write([*table.change("c", None, good, pos=100), *table.change("c", None, bad, pos=110)])
+
+    with pytest.raises(SinkError, match=rf"topic {prefix}\.shop\.t, partition 0, offset \d+"):
+        consume(spark, settings(kafka_broker, prefix, tmp_path))
+
+
+@pytest.mark.timeout(600)
+def test_topic_without_a_schema_is_an_error(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t", NUMBER))
+    kafka_broker.create_topic(f"{prefix}.shop.stray")
+    table.schema = table_schema(prefix, "stray", NUMBER)
+    feed.write(table.change("c", None, {"id": 1, "name": "a", "n": 1}, pos=110))
+
+    with pytest.raises(SchemaError, match=rf"no table schema is published for topic {prefix}\.shop\.stray"):
+        consume(spark, settings(kafka_broker, prefix, tmp_path))
