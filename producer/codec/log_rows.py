@@ -20,8 +20,8 @@ from producer.types.base import ColumnType, Fixed, Prefixed, Raw
 Image = Callable[[bytes, str, int], tuple[str, str, int, KeyTuple | None]]
 """``image(B, S, p) -> (row, key, end, raw key)``, ``p`` after the bitmap; the raw key only where it was asked for."""
 
-_USES_BEFORE_COMPILING: Final = 8
-_PATTERNS: Final = 128
+_USES_BEFORE_COMPILING: Final = 32
+_PATTERNS: Final = 24
 _LENGTH_CODES: Final = {1: ("B",), 2: ("H",), 3: ("H", "B"), 4: ("I",)}
 
 
@@ -46,7 +46,7 @@ class Images:
             self.by_bitmap[bitmap] = image
             self._uses.pop(bitmap, None)
             return image
-        if len(self._uses) < 8 * _PATTERNS:
+        if len(self._uses) < 64 * _PATTERNS:
             self._uses[bitmap] = uses
         if self._any is None:
             self._any = self._compile(None)
