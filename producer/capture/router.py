@@ -61,11 +61,11 @@ class Router:
         self, topic: str, change: KeyChange, headers: Headers, *, old: Judgement, new: Judgement
     ) -> None:
         """Write a changed key: delete and tombstone by the old key's split, insert by the new key's."""
-        gone: Headers = [*headers, (NEW_KEY_HEADER, change.new_key_header)]
+        gone: Headers = [(NEW_KEY_HEADER, change.new_key_header), *headers]
         self._write(topic, change.old_key, change.delete, gone, old)
         if self._tombstones:
             self._write(topic, change.old_key, None, gone, old)
-        self._write(topic, change.new_key, change.create, [*headers, (OLD_KEY_HEADER, change.old_key_header)], new)
+        self._write(topic, change.new_key, change.create, [(OLD_KEY_HEADER, change.old_key_header), *headers], new)
 
     def _write(self, topic: str, key: bytes, value: bytes | None, headers: Headers, judged: Judgement) -> None:
         verdict, split = judged

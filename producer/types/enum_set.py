@@ -13,7 +13,7 @@ from schemas.connect import ConnectSchema
 
 class _Labelled(ColumnType):
     def _schema(self, name: str) -> ConnectSchema:
-        allowed = ",".join(label.replace(",", "\\,") for label in self.column.labels)
+        allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in self.column.labels)
         return ConnectSchema("string", name=name, version=1, parameters=(("allowed", allowed),))
 
     def from_text(self, raw: Raw) -> Value:

@@ -185,6 +185,11 @@ def escape_beyond_bmp(text: str) -> str:
     return text if text.isascii() else _FOUR_BYTES.sub(_surrogates, text)
 
 
+def json_string(text: str) -> str:
+    """Return a whole JSON string, quotes included, for text outside of rows."""
+    return f'"{escape(text.encode().decode("latin-1")).encode("latin-1").decode()}"'
+
+
 def _surrogates(found: re.Match[str]) -> str:
     pair = found[0].encode("latin-1").decode().encode("utf-16-be").hex().upper()
     return f"\\u{pair[:4]}\\u{pair[4:]}"
