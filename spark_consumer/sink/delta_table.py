@@ -78,6 +78,11 @@ class DeltaTable:
     def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
         """Create the table, empty, with the columns of the captured table and the sequence column."""
         check_names(schema)
+        if not schema.key:
+            raise SinkError(
+                f"{schema.database}.{schema.table} has no key, so its rows cannot be told apart",
+                hint="name key columns for it with message.key.columns in the producer",
+            )
         columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)]
         given = {**DEFAULTS, **properties}
         if any(_NEEDS_MAPPING.search(column.name) for column in columns):

@@ -158,6 +158,7 @@ def _fault(schema: TableSchema, before: Sequence[ConnectField], plans: dict[str,
         fn.when(fn.col(_CORRUPT).isNotNull(), fn.lit("it is not the JSON that the table's schema describes"))
         .when(op.isNull(), fn.lit("it has no op; the envelope must be JSON without schemas"))
         .when(~op.isin(*_OPS), fn.concat(fn.lit("its op is not known: "), op))
+        .when(fn.col("key").isNull(), fn.lit("it has no key; give the table one with message.key.columns"))
         .when(no_sequence, fn.lit("its place in the log is incomplete (header tailrace.event, source.file, pos, row)"))
         .when(no_row | no_before, fn.lit("it lacks the row image that its op must have"))
     )

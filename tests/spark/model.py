@@ -174,8 +174,8 @@ def reference_changelog(messages: list[Message], topic: str) -> dict[bytes, list
     by_key: dict[bytes, list[tuple[str | None, Row]]] = defaultdict(list)
     for message in messages:
         if message.topic == topic and message.value is not None:
-            split = dict(message.headers).get(SPLIT_HEADER)
-            by_key[message.key].append((split.decode() if split else None, orjson.loads(message.value)))
+            tag = dict(message.headers).get(SPLIT_HEADER)
+            by_key[message.key].append((tag.decode() if tag else None, orjson.loads(message.value)))
     result: dict[bytes, list[tuple[str, Row]]] = {}
     for key, records in by_key.items():
         entries: list[tuple[str, Row]] = []

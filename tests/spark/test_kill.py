@@ -1,0 +1,91 @@
+"""SIGKILL in the middle of a batch, at each step: the Delta table ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from schemas.connect import ConnectField
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.spark import spark_environment, spark_settings
+from tests.spark.model import Run
+from tests.spark.records import Feed, connect, table_schema
+from tests.spark.running import settings, table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_victim(work: Path, given: dict[str, str], moment: str) -> int:
+    """Run a consumer in a process group of its own; return its exit code."""
+    file = work / "consumer.json"
+    spark = {name: value for name, value in spark_settings(work).items() if name != "spark.driver.memory"}
+    file.write_text(json.dumps({**given, **spark, "spark.driver.memory": "1g"}), encoding="utf-8")
+    with (work / f"victim-{moment.replace(':', '-')}.log").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.victim", str(file), moment],
+            cwd=ROOT,
+            env={**os.environ, **spark_environment()},
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(400)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_killed_at_every_step_of_a_batch_the_table_is_exact(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    run = Run(
+        feed.table(table_schema(prefix, "customers", ConnectField("n", connect("int32"))), partitions=2),
+        prefix,
+        seed=11,
+        keys=60,
+        events=120,
+    )
+    for transaction in run.transactions:
+        feed.write(transaction)
+    given = settings(kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=60)
+
+    for moment in ("after-append:1", "before-merge:2", "after-merge:1", "after-apply:2"):
+        assert run_victim(tmp_path, given, moment) == -signal.SIGKILL, moment
+    assert run_victim(tmp_path, given, "never") == 0
+
+    assert table_rows(spark, tmp_path, "customers") == run.rows
+
+
+@pytest.mark.timeout(900)
+def test_killed_between_append_and_merge_nothing_is_repeated(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t"))
+    rows = {i: {"id": i, "name": "snapshot"} for i in range(20)}
+    feed.write(table.snapshot(prefix, 0, rows.values(), low=100, high=200))
+    changed = {**rows[3], "name": "changed"}
+    feed.write([*table.change("u", rows[3], changed, pos=300), *table.change("d", rows[4], None, pos=310)])
+    given = settings(kafka_broker, prefix, tmp_path)
+
+    assert run_victim(tmp_path, given, "after-append:1") == -signal.SIGKILL
+    between = table_rows(spark, tmp_path, "t")
+    assert run_victim(tmp_path, given, "never") == 0
+
+    assert set(between) == set(rows) - {3, 4}
+    assert table_rows(spark, tmp_path, "t") == {i: row for i, row in {**rows, 3: changed}.items() if i != 4}
