@@ -184,6 +184,8 @@ CASES = (
         }.items()
     ),
     Case("VARCHAR(9) CHARACTER SET utf16", {"'😀'": '"\\uD83D\\uDE00"'}),
+    *(Case(f"{kind}(0)", {"''": '""'}) for kind in ("CHAR", "VARCHAR", "BINARY", "VARBINARY")),
+    Case("BIT(8)", {"255": '"/w=="', "0": '"AA=="'}),
     Case("BINARY(4)", {"''": '"AAAAAA=="', "x'01000000'": '"AQAAAA=="', "x'FBFCFDFE'": '"+/z9/g=="'}),
     Case("BINARY(16)", {"x'000102030405060708090A0B0C0D0E00'": None}),
     Case("VARBINARY(5)", {"''": '""', "x'00FF00'": '"AP8A"', "x'0000'": '"AAA="'}),
@@ -458,3 +460,32 @@ def test_updates_and_deletes_carry_the_bytes_of_the_rows(database: Database) -> 
         (b'{"id":1}', None),
     ]
     assert deletes.keys == [((1,), None)]
+
+
+def test_generated_columns_give_the_same_bytes(database: Database) -> None:
+    """Stored and virtual ones, and columns after them."""
+    both = BothWays(database)
+    database.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, s INT AS (id * 2) STORED, v VARCHAR(20) AS (CONCAT('v', id)) VIRTUAL,"
+        " d DECIMAL(5,2) AS (id / 4) VIRTUAL NOT NULL, w INT)"
+    )
+    database.execute("INSERT INTO t (id, w) VALUES (1, 5), (2, NULL)")
+    table = both.table("t")
+
+    selected = both.selected(table, ValueSettings())
+
+    assert selected == both.logged(table, ValueSettings())
+    assert selected[0][1] == b'{"id":1,"s":2,"v":"v1","d":"GQ==","w":5}'
+
+
+def test_seventy_columns_give_the_same_bytes(database: Database) -> None:
+    """A bitmap of nine bytes, with NULLs in its first and last."""
+    both = BothWays(database)
+    columns = ", ".join(f"c{i} {'INT' if i % 2 else 'VARCHAR(5)'}" for i in range(70))
+    database.execute(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
+    for row in range(80):
+        values = ", ".join("NULL" if (i * 7 + row) % 10 == 0 or row == i else str(i) for i in range(70))
+        database.execute(f"INSERT INTO t VALUES ({row}, {values})")
+    table = both.table("t")
+
+    assert both.selected(table, ValueSettings()) == both.logged(table, ValueSettings())
