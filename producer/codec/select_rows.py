@@ -71,23 +71,18 @@ def compile_rows(types: Sequence[ColumnType], key: Sequence[int]) -> Loop:
     names = [t.column.name for t in types]
     any_row = _compile_any_row(types, names, key)
 
-    def special(data: bytes, text: str, p: int, e: int, end: int) -> tuple[str | None, str, int]:
-        """Read the packet whose payload is ``data[p:e]``: a row, or (None, "", e) at the end of rows, or offset -1."""
-        size = e - p
-        if size == WHOLE_PACKET:
-            payload, after = big_row(data, p - 4, end)
-            if payload is None:
-                return None, "", -1
-            row, row_key, read = any_row(payload, str(payload, "latin-1"), 0)
-            _check(read, len(payload))
-            return row, row_key, after
-        if data[p] == 0xFF:
-            server_error(bytes(data[p:e]))
-        if data[p] == 0xFE:
+    def special(data: bytes, p: int, e: int, end: int) -> tuple[str | None, str, int]:
+        """Read a packet that is no common row: (None, "", e) at the end of rows, offset -1 where a part is missing."""
+        if e - p < WHOLE_PACKET:
+            if data[p] == 0xFF:
+                server_error(data[p:e])
             return None, "", e
-        row, row_key, read = any_row(data, text, p)
-        _check(read, e)
-        return row, row_key, e
+        payload, after = big_row(data, p - 4, end)
+        if payload is None:
+            return None, "", -1
+        row, row_key, read = any_row(payload, str(payload, "latin-1"), 0)
+        _check(read, len(payload))
+        return row, row_key, after
 
     space = Namespace()
     writer = JsonWriter(names, key, space)
@@ -98,7 +93,7 @@ def compile_rows(types: Sequence[ColumnType], key: Sequence[int]) -> Loop:
         before = f"p{i}"
     for i, column in enumerate(types):
         decode += writer.value(i, column.from_text(Raw(space.bind, f"i{i}", f"p{i}")))
-    special_name = space.bind("special", special)
+    special_name, any_name = space.bind("special", special), space.bind("any_row", any_row)
     check = space.bind("check", _check)
     crc = space.bind("crc32", crc32)
     prefix = space.bind("prefix", b'{"before":null,"after":')
@@ -119,10 +114,12 @@ def compile_rows(types: Sequence[ColumnType], key: Sequence[int]) -> Loop:
         ),
         "        mark = min(mark_b, mark_c, mark_d, mark_e, mark_f)",
         "    if mark < e:",
-        f"        row, key, e = {special_name}(B, S, p, e, end)",
-        "        if row is None:",
-        "            if e < 0: return records, checksum, p - 4, False",
-        "            return records, checksum, e, True",
+        f"        if B[p] < 254 and e - p < {WHOLE_PACKET}:",
+        f"            row, key, q = {any_name}(B, S, p)",
+        f"            if q != e: {check}(q, e)",
+        "        else:",
+        f"            row, key, e = {special_name}(B, p, e, end)",
+        "            if row is None: return records, checksum, p - 4 if e < 0 else e, e >= 0",
         "        row = row.encode('latin-1')",
         "        checksum += " + f"{crc}(row)",
         f"        add((key.encode('latin-1'), b''.join(({prefix}, row, suffix))))",
