@@ -58,6 +58,19 @@ class StoppedError(Exception):
     """The capture was asked to stop while a change was held."""
 
 
+class _Version:
+    """A table version met in the log: all that its rows events need, found by one look."""
+
+    __slots__ = ("captured", "encode", "mapped", "tracked")
+
+    def __init__(self, mapped: MappedTable, captured: CapturedTable, tracked: TrackedTable) -> None:
+        self.mapped = mapped
+        self.captured = captured
+        self.tracked = tracked
+        codec = captured.codec
+        self.encode = {"c": codec.inserts, "u": codec.updates, "d": codec.deletes}
+
+
 class LogReader:
     """Reads events, judges them by the splits' states, writes them with the position, transaction by transaction."""
 
@@ -72,6 +85,8 @@ class LogReader:
         settings: LogSettings,
         context_headers: Headers,
         ensure_topic: Callable[[TableId], None],
+        wanted: Callable[[TableId], bool],
+        companions: Companions,
         status: Status,
         stop: threading.Event,
     ) -> None:
@@ -90,9 +105,34 @@ class LogReader:
         self._status = status
         self._stop = stop
         self._router = Router(registry, publisher, tombstones=settings.tombstones)
-        self._orders: dict[TableId, KeyOrder] = {}
-        self._splits: dict[str, tuple[Split, SplitState]] = {}
-        self._versions: dict[int, tuple[MappedTable, CapturedTable, TrackedTable]] = {}
+        self.progress = Progress(
+            registry,
+            tables,
+            publisher,
+            place,
+            prefix=settings.prefix,
+            status=status,
+            open_transaction=self._open_transaction,
+            commit=self.commit,
+        )
+        self._companions = companions
+        self._metadata = companions.transactions
+        self._definitions = Definitions(
+            registry,
+            publisher,
+            tables,
+            prefix=settings.prefix,
+            wanted=wanted,
+            truncates="t" not in settings.skipped_operations,
+            context_headers=context_headers,
+            ensure_topic=ensure_topic,
+            leave=self._leave,
+            wait=self._wait,
+        )
+        self._versions: dict[int, _Version] = {}
+        self._counts: dict[tuple[_Version, str], list[int]] = {}
+        """Rows events and records not yet told to the status, by operation."""
+        self._transactions = self._last_ts_us = 0
         self._published: set[str] = set()
         self._skip = 0
         self._stored: tuple[str, int] = (place.file, place.pos)
@@ -118,14 +158,24 @@ class LogReader:
                 take[type(event)](event)  # type: ignore[operator]
             if not events:
                 self._status.log_caught_up()
-            self._end_splits()
+            self.progress.end_splits()
+            self._tell_status()
             self._commit_if_due()
-            if self.stop_when_ended and not self.snapshot_running:
+            if self.stop_when_ended and not self.progress.running:
                 break
         self.commit()
 
     def _until_due(self) -> float:
         return max(0.0, self._opened_at + self._settings.commit_interval_s - time.monotonic())
+
+    def _tell_status(self) -> None:
+        """Tell what a batch of events came to: the status's lock is too dear for each event."""
+        for (version, op), (events, records) in self._counts.items():
+            self._status.log_rows(version.mapped.id, op, records, events=events)
+        self._counts.clear()
+        if self._transactions:
+            self._status.log_transaction(ts_us=self._last_ts_us, count=self._transactions)
+            self._transactions = 0
 
     def _commit_if_due(self) -> None:
         now = time.monotonic()
@@ -164,8 +214,9 @@ class LogReader:
         transaction = self._place.transaction
         self._place.finish(event.gtid, event.file, event.end)
         if self._registry.waiting_for_end:
-            self._end_splits()
-        self._status.log_transaction(ts_us=(transaction.commit_ts_us if transaction else 0) or event.ts * 1_000_000)
+            self.progress.end_splits()
+        self._transactions += 1
+        self._last_ts_us = (transaction.commit_ts_us if transaction else 0) or event.ts * 1_000_000
 
     def _progress(self, event: Progress) -> None:
         if self._place.transaction is None:
@@ -177,7 +228,7 @@ class LogReader:
             return  # CREATE TABLE … SELECT: its transaction goes on to its Commit
         self._place.finish(event.gtid, event.file, event.end)
         if self._registry.waiting_for_end:
-            self._end_splits()
+            self.progress.end_splits()
 
     def _rows(self, event: Rows) -> None:
         place = self._place
@@ -185,24 +236,27 @@ class LogReader:
         if place.events <= self._skip or event.op in self._settings.skipped_operations:
             return
         known = self._versions.get(id(event.table))
-        _, captured, tracked = known if known is not None else self._version(event)
+        version = known if known is not None else self._version(event)
+        captured, tracked = version.captured, version.tracked
         transaction = place.transaction
         assert transaction is not None, "a rows event outside a transaction"
         stamp = captured.source.rows_event(event, transaction, query=self._settings.include_query)
         headers: Headers = [event_header(place.epoch, place.events), *self._context_headers]
         if tracked.phase is Phase.LOG:
-            rows = _encode(captured, event, stamp, keys=False)
+            rows = version.encode[event.op](event.data, event.start, event.stop, stamp)
             self._open_transaction()
             self._send(captured.topic, rows, headers)
-            self._status.log_rows(event.table.id, event.op, len(rows.records))
+            counts = self._counts.setdefault((version, event.op), [0, 0])
+            counts[0] += 1
+            counts[1] += len(rows.records)
         elif tracked.phase is not Phase.WAITING:
-            self._routed(event, captured, tracked, stamp, headers)
+            self._routed(event, version, stamp, headers)
         if self._publisher.sent >= self._settings.max_records:
             self.commit()
 
     def _send(self, topic: str, rows: EventRows, headers: Headers) -> None:
         records = rows.records
-        if any(type(record) is KeyChange for record in records):
+        if KeyChange in map(type, records):
             for record in records:
                 if isinstance(record, KeyChange):
                     self._router.write_key_change(topic, record, headers, old=_PLAIN, new=_PLAIN)
@@ -211,24 +265,23 @@ class LogReader:
         else:
             self._publisher.send_all(topic, records, headers)  # type: ignore[arg-type]
 
-    def _routed(
-        self, event: Rows, captured: CapturedTable, tracked: TrackedTable, stamp: EventStamp, headers: Headers
-    ) -> None:
+    def _routed(self, event: Rows, version: _Version, stamp: EventStamp, headers: Headers) -> None:
         """Write the changes of a table under snapshot that its splits let through."""
+        tracked = version.tracked
         transaction = self._place.transaction
         assert transaction is not None
         # This event is not done while it is held: a commit meanwhile must let a restart read it again.
         self._place.events -= 1
         while tracked.phase is Phase.RANGING:
             self._wait()
-        rows = _encode(captured, event, stamp, keys=True)
+        rows = version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True)
         self._open_transaction()
         sent = self._publisher.sent
         self._router.route(
             rows,
             tracked,
-            self._orders[event.table.id],
-            topic=captured.topic,
+            self.progress.orders[event.table.id],
+            topic=version.captured.topic,
             headers=headers,
             gtid=transaction.gtid,
             begin=(file_number(transaction.file), transaction.pos),
@@ -243,10 +296,10 @@ class LogReader:
             if self._stop.is_set():
                 raise StoppedError
             self._commit_if_due()
-        self._end_splits()
+        self.progress.end_splits()
         self._open_transaction()
 
-    def _version(self, event: Rows) -> tuple[MappedTable, CapturedTable, TrackedTable]:
+    def _version(self, event: Rows) -> _Version:
         """Compile a table version met for the first time, and publish its schema before its first row."""
         mapped = event.table
         captured = self._tables.capture(mapped.id, mapped.columns, mapped.primary_key)
@@ -255,7 +308,7 @@ class LogReader:
             # Not there when the capture listed its tables, behind the start of the log: all its rows come from the log.
             tracked = self._registry.track(mapped.id, Phase.LOG)
             self._ensure_topic(mapped.id)
-            self._store_table(mapped.id, TableState(phase="log"))
+            self.progress.store_table(mapped.id, TableState(phase="log"))
         self._open_transaction()
         schema = captured.codec.schema
         if schema.fingerprint not in self._published:
@@ -264,109 +317,6 @@ class LogReader:
             topic = schemas_topic(self._settings.prefix)
             self._publisher.send(topic, schema.record_key(), schema.to_json(version=version))
             self._published.add(schema.fingerprint)
-        found = (mapped, captured, tracked)
+        found = _Version(mapped, captured, tracked)
         self._versions[id(mapped)] = found
         return found
-
-    # -- asked by the enumerator, through the inbox ------------------------------------------------------------------
-
-    def begin_table(self, table: TableId, order: KeyOrder) -> Barrier:
-        """Hold the table's changes until its range is known; return the barrier for reading its greatest key."""
-        self._orders[table] = order
-        self._registry.begin(table)
-        return self._place.barrier()
-
-    def reorder(self, table: TableId, order: KeyOrder) -> None:
-        """Place the table's keys by another order: it turned out that there is nothing to cut."""
-        self._orders[table] = order
-
-    def set_range(self, split_table: TableId, state: TableState, greatest: tuple[object, ...] | None) -> None:
-        """Let changes above the greatest planned key pass; durable on return, before any split can be."""
-        self._registry.set_range(split_table, greatest)
-        self._store_table(split_table, state)
-        self.commit()
-
-    def resume_table(self, table: TableId, order: KeyOrder, greatest: tuple[object, ...] | None) -> None:
-        """Take up a table whose plan was stored before a restart."""
-        self._orders[table] = order
-        self._registry.begin(table)
-        self._registry.set_range(table, greatest)
-
-    def restore_split(self, split: Split, state: SplitState, backfill: int) -> None:
-        """Take up a split that was committed before a restart."""
-        self._registry.open(split)
-        self.commit_split(split, state, backfill=backfill)
-        if state.ended:
-            self._registry.mark_ended(split)
-
-    def open_split(self, split: Split) -> Barrier:
-        """Hold the split's changes from here on; return the barrier for its low watermark."""
-        self._registry.open(split)
-        return self._place.barrier()
-
-    def commit_split(self, split: Split, state: SplitState, *, backfill: int = 0) -> None:
-        """The split's rows are in Kafka: its changes go on."""
-        self._splits[split.id] = (split, state)
-        high = (file_number(state.high.file), state.high.pos)
-        self._registry.commit(split, GtidSet.parse(state.low.gtids), high, backfill=backfill)
-
-    def all_read(self, table: TableId) -> None:
-        """The table's plan is finished and every split committed."""
-        self._registry.mark_all_read(table)
-
-    # -- ends --------------------------------------------------------------------------------------------------------
-
-    def _end_splits(self) -> None:
-        """Write END of the splits whose HW is passed, and let finished tables go."""
-        for tracked in self._registry.passed(self._place.log_place):
-            self._end(tracked)
-        for table in self._registry.finished_tables():
-            self._finish(table)
-
-    def _end(self, tracked: TrackedSplit) -> None:
-        split, state = self._splits[tracked.split.id]
-        self._open_transaction()
-        record = watermark_record(
-            WatermarkKind.END,
-            split,
-            self._tables.topic(split.table),
-            state.high,
-            state.schema,
-            rows=state.rows,
-            checksum=state.checksum,
-            backfill=tracked.backfill,
-        )
-        self._publisher.send(watermarks_topic(self._settings.prefix), record.record_key(), record.to_json())
-        ended = replace(state, ended=True)
-        self._publisher.send(state_topic(self._settings.prefix), split_key(split.id), ended.to_json())
-        self._status.split_ended(split.table)
-
-    def _finish(self, table: TableId) -> None:
-        """Go to pure log mode; the table's splits leave the state."""
-        self._open_transaction()
-        for split_id in self._registry.tables[table].opened:
-            self._publisher.send(state_topic(self._settings.prefix), split_key(split_id), None)
-            del self._splits[split_id]
-        self._registry.to_log(table)
-        self._orders.pop(table, None)
-        self._store_table(table, TableState(phase="log"))
-        self._status.table_finished(table)
-        log.info("snapshot of table finished", table=str(table))
-
-    def _store_table(self, table: TableId, state: TableState) -> None:
-        self._open_transaction()
-        self._publisher.send(state_topic(self._settings.prefix), table_key(table), state.to_json())
-
-    @property
-    def snapshot_running(self) -> bool:
-        """Tell whether any table is not in pure log mode."""
-        return any(t.phase is not Phase.LOG for t in self._registry.tables.values())
-
-
-def _encode(captured: CapturedTable, event: Rows, stamp: EventStamp, *, keys: bool) -> EventRows:
-    codec = captured.codec
-    if event.op == "c":
-        return codec.inserts(event.data, event.start, event.stop, stamp, keys=keys)
-    if event.op == "u":
-        return codec.updates(event.data, event.start, event.stop, stamp, keys=keys)
-    return codec.deletes(event.data, event.start, event.stop, stamp, keys=keys)

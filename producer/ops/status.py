@@ -189,25 +189,25 @@ class Status:
 
     # -- the log --
 
-    def log_rows(self, table: TableId, op: str, records: int) -> None:
-        """Count a rows event (c, u or d) and the records it gave."""
+    def log_rows(self, table: TableId, op: str, records: int, *, events: int = 1) -> None:
+        """Count rows events of one operation (c, u or d) and the records they gave."""
         with self._lock:
             log = self._log
-            log.events += 1
+            log.events += events
             if records:
                 counter = _COUNTER[op]
                 setattr(log, counter, getattr(log, counter) + records)
                 # A table that was never begun as a snapshot is one that is only followed.
                 self._table(table, TableState.LOG).records += records
             else:
-                log.events_dropped += 1
+                log.events_dropped += events
 
-    def log_transaction(self, *, ts_us: int) -> None:
-        """Count a transaction of the source, committed there at ``ts_us``."""
+    def log_transaction(self, *, ts_us: int, count: int = 1) -> None:
+        """Count transactions of the source, the last one committed there at ``ts_us``."""
         now_us = time.time_ns() // 1000
         with self._lock:
             log = self._log
-            log.transactions += 1
+            log.transactions += count
             log.source_ts_us, log.seen_ts_us = ts_us, now_us
             log.lag_ms = max(0, now_us - ts_us) // 1000
 

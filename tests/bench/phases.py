@@ -74,7 +74,7 @@ def log(stack: Stack, usage: Usage, kind: str, changes: int, *, per_transaction:
     producer = stack.produce()
     end = topics.wait_log(bootstrap, customer.executed_gtids(stack.mysql), producer, start=stored)
     begin = topics.sent_at(bootstrap, first)
-    facts = {"server_seconds": round(made, 1), "records": topics.end_offset(bootstrap) - first}
+    facts: dict[str, object] = {"server_seconds": round(made, 1), "records": topics.end_offset(bootstrap) - first}
     name = f"log, {kind}, {per_transaction} a transaction"
     result = Result(name, changes, end - begin, end - started, _used(usage, begin, end), facts)
     producer.stop()
@@ -130,7 +130,7 @@ def _collect(follower: topics.Follower, committed: dict[int, float], delays: lis
     while (left := until - time.monotonic()) > 0:
         message = follower.next(left)
         if message is not None:
-            key = int(orjson.loads(message.key())["c_customer_sk"])
+            key = int(orjson.loads(message.key() or b"")["c_customer_sk"])
             delays.append(time.monotonic() - committed[key])
 
 

@@ -75,7 +75,7 @@ def wait_snapshot(bootstrap: str, rows: int, producer: Program) -> tuple[float, 
     done = splits = 0
     with Follower(bootstrap, topic) as follower:
         for message in _messages(follower, producer):
-            mark = Watermark.from_json(message.value())
+            mark = Watermark.from_json(message.value() or b"")
             if mark.kind is WatermarkKind.LOW:
                 first_low = min(first_low, mark.ts_us / 1e6)
             elif mark.kind is WatermarkKind.END:
@@ -92,7 +92,7 @@ def wait_log(bootstrap: str, gtids: str, producer: Program, *, start: int) -> fl
         for message in _messages(follower, producer):
             if message.key() != LOG_KEY:
                 continue
-            seen = GtidSet.parse(orjson.loads(message.value())["position"]["gtids"])
+            seen = GtidSet.parse(orjson.loads(message.value() or b"")["position"]["gtids"])
             if seen.contains(wanted):
                 return time.time()
     raise AssertionError("unreachable")
