@@ -13,7 +13,6 @@ from producer.codec.compile import compile_table
 from producer.codec.contract import EventRows, EventStamp, SnapshotStamp, TableCodec
 from producer.database.catalog import read_table
 from producer.database.connection import connect
-from producer.database.gtid import GtidSet
 from producer.database.table import Table, TableId
 from producer.snapshot.rows import read_rows
 from producer.types.settings import ValueSettings
@@ -85,6 +84,3 @@ def row_of(value: bytes) -> bytes:
     """Return the ``after`` object of an envelope made with the stamps above."""
     assert value.startswith(_AFTER)
     return value[len(_AFTER) : value.rindex(_SOURCE)]
-
-
-__all__ = ["EVENT_STAMP", "SNAPSHOT_STAMP", "BothWays", "GtidSet", "row_of"]
