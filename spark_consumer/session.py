@@ -36,6 +36,7 @@ _DELTA: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOCAL: Final = {
     "spark.master": "local[*]",
     "spark.driver.memory": "3g",
@@ -75,7 +76,15 @@ def settings(config: ConsumerConfig, environment: Mapping[str, str], *, spark_ve
                 chosen["spark.jars"] = ",".join(part for part in re.split(r"[,\s]+", jars) if part)
             else:
                 chosen["spark.jars.packages"] = ",".join(coordinates(config.sink, spark_version))
-    return chosen | dict(config.spark)
+    chosen |= dict(config.spark)
+    if not submitted():
+        chosen[_JAVA_OPTIONS] = _with_collector(chosen.get(_JAVA_OPTIONS, ""))
+    return chosen
+
+
+def _with_collector(options: str) -> str:
+    """Add the collector that costs a batch job the least, unless one is chosen."""
+    return options if re.search(r"-XX:\+Use\w+GC", options) else f"{options} -XX:+UseParallelGC".strip()
 
 
 def build(config: ConsumerConfig) -> SparkSession:

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
 from schemas.errors import KafkaFailure
+from spark_consumer.source.kafka import CLIENT_DEFAULTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,7 @@ class ControlTopic:
     def _read(self, spark: SparkSession) -> DataFrame:
         start = json.dumps({self.topic: {"0": self._next}}) if self._next else "earliest"
         options = {
+            **CLIENT_DEFAULTS,
             **self._client,
             "kafka.isolation.level": "read_uncommitted",
             "subscribe": self.topic,

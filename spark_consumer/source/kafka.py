@@ -18,6 +18,13 @@ RAW_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "split", "
 
 READ_COMMITTED: Final = "read_committed"
 
+CLIENT_DEFAULTS: Final[Mapping[str, str]] = {
+    # The last offset of a batch is mostly a transaction marker, which no poll returns: do not wait long for it.
+    "kafka.fetch.max.wait.ms": "50",
+    "kafka.max.poll.records": "2000",
+}
+"""Client options that suit reading a backlog; the configuration may set others."""
+
 
 def subscribe_pattern(prefix: str) -> str:
     """Return the Java regular expression of the topics of a prefix that hold rows or watermarks.
@@ -37,6 +44,7 @@ def stream_options(
 ) -> dict[str, str]:
     """Return the options of the streaming source; ``client`` are the ``kafka.`` keys of the configuration."""
     return {
+        **CLIENT_DEFAULTS,
         **client,
         **extra,
         "kafka.isolation.level": READ_COMMITTED,
