@@ -1,0 +1,83 @@
+"""The application as a process: its status, an orderly end after the running batch on SIGTERM, and faults told plainly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.embedded import leash
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.spark import spark_environment, spark_settings
+from tests.spark.records import Feed, table_schema
+from tests.spark.running import settings, table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+APP = ROOT / "spark_consumer" / "app.py"
+
+
+def status(port: int) -> dict[str, Any]:
+    """Return /status, empty while nobody answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+            body: dict[str, Any] = json.load(answer)
+            return body
+    except OSError:
+        return {}
+
+
+@pytest.mark.timeout(600)
+def test_sigterm_ends_the_query_in_order_and_status_told_what_was_applied(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t"))
+    feed.write(table.change("c", None, {"id": 1, "name": "a"}, pos=100))
+    port = leash.free_port()
+    given = settings(kafka_broker, prefix, tmp_path, monitor__port=port, trigger__availableNow="false")
+    file = tmp_path / "consumer.json"
+    file.write_text(json.dumps({**given, **spark_settings(tmp_path), "spark.driver.memory": "1g"}), encoding="utf-8")
+    with (tmp_path / "app.log").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(APP), "--config", str(file)],
+            env={**os.environ, **spark_environment()},
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            leash.wait_until(
+                lambda: status(port).get("applied") == {table.schema.topic: 1}, what="the row", deadline_s=300
+            )
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(120)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    assert code == 0, (tmp_path / "app.log").read_text(encoding="utf-8")[-3000:]
+    assert table_rows(spark, tmp_path, "t") == {1: {"id": 1, "name": "a"}}
+
+
+def test_wrong_configuration_is_a_message_and_a_code(tmp_path: Path) -> None:
+    file = tmp_path / "consumer.properties"
+    file.write_text("bootstrap.server=b:1\nsink=delta\n", encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, str(APP), "--config", str(file)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+
+    assert done.returncode == 1
+    assert "did you mean bootstrap.servers?" in done.stderr
+    assert "Traceback" not in done.stderr
