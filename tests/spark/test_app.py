@@ -1,4 +1,4 @@
-"""The application as a process: its status, an orderly end after the running batch on SIGTERM, and faults told plainly."""
+"""The application as a process: status, an orderly end after the running batch on SIGTERM, faults told plainly."""
 
 from __future__ import annotations
 
