@@ -85,8 +85,6 @@ class LogReader:
         settings: LogSettings,
         context_headers: Headers,
         ensure_topic: Callable[[TableId], None],
-        wanted: Callable[[TableId], bool],
-        companions: Companions,
         status: Status,
         stop: threading.Event,
     ) -> None:
@@ -105,30 +103,8 @@ class LogReader:
         self._status = status
         self._stop = stop
         self._router = Router(registry, publisher, tombstones=settings.tombstones)
-        self.progress = Progress(
-            registry,
-            tables,
-            publisher,
-            place,
-            prefix=settings.prefix,
-            status=status,
-            open_transaction=self._open_transaction,
-            commit=self.commit,
-        )
-        self._companions = companions
-        self._metadata = companions.transactions
-        self._definitions = Definitions(
-            registry,
-            publisher,
-            tables,
-            prefix=settings.prefix,
-            wanted=wanted,
-            truncates="t" not in settings.skipped_operations,
-            context_headers=context_headers,
-            ensure_topic=ensure_topic,
-            leave=self._leave,
-            wait=self._wait,
-        )
+        self._orders: dict[TableId, KeyOrder] = {}
+        self._splits: dict[str, tuple[Split, SplitState]] = {}
         self._versions: dict[int, _Version] = {}
         self._counts: dict[tuple[_Version, str], list[int]] = {}
         """Rows events and records not yet told to the status, by operation."""
@@ -158,10 +134,10 @@ class LogReader:
                 take[type(event)](event)  # type: ignore[operator]
             if not events:
                 self._status.log_caught_up()
-            self.progress.end_splits()
+            self._end_splits()
             self._tell_status()
             self._commit_if_due()
-            if self.stop_when_ended and not self.progress.running:
+            if self.stop_when_ended and not self.snapshot_running:
                 break
         self.commit()
 
@@ -214,7 +190,7 @@ class LogReader:
         transaction = self._place.transaction
         self._place.finish(event.gtid, event.file, event.end)
         if self._registry.waiting_for_end:
-            self.progress.end_splits()
+            self._end_splits()
         self._transactions += 1
         self._last_ts_us = (transaction.commit_ts_us if transaction else 0) or event.ts * 1_000_000
 
@@ -228,7 +204,7 @@ class LogReader:
             return  # CREATE TABLE … SELECT: its transaction goes on to its Commit
         self._place.finish(event.gtid, event.file, event.end)
         if self._registry.waiting_for_end:
-            self.progress.end_splits()
+            self._end_splits()
 
     def _rows(self, event: Rows) -> None:
         place = self._place
@@ -280,7 +256,7 @@ class LogReader:
         self._router.route(
             rows,
             tracked,
-            self.progress.orders[event.table.id],
+            self._orders[event.table.id],
             topic=version.captured.topic,
             headers=headers,
             gtid=transaction.gtid,
@@ -296,7 +272,7 @@ class LogReader:
             if self._stop.is_set():
                 raise StoppedError
             self._commit_if_due()
-        self.progress.end_splits()
+        self._end_splits()
         self._open_transaction()
 
     def _version(self, event: Rows) -> _Version:
@@ -308,7 +284,7 @@ class LogReader:
             # Not there when the capture listed its tables, behind the start of the log: all its rows come from the log.
             tracked = self._registry.track(mapped.id, Phase.LOG)
             self._ensure_topic(mapped.id)
-            self.progress.store_table(mapped.id, TableState(phase="log"))
+            self._store_table(mapped.id, TableState(phase="log"))
         self._open_transaction()
         schema = captured.codec.schema
         if schema.fingerprint not in self._published:
@@ -320,3 +296,97 @@ class LogReader:
         found = _Version(mapped, captured, tracked)
         self._versions[id(mapped)] = found
         return found
+
+    # -- asked by the enumerator, through the inbox ------------------------------------------------------------------
+
+    def begin_table(self, table: TableId, order: KeyOrder) -> Barrier:
+        """Hold the table's changes until its range is known; return the barrier for reading its greatest key."""
+        self._orders[table] = order
+        self._registry.begin(table)
+        return self._place.barrier()
+
+    def reorder(self, table: TableId, order: KeyOrder) -> None:
+        """Place the table's keys by another order: it turned out that there is nothing to cut."""
+        self._orders[table] = order
+
+    def set_range(self, split_table: TableId, state: TableState, greatest: tuple[object, ...] | None) -> None:
+        """Let changes above the greatest planned key pass; durable on return, before any split can be."""
+        self._registry.set_range(split_table, greatest)
+        self._store_table(split_table, state)
+        self.commit()
+
+    def resume_table(self, table: TableId, order: KeyOrder, greatest: tuple[object, ...] | None) -> None:
+        """Take up a table whose plan was stored before a restart."""
+        self._orders[table] = order
+        self._registry.begin(table)
+        self._registry.set_range(table, greatest)
+
+    def restore_split(self, split: Split, state: SplitState, backfill: int) -> None:
+        """Take up a split that was committed before a restart."""
+        self._registry.open(split)
+        self.commit_split(split, state, backfill=backfill)
+        if state.ended:
+            self._registry.mark_ended(split)
+
+    def open_split(self, split: Split) -> Barrier:
+        """Hold the split's changes from here on; return the barrier for its low watermark."""
+        self._registry.open(split)
+        return self._place.barrier()
+
+    def commit_split(self, split: Split, state: SplitState, *, backfill: int = 0) -> None:
+        """The split's rows are in Kafka: its changes go on."""
+        self._splits[split.id] = (split, state)
+        high = (file_number(state.high.file), state.high.pos)
+        self._registry.commit(split, GtidSet.parse(state.low.gtids), high, backfill=backfill)
+
+    def all_read(self, table: TableId) -> None:
+        """The table's plan is finished and every split committed."""
+        self._registry.mark_all_read(table)
+
+    # -- ends --------------------------------------------------------------------------------------------------------
+
+    def _end_splits(self) -> None:
+        """Write END of the splits whose HW is passed, and let finished tables go."""
+        for tracked in self._registry.passed(self._place.log_place):
+            self._end(tracked)
+        for table in self._registry.finished_tables():
+            self._finish(table)
+
+    def _end(self, tracked: TrackedSplit) -> None:
+        split, state = self._splits[tracked.split.id]
+        self._open_transaction()
+        record = watermark_record(
+            WatermarkKind.END,
+            split,
+            self._tables.topic(split.table),
+            state.high,
+            state.schema,
+            rows=state.rows,
+            checksum=state.checksum,
+            backfill=tracked.backfill,
+        )
+        self._publisher.send(watermarks_topic(self._settings.prefix), record.record_key(), record.to_json())
+        ended = replace(state, ended=True)
+        self._publisher.send(state_topic(self._settings.prefix), split_key(split.id), ended.to_json())
+        self._status.split_ended(split.table)
+
+    def _finish(self, table: TableId) -> None:
+        """Go to pure log mode; the table's splits leave the state."""
+        self._open_transaction()
+        for split_id in self._registry.tables[table].opened:
+            self._publisher.send(state_topic(self._settings.prefix), split_key(split_id), None)
+            del self._splits[split_id]
+        self._registry.to_log(table)
+        self._orders.pop(table, None)
+        self._store_table(table, TableState(phase="log"))
+        self._status.table_finished(table)
+        log.info("snapshot of table finished", table=str(table))
+
+    def _store_table(self, table: TableId, state: TableState) -> None:
+        self._open_transaction()
+        self._publisher.send(state_topic(self._settings.prefix), table_key(table), state.to_json())
+
+    @property
+    def snapshot_running(self) -> bool:
+        """Tell whether any table is not in pure log mode."""
+        return any(t.phase is not Phase.LOG for t in self._registry.tables.values())
