@@ -77,9 +77,8 @@ def _processes(results: list[Result]) -> Table:
         table.add_column(name, justify="left" if name in {"phase", "process"} else "right")
     for each in results:
         for used in each.used:
-            if used.name != "helper":
-                figures = (used.cpu_s, used.peak_mb, used.early_mb, used.late_mb)
-                table.add_row(each.name, used.name, f"{figures[0]:.2f}", *(f"{mb:.0f}" for mb in figures[1:]))
+            memory = (f"{mb:.0f}" for mb in (used.peak_mb, used.early_mb, used.late_mb))
+            table.add_row(each.name, used.name, f"{used.cpu_s:.2f}", *memory)
     return table
 
 

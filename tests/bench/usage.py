@@ -12,6 +12,8 @@ from typing import Final, Self
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _PERIOD_S: Final = 0.1
 _MB: Final = 1024
+_LEAST_SAMPLES: Final = 3
+"""Less is a process on its way to another program: a fork of a large one, that counts nothing itself."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class Usage:
             lines = list(self._timelines.values())
             found = []
             for line in lines:
-                if not any(begin <= at <= end for at, _, _ in line.samples):
+                if not line.name or sum(begin <= at <= end for at, _, _ in line.samples) < _LEAST_SAMPLES:
                     continue
                 early, late = line.resident_mb(begin, end)
                 found.append(Used(line.name, line.cpu_s(begin, end), line.peak_mb, early, late))
@@ -87,7 +89,7 @@ class Usage:
             now = time.monotonic()
             with self._lock:
                 line = self._timelines.get(pid)
-                if line is None or line.name == "":
+                if line is None or not line.name:
                     line = self._timelines[pid] = Timeline(_name(Path(f"/proc/{pid}/cmdline").read_bytes()))
                 line.samples.append((now, (int(fields[11]) + int(fields[12])) * _TICK_S, _mb(status, "VmRSS:")))
                 line.peak_mb = max(line.peak_mb, _mb(status, "VmHWM:"))
@@ -114,7 +116,6 @@ def _name(command: bytes) -> str:
         "mysqld": "MySQL",
         "kafka.Kafka": "Kafka",
         "spawn_main": "snapshot reader",
-        "resource_tracker": "helper",
         "SparkSubmit": "Spark",
         "producer produce": "producer",
         "consume": "consumer",
