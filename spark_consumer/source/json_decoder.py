@@ -36,7 +36,8 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
     """Decode the records of one table's topic; tombstones are left out first.
 
     ``raw`` has RAW_COLUMNS. The result: partition, offset, key (bytes), split, seq (struct), op, ts_ms, before, after.
-    A batch with a value that cannot be decoded fails when the result is evaluated.
+    A batch with a value that cannot be decoded fails when ``op`` is evaluated: whoever uses the result caches it whole
+    or reads ``op``, since Spark does not compute a column that nobody asks for.
     """
     plans = {column.name: plan(column.schema, column=column.name, topic=schema.topic) for column in schema.columns}
     before = _key_columns(schema) if images is Images.UPSERT else schema.columns

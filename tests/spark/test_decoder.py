@@ -1,0 +1,141 @@
+"""Every kind of value decodes exactly, and what cannot be represented stops the batch with its place."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from pyspark.errors import PySparkException
+
+from schemas.connect import ConnectField
+from schemas.table import TableSchema
+from spark_consumer.source.json_decoder import Images, decode
+from tests.spark.records import connect, decimal, table_schema, unscaled
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TIME = "io.debezium.time."
+SCHEMA = table_schema(
+    "p",
+    "t",
+    ConnectField("small", decimal(10, 2)),
+    ConnectField("wide", decimal(38, 10)),
+    ConnectField("unsigned", decimal(20, 0)),
+    ConnectField("day", connect("int32", name=f"{TIME}Date")),
+    ConnectField("ms", connect("int64", name=f"{TIME}Timestamp")),
+    ConnectField("us", connect("int64", name=f"{TIME}MicroTimestamp")),
+    ConnectField("zoned", connect("string", name=f"{TIME}ZonedTimestamp")),
+    ConnectField("span", connect("int64", name=f"{TIME}MicroTime")),
+    ConnectField("raw", connect("bytes")),
+    ConnectField("tiny", connect("int16")),
+    ConnectField("single", connect("float")),
+    ConnectField("flag", connect("boolean")),
+)
+
+
+def envelope(**row: Any) -> bytes:
+    """Return an insert's envelope; columns that are not given are NULL."""
+    after = {column.name: row.get(column.name) for column in SCHEMA.columns} | {"id": row.get("id", 1)}
+    source = {"file": "binlog.000012", "pos": 5, "row": 0, "ts_ms": 1}
+    return orjson.dumps({"before": None, "after": after, "source": source, "op": "c"})
+
+
+def decoded(spark: SparkSession, values: list[bytes | None], schema: TableSchema = SCHEMA) -> list[Any]:
+    """Decode values that stand at offsets 0, 1, … of partition 3."""
+    columns = "topic string, partition int, offset bigint, key binary, value binary, split string, event string"
+    rows = [(schema.topic, 3, number, b"k", value, None, "1.0") for number, value in enumerate(values)]
+    return decode(spark.createDataFrame(rows, columns), schema, Images.UPSERT).select("op", "seq", "after.*").collect()
+
+
+def test_decimals_are_exact_to_the_last_digit(spark: SparkSession) -> None:
+    cases = [
+        0,
+        -1,
+        127,
+        128,
+        -128,
+        -129,
+        2**63,
+        -(2**63),
+        2**64,
+        -(2**64) - 1,
+        10**38 - 1,
+        -(10**38 - 1),
+        3 * 10**34 + 7,
+    ]
+    small = [value % 10**10 for value in cases]
+    unsigned = [value % 10**20 for value in cases]
+
+    rows = decoded(
+        spark,
+        [
+            envelope(small=unscaled(s), wide=unscaled(w), unsigned=unscaled(u))
+            for s, w, u in zip(small, cases, unsigned, strict=True)
+        ],
+    )
+
+    assert [row.small for row in rows] == [Decimal(f"{value}E-2") for value in small]
+    assert [row.wide for row in rows] == [Decimal(f"{value}E-10") for value in cases]
+    assert [row.unsigned for row in rows] == [Decimal(value) for value in unsigned]
+
+
+def test_times_bytes_and_numbers(spark: SparkSession) -> None:
+    [row] = decoded(
+        spark,
+        [
+            envelope(
+                day=-1000,
+                ms=-1,
+                us=-62_135_596_800_000_000 + 5,
+                zoned="2014-09-09T04:51:04.780000Z",
+                span=-3_020_399_999_999,
+                raw="AP8=",
+                tiny=-128,
+                single=5.6,
+                flag=False,
+            )
+        ],
+    )
+
+    assert row.day == dt.date(1967, 4, 7)
+    assert row.ms == dt.datetime(1969, 12, 31, 23, 59, 59, 999000)
+    assert row.us == dt.datetime(1, 1, 1, 0, 0, 0, 5)
+    assert row.zoned.timestamp() == dt.datetime(2014, 9, 9, 4, 51, 4, 780000, tzinfo=dt.UTC).timestamp()
+    assert (row.span, bytes(row.raw), row.tiny, row.flag) == (-3_020_399_999_999, b"\x00\xff", -128, False)
+    assert tuple(row.seq) == (1, 12, 5, 0, 0)
+
+
+def test_tombstones_are_left_out_and_nulls_stay(spark: SparkSession) -> None:
+    [row] = decoded(spark, [None, envelope()])
+
+    assert row.asDict().items() >= {"id": 1, "name": None, "wide": None, "zoned": None, "raw": None}.items()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        envelope(small=unscaled(10**10)),
+        envelope(wide=unscaled(10**38)),
+        envelope(wide=unscaled(2**140)),
+        envelope(small=""),
+        envelope(zoned="nonsense"),
+        envelope(raw="%%%"),
+        envelope(tiny=70_000),
+        envelope(id="12"),
+        envelope(day=1.5),
+        b'{"before":null,"aft',
+        b"{}",
+        b"[]",
+        b'{"schema":{},"payload":{"op":"c"}}',
+        b'{"before":null,"after":null,"source":{"file":"b.1","pos":1,"row":1},"op":"c"}',
+        b'{"before":null,"after":{"id":1},"source":{"file":"b","pos":1,"row":1},"op":"c"}',
+        b'{"before":null,"after":{"id":1},"source":{"file":"b.1","pos":1,"row":1},"op":"x"}',
+    ],
+)
+def test_what_cannot_be_represented_stops_with_its_place(spark: SparkSession, bad: bytes) -> None:
+    with pytest.raises(PySparkException, match=r"topic p\.shop\.t, partition 3, offset 1: "):
+        decoded(spark, [envelope(), bad])
