@@ -1,6 +1,6 @@
 """The table that is measured: like TPC-DS customer, 18 columns, ~180 bytes a row; filled and changed within the server.
 
-Every value is arithmetic on the row's number ``n``, so that all runs measure the same bytes.
+Every value is arithmetic on the row's number ``n``, so that all runs measure rows of the same size.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ CREATE PROCEDURE {DATABASE}.change_rows(kind TEXT, changes INT, per_transaction 
 BEGIN
   DECLARE i, n INT DEFAULT 0;
   DECLARE step INT;
+  DECLARE run TEXT DEFAULT NOW(6);  -- an update to the same values would not be logged
   WHILE i < changes DO
     IF i % per_transaction = 0 THEN START TRANSACTION; END IF;
     SET step = CASE kind WHEN 'insert' THEN 0 WHEN 'update' THEN 2 ELSE i % 5 END;
@@ -75,7 +76,7 @@ BEGIN
       INSERT INTO {TABLE} SELECT {_VALUES};
     ELSEIF step < 4 THEN
       SET n = 1 + (i * 7919) % span;
-      UPDATE {TABLE} SET c_login = LEFT(MD5(i), 13), c_last_review_date = 2452283 + i % 366,
+      UPDATE {TABLE} SET c_login = LEFT(MD5(CONCAT(i, run)), 13), c_last_review_date = 2452283 + i % 366,
         c_current_addr_sk = 1 + i % 50000 WHERE c_customer_sk = n;
     ELSE
       DELETE FROM {TABLE} WHERE c_customer_sk = below;

@@ -74,7 +74,10 @@ def log(stack: Stack, usage: Usage, kind: str, changes: int, *, per_transaction:
     producer = stack.produce()
     end = topics.wait_log(bootstrap, customer.executed_gtids(stack.mysql), producer, start=stored)
     begin = topics.sent_at(bootstrap, first)
-    facts: dict[str, object] = {"server_seconds": round(made, 1), "records": topics.end_offset(bootstrap) - first}
+    records = topics.end_offset(bootstrap) - first
+    if records < changes:
+        raise AssertionError(f"{changes} changes gave only {records} records")
+    facts: dict[str, object] = {"server_seconds": round(made, 1), "records": records}
     name = f"log, {kind}, {per_transaction} a transaction"
     result = Result(name, changes, end - begin, end - started, _used(usage, begin, end), facts)
     producer.stop()
