@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from producer.capture.publication import Publication
 from producer.codec.compile import compile_table
 from producer.codec.contract import TableCodec
+from producer.codec.converted import compile_converted
 from producer.config import ProducerConfig
 from producer.database.catalog import CatalogTable
 from producer.database.table import Column, Table, TableId
 from producer.envelope.naming import TopicNames
 from producer.envelope.source import SourceBlock
 from producer.split.key_order import KeyColumn, can_split_on
-from producer.types.settings import ValueSettings
 from schemas.errors import SchemaError
 
 
@@ -36,14 +37,9 @@ class Tables:
         self._keys = config.filters.message_keys
         self._read_catalog = read_catalog
         self._unique: dict[TableId, tuple[str, ...]] = {}
-        values = config.values
-        self._values = ValueSettings(
-            time_precision_mode=values.time,
-            decimal_handling_mode=values.decimal,
-            bigint_unsigned_handling_mode=values.bigint_unsigned,
-            binary_handling_mode=values.binary,
-            enable_time_adjuster=values.time_adjuster,
-        )
+        self._values = config.values.settings
+        converters = config.converters
+        self._publication = None if converters.plain else Publication(converters, self._values, read_catalog)
 
     def topic(self, table: TableId) -> str:
         """Return the data topic of a table."""
@@ -53,12 +49,16 @@ class Tables:
         """Compile one version of a table. Raises SchemaError for a table without a key, unless configured otherwise."""
         key = self.key(table, columns, primary_key)
         topic = self.topic(table)
-        codec = compile_table(
-            Table(table, tuple(columns), tuple(key)), topic, self._values, tombstones=self._config.values.tombstones
-        )
-        return CapturedTable(
-            Table(table, tuple(columns), tuple(key)), topic, codec, SourceBlock(self._config.topics.prefix, table)
-        )
+        version = Table(table, tuple(columns), tuple(key))
+        codec = self._codec(version, topic)
+        return CapturedTable(version, topic, codec, SourceBlock(self._config.topics.prefix, table))
+
+    def _codec(self, version: Table, topic: str) -> TableCodec:
+        tombstones = self._config.values.tombstones
+        if self._publication is None:
+            return compile_table(version, topic, self._values, tombstones=tombstones)
+        wire = self._publication.wire(version.id, topic, version.columns, version.key)
+        return compile_converted(version, topic, self._values, wire, tombstones=tombstones)
 
     def key(self, table: TableId, columns: Sequence[Column], primary_key: Sequence[str]) -> Sequence[str]:
         """Return the columns of the record key: message.key.columns, primary key, unique index, or the whole row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from producer.codec.contract import (
     EventRows,
@@ -13,9 +14,11 @@ from producer.codec.contract import (
     SnapshotStamp,
     TableCodec,
 )
+from producer.codec.json_writer import JsonWriter
 from producer.codec.key_header import header_printer
 from producer.codec.log_rows import Images, bitmap_size
 from producer.codec.select_rows import compile_rows
+from producer.codec.source import Namespace
 from producer.database.table import Table
 from producer.types.registry import column_type, connect_field
 from producer.types.settings import ValueSettings
@@ -24,6 +27,7 @@ from schemas.table import TableSchema
 
 _MALFORMED = (IndexError, KeyError, ValueError, TypeError, OverflowError, struct.error)
 """What generated code raises where bytes are not what the columns say."""
+_BEFORE_ROW: Final = b'{"before":null,"after":'
 
 
 def compile_table(table: Table, topic: str, settings: ValueSettings, *, tombstones: bool = True) -> TableCodec:
@@ -48,9 +52,13 @@ class GeneratedCodec:
         )
         self.select_list = ", ".join(t.select for t in types)
         self._tombstones = tombstones
-        self._rows = compile_rows(types, key)
-        self._images = Images(types, key, keyed=False)
-        self._keyed = Images(types, key, keyed=True)
+
+        def writer(space: Namespace) -> JsonWriter:
+            return JsonWriter(names, key, space)
+
+        self._rows = compile_rows(types, writer, _BEFORE_ROW)
+        self._images = Images(types, key, writer, keyed=False)
+        self._keyed = Images(types, key, writer, keyed=True)
         self._bitmap = bitmap_size(table.columns)
         self._header = header_printer([self.schema.columns[i] for i in key])
 
@@ -60,7 +68,7 @@ class GeneratedCodec:
         """See ``contract.TableCodec``."""
         view = memoryview(buffer)[start:end]
         data = bytes(view)
-        with _FITS:
+        with FITS:
             records, checksum, consumed, finished = self._rows(data, str(data, "latin-1"), 0, len(data), stamp.suffix)
         return SnapshotRows(records, checksum, start + consumed, finished)
 
@@ -72,9 +80,9 @@ class GeneratedCodec:
         known = images.by_bitmap.get
         head, middle, tail, row = stamp
         tail = b"%bc%b" % (middle, tail)
-        event, text = _cut(data, start, end)
+        event, text = cut(data, start, end)
         p, size = 0, len(event)
-        with _FITS:
+        with FITS:
             while p < size:
                 bitmap = event[p : p + width]
                 image = known(bitmap) or images.find(bitmap)
@@ -85,7 +93,7 @@ class GeneratedCodec:
                     raw_keys.append((None, raw))
                 row += 1
         if p != size:
-            raise _misfit(p, size)
+            raise misfit(p, size)
         return EventRows(records, range(len(raw_keys)), raw_keys)
 
     def deletes(self, data: bytes, start: int, end: int, stamp: EventStamp, *, keys: bool = False) -> EventRows:
@@ -97,9 +105,9 @@ class GeneratedCodec:
         head, middle, tail, row = stamp
         head = b',"after":null' + head
         tail = b"%bd%b" % (middle, tail)
-        event, text = _cut(data, start, end)
+        event, text = cut(data, start, end)
         p, size = 0, len(event)
-        with _FITS:
+        with FITS:
             while p < size:
                 bitmap = event[p : p + width]
                 image = known(bitmap) or images.find(bitmap)
@@ -112,7 +120,7 @@ class GeneratedCodec:
                     raw_keys.append((raw, None))
                 row += 1
         if p != size:
-            raise _misfit(p, size)
+            raise misfit(p, size)
         each = 2 if self._tombstones else 1
         owners = [i for i in range(len(raw_keys)) for _ in range(each)]
         return EventRows(records, owners, raw_keys)
@@ -125,9 +133,9 @@ class GeneratedCodec:
         known = images.by_bitmap.get
         head, middle, tail, row = stamp
         updated = b"%bu%b" % (middle, tail)
-        event, text = _cut(data, start, end)
+        event, text = cut(data, start, end)
         p, size = 0, len(event)
-        with _FITS:
+        with FITS:
             while p < size:
                 bitmap = event[p : p + width]
                 image = known(bitmap) or images.find(bitmap)
@@ -144,7 +152,7 @@ class GeneratedCodec:
                     raw_keys.append((old_raw, new_raw))
                 row += 1
         if p != size:
-            raise _misfit(p, size)
+            raise misfit(p, size)
         return EventRows(records, range(len(raw_keys)), raw_keys)
 
     def _key_change(self, rows: tuple[str, str], keys: tuple[str, str], stamp: EventStamp, row: int) -> KeyChange:
@@ -161,13 +169,13 @@ class GeneratedCodec:
         )
 
 
-def _cut(data: bytes, start: int, end: int) -> tuple[bytes, str]:
+def cut(data: bytes, start: int, end: int) -> tuple[bytes, str]:
     """Return the images alone, as bytes and as text of one character per byte: nothing beyond can be read."""
     event = data if not start and end == len(data) else data[start:end]
     return event, str(event, "latin-1")
 
 
-def _misfit(read: int, size: int) -> SchemaError:
+def misfit(read: int, size: int) -> SchemaError:
     return SchemaError(
         "a row image does not fit the table's columns",
         hint="let the producer read the table's definition again; binlog_row_image must be FULL",
@@ -191,4 +199,4 @@ class _Fits:
             ) from error
 
 
-_FITS = _Fits()
+FITS: Final = _Fits()

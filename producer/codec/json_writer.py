@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from binascii import b2a_base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from producer.codec.source import Namespace, literal
@@ -27,19 +27,33 @@ def base64_text(data: bytes) -> str:
 
 
 class JsonWriter:
-    """Collects the columns of one generated function, then writes what assembles them."""
+    """Collects the columns of one generated function, then writes what assembles them.
 
-    def __init__(self, names: Sequence[str], key: Sequence[int], space: Namespace) -> None:
+    ``around_key`` is what stands before and after each key, ``nulls`` the JSON that is written in place of null, by
+    column; both are text of one character per byte.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        key: Sequence[int],
+        space: Namespace,
+        *,
+        around_key: tuple[str, str] = ("", ""),
+        nulls: Mapping[int, str] | None = None,
+    ) -> None:
         self._names = [f'"{escape(name.encode().decode("latin-1"))}":' for name in names]
         self._key = tuple(key)
         self._space = space
+        self._around_key = around_key
+        self._nulls = nulls or {}
         self._pieces: dict[int, str] = {}
         self._texts: dict[int, Value] = {}
         self._may_be_null: set[int] = set()
 
     def null(self, i: int) -> None:
         """Column ``i`` is NULL in every row of this function."""
-        self._pieces[i] = NULL
+        self._pieces[i] = literal(self._nulls.get(i, NULL))
 
     def value(self, i: int, value: Value) -> list[str]:
         """Column ``i`` has a value in every row; return the lines that compute it."""
@@ -49,6 +63,11 @@ class JsonWriter:
             return [f"t{i} = {value.expr}"]
         expr = self._printed(value)
         lines = []
+        if i in self._nulls and value.form not in _QUOTED:
+            # What has no value (a zero date) takes the default as well.
+            self._pieces[i] = f"{{c{i}}}"
+            self._may_be_null.add(i)
+            return [f"c{i} = {expr}"]
         if not _INLINE(expr):
             lines.append(f"v{i} = {expr}")
             expr = f"v{i}"
@@ -80,6 +99,11 @@ class JsonWriter:
 
     def escapes(self) -> list[str]:
         """Return the lines that mend text, behind one check per row that finds nothing in common text."""
+        return self._mends() + [
+            f"if c{i} == {NULL!r}: c{i} = {text!r}" for i, text in self._nulls.items() if i in self._may_be_null
+        ]
+
+    def _mends(self) -> list[str]:
         if not self._texts:
             return []
         columns = sorted(self._texts)
@@ -108,9 +132,9 @@ class JsonWriter:
         return self._object(range(len(self._names)))
 
     def key(self) -> str:
-        """Return the expression of the key's object, as text."""
-        return self._object(self._key)
+        """Return the expression of the key's object and what is around it, as text."""
+        return self._object(self._key, *self._around_key)
 
-    def _object(self, columns: Sequence[int]) -> str:
+    def _object(self, columns: Sequence[int], before: str = "", after: str = "") -> str:
         members = ",".join(literal(self._names[i]) + self._pieces[i] for i in columns)
-        return f"f'{{{{{members}}}}}'"
+        return f"f'{literal(before)}{{{{{members}}}}}{literal(after)}'"

@@ -12,8 +12,8 @@ from struct import Struct
 from typing import Any, Final
 
 from producer.codec.contract import KeyTuple
-from producer.codec.json_writer import JsonWriter
 from producer.codec.source import Namespace, indented
+from producer.codec.writer import WriterFactory
 from producer.database.table import Column
 from producer.types.base import ColumnType, Fixed, Prefixed, Raw
 
@@ -28,8 +28,9 @@ _LENGTH_CODES: Final = {1: ("B",), 2: ("H",), 3: ("H", "B"), 4: ("I",)}
 class Images:
     """The functions of one table version, by bitmap of NULLs."""
 
-    def __init__(self, types: Sequence[ColumnType], key: Sequence[int], *, keyed: bool) -> None:
+    def __init__(self, types: Sequence[ColumnType], key: Sequence[int], writer: WriterFactory, *, keyed: bool) -> None:
         self._types = tuple(types)
+        self._writer = writer
         self._layouts = [t.layout for t in types]  # what cannot be laid out is refused now, not with the first row
         self._key = tuple(key)
         self._keyed = keyed
@@ -55,7 +56,7 @@ class Images:
 
     def _compile(self, nulls: int | None) -> Callable[..., Any]:
         space = Namespace()
-        writer = JsonWriter([t.column.name for t in self._types], self._key, space)
+        writer = self._writer(space)
         image = _ImageSource(space)
         keys: dict[int, str] = {}
         for i, column in enumerate(self._types):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 from zlib import crc32
 
-from producer.codec.json_writer import JsonWriter
 from producer.codec.source import Namespace, indented
+from producer.codec.writer import WriterFactory
 from producer.types.base import ColumnType, Raw
 from schemas.errors import SchemaError, SourceError, SourceUnavailableError
 
@@ -63,13 +63,12 @@ def big_row(data: bytes, p: int, end: int) -> tuple[bytes | None, int]:
             return b"".join(parts), p
 
 
-def compile_rows(types: Sequence[ColumnType], key: Sequence[int]) -> Loop:
+def compile_rows(types: Sequence[ColumnType], new_writer: WriterFactory, before_row: bytes) -> Loop:
     """Return ``loop(B, S, start, end, suffix) -> (records, checksum, consumed, finished)``.
 
-    ``S`` is ``B`` decoded as latin-1; ``suffix`` follows the row's object in each value.
+    ``S`` is ``B`` decoded as latin-1; ``before_row`` and ``suffix`` stand around the row in each value.
     """
-    names = [t.column.name for t in types]
-    any_row = _compile_any_row(types, names, key)
+    any_row = _compile_any_row(types, new_writer)
 
     def special(data: bytes, p: int, e: int, end: int) -> tuple[str | None, str, int]:
         """Read a packet that is no common row: (None, "", e) at the end of rows, offset -1 where a part is missing."""
@@ -85,7 +84,7 @@ def compile_rows(types: Sequence[ColumnType], key: Sequence[int]) -> Loop:
         return row, row_key, after
 
     space = Namespace()
-    writer = JsonWriter(names, key, space)
+    writer = new_writer(space)
     decode: list[str] = []
     before = "p"
     for i in range(len(types)):
@@ -96,7 +95,7 @@ def compile_rows(types: Sequence[ColumnType], key: Sequence[int]) -> Loop:
     special_name, any_name = space.bind("special", special), space.bind("any_row", any_row)
     check = space.bind("check", _check)
     crc = space.bind("crc32", crc32)
-    prefix = space.bind("prefix", b'{"before":null,"after":')
+    prefix = space.bind("prefix", before_row)
     lines = [
         "records = []",
         "add = records.append",
@@ -143,11 +142,11 @@ def compile_rows(types: Sequence[ColumnType], key: Sequence[int]) -> Loop:
 
 
 def _compile_any_row(
-    types: Sequence[ColumnType], names: Sequence[str], key: Sequence[int]
+    types: Sequence[ColumnType], new_writer: WriterFactory
 ) -> Callable[[bytes, str, int], tuple[str, str, int]]:
     """Return ``any_row(B, S, p) -> (row, key, end)``: every value is tested for NULL and for a long length."""
     space = Namespace()
-    writer = JsonWriter(names, key, space)
+    writer = new_writer(space)
     long = space.bind("long_value", long_value)
     lines: list[str] = []
     for i, column in enumerate(types):

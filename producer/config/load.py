@@ -163,14 +163,11 @@ def _contradictions(settings: Settings, values: dict[str, Any], faults: list[str
             )
     if "t" not in values.get("values.skipped_operations", {"t"}):
         faults.append("skipped.operations: truncate events are not there yet; include t in the list")
-    for side in ("key", "value"):
-        converter, enabled = settings.get(f"{side}.converter"), settings.get(f"{side}.converter.schemas.enable")
-        if converter is not None and enabled is None and "JsonConverter" in converter.value:
-            # The converter's own default is to write schemas.
-            faults.append(
-                f"{side}.converter writes schemas by default, which are not there yet: "
-                f"add {side}.converter.schemas.enable=false"
-            )
+    faults += [
+        f"{side}.converter.schema.registry.url is missing: {side}s in Avro need a schema registry"
+        for side in ("key", "value")
+        if values.get(f"converters.{side}") == "avro" and f"converters.{side}_registry" not in values
+    ]
     if values.get("snapshot.even_lower", 0) > values.get("snapshot.even_upper", 1):
         faults.append("chunk-key.even-distribution.factor.lower-bound is greater than the upper-bound")
     faults += [

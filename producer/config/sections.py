@@ -8,7 +8,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 
+from producer.codec.converted import Converter
+from producer.envelope.adjust import NameAdjustment
 from producer.filters import ColumnFilter, MessageKeys, TableFilter
+from producer.kafka.registry import RegistrySettings
 from producer.types.settings import ValueSettings
 
 
@@ -141,6 +144,57 @@ class ValuesConfig(Section):
         )
 
 
+class ConvertersConfig(Section):
+    """In which bytes keys and values are written."""
+
+    key: Literal["json", "avro"] | None = None
+    value: Literal["json", "avro"] | None = None
+    key_schemas: bool | None = None
+    value_schemas: bool | None = None
+    key_registry: SecretStr | None = None
+    value_registry: SecretStr | None = None
+    key_credentials: Literal["url", "user_info"] = "url"
+    value_credentials: Literal["url", "user_info"] = "url"
+    key_user_info: SecretStr | None = None
+    value_user_info: SecretStr | None = None
+    key_auto_register: bool = True
+    value_auto_register: bool = True
+    nulls: Literal["correct", "debezium-exact"] = "correct"
+    schema_names: NameAdjustment = "none"
+    field_names: NameAdjustment = "none"
+
+    @property
+    def forms(self) -> tuple[Converter, Converter]:
+        """The forms of keys and of values; the JSON converter writes schemas unless told not to, as in Connect."""
+        return _form(self.key, self.key_schemas), _form(self.value, self.value_schemas)
+
+    @property
+    def plain(self) -> bool:
+        """Whether all is JSON without schemas and nothing is replaced."""
+        unchanged = self.nulls == "correct" and self.field_names == "none"
+        return self.forms == ("json", "json") and unchanged
+
+    def registry(self, side: Literal["key", "value"]) -> RegistrySettings:
+        """Return where the registry of one side is; only where that side is Avro."""
+        url, user_info, source, register = (
+            (self.key_registry, self.key_user_info, self.key_credentials, self.key_auto_register)
+            if side == "key"
+            else (self.value_registry, self.value_user_info, self.value_credentials, self.value_auto_register)
+        )
+        assert url is not None
+        return RegistrySettings(
+            url.get_secret_value(),
+            user_info.get_secret_value() if user_info is not None and source == "user_info" else "",
+            auto_register=register,
+        )
+
+
+def _form(converter: str | None, schemas: bool | None) -> Converter:
+    if converter == "avro":
+        return "avro"
+    return "json-schema" if (schemas if schemas is not None else converter is not None) else "json"
+
+
 class BatchConfig(Section):
     """How much of the log goes into one Kafka transaction."""
 
@@ -167,6 +221,7 @@ class ProducerConfig(Section):
     filters: FiltersConfig = FiltersConfig()
     snapshot: SnapshotConfig = SnapshotConfig()
     values: ValuesConfig = ValuesConfig()
+    converters: ConvertersConfig = ConvertersConfig()
     batch: BatchConfig = BatchConfig()
     ops: OpsConfig = OpsConfig()
     tables_without_key: Literal["refuse", "full-row"] = "refuse"

@@ -19,7 +19,7 @@ from tests.oracle.compare import Report, compare
 from tests.oracle.debezium import debezium_prefix
 from tests.oracle.exceptions import EXCEPTIONS, QUIET
 from tests.oracle.rows import rows_of
-from tests.oracle.schemas import debezium_schemas, schema_differences, tailrace_schemas
+from tests.oracle.schemas import debezium_schemas, published_differences, schema_differences, tailrace_schemas
 from tests.oracle.script import AFTER_SNAPSHOT, BEFORE_SNAPSHOT, DATABASE, SESSION
 from tests.oracle.session import Outcome, run
 from tests.oracle.tailrace import NOT_OFFERED, tailrace_prefix
@@ -62,14 +62,16 @@ def _report(outcome: Outcome) -> Report:
     theirs = debezium_schemas(outcome.debezium, prefix=debezium_prefix(outcome.variant))
     ours = tailrace_schemas(outcome.tailrace, prefix=tailrace_prefix(outcome.variant))
     offered = {topic: found for topic, found in theirs.items() if topic.rpartition(".")[2] not in NOT_OFFERED}
-    return compare(expected, actual, EXCEPTIONS, quiet=QUIET, beside=schema_differences(offered, ours))
+    kept = [record for record in outcome.debezium if record.topic.rpartition(".")[2] not in NOT_OFFERED]
+    published = published_differences(outcome.variant, kept, outcome.tailrace)
+    return compare(expected, actual, EXCEPTIONS, quiet=QUIET, beside=[*schema_differences(offered, ours), *published])
 
 
 def _print_table(reports: dict[str, Report], *, not_offered: list[str]) -> None:
     """Print tables x variants: equal records / records with a named exception / differences."""
     tables = sorted({table for report in reports.values() for table in report.tables})
     names = list(reports)
-    print(f"Debezium {debezium_version()} beside Tailrace, JSON without schemas: equal / named exception / different")
+    print(f"Debezium {debezium_version()} beside Tailrace, JSON: equal / named exception / different")
     print(f"{'table':24}" + "".join(f"{name:>18}" for name in names))
     total: dict[str, Counter[str]] = {name: Counter() for name in names}
     for table in tables:

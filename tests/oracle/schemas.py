@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from schemas.names import schemas_topic
 from schemas.table import TableSchema
 from tests.oracle.compare import Difference
+from tests.oracle.debezium import debezium_prefix
 from tests.oracle.golden import split_schema
-from tests.oracle.rows import Row
-from tests.oracle.tokens import read_tree
+from tests.oracle.rows import Row, render
+from tests.oracle.tailrace import tailrace_prefix
+from tests.oracle.tokens import Tree, member, read_tree
 from tests.oracle.topics import Written
+from tests.oracle.variants import JSON_CONVERTER, Variant
 
 Columns = tuple[tuple[str, str], ...]
 """(name, schema block as JSON text) of each column in order, without defaults and comments."""
@@ -46,6 +50,63 @@ def tailrace_schemas(records: Iterable[Written], *, prefix: str) -> dict[str, se
     return found
 
 
+def schema_blocks(records: Iterable[Written], *, prefix: str) -> tuple[dict[str, set[Columns]], ...]:
+    """Return every version of keys, of rows, and of the envelopes around rows, as the blocks of the records tell them.
+
+    Defaults are kept as they are written; the prefix is taken out of names.
+    """
+    keys: dict[str, set[Columns]] = defaultdict(set)
+    rows: dict[str, set[Columns]] = defaultdict(set)
+    around: dict[str, set[Columns]] = defaultdict(set)
+    seen: set[tuple[str, str]] = set()
+    for record in records:
+        topic = record.topic.removeprefix(prefix)
+        if topic.count(".") != 2 or topic.startswith(".tailrace."):
+            continue
+        for raw, found in ((record.key, keys), (record.value, rows)):
+            schema = split_schema(raw.decode())[0] if raw is not None else ""
+            if not schema or (topic, schema) in seen:
+                continue
+            seen.add((topic, schema))
+            block = read_tree(schema.replace(f'"name":"{prefix}.', '"name":".'))
+            fields = _fields(block)
+            if found is keys:
+                keys[topic].add(_texts([*fields, _bare(block, "key")]))
+            else:
+                rows[topic].add(_texts(_fields(next(each for each in fields if member(each, "field") == '"after"'))))
+                parts = [
+                    _bare(each, "") if member(each, "field") in {'"before"', '"after"'} else each for each in fields
+                ]
+                around[topic].add(_texts([*parts, _bare(block, "envelope")]))
+    return keys, rows, around
+
+
+def published_differences(variant: Variant, expected: Sequence[Written], actual: Sequence[Written]) -> list[Difference]:
+    """Return how the blocks around keys and values differ, for a variant that has Tailrace write them."""
+    if JSON_CONVERTER not in variant.modes.values():
+        return []
+    theirs = schema_blocks(expected, prefix=debezium_prefix(variant))
+    ours = schema_blocks(actual, prefix=tailrace_prefix(variant))
+    return [each for their, our in zip(theirs, ours, strict=True) for each in schema_differences(their, our)]
+
+
+def _fields(struct: Tree) -> list[Tree]:
+    fields = member(struct, "fields")
+    assert isinstance(fields, list)
+    return fields
+
+
+def _bare(struct: Tree, name: str) -> Tree:
+    """Return a struct without its fields, called ``name`` where it has no name within another."""
+    assert isinstance(struct, tuple)
+    kept = tuple(each for each in struct if each[0] != '"fields"')
+    return (*kept, ('"field"', f'"{name}"')) if name else kept
+
+
+def _texts(fields: Iterable[Tree]) -> Columns:
+    return tuple((str(member(field, "field")).strip('"'), render(field)) for field in fields)
+
+
 def schema_differences(expected: dict[str, set[Columns]], actual: dict[str, set[Columns]]) -> list[Difference]:
     """Return, for each version that only Debezium has, how each column differs from the nearest version of Tailrace."""
     differences = []
@@ -61,13 +122,23 @@ def schema_differences(expected: dict[str, set[Columns]], actual: dict[str, set[
                     Difference(row, ("schema",), read_tree(json.dumps(names, separators=(",", ":"))), told)
                 )
                 continue
-            nearest = max(alike, key=lambda each: sum(each[name] == block for name, block in version))
+            nearest = max(alike, key=lambda each: _likeness(version, each))
             differences += [
                 Difference(row, ("schema", name), read_tree(block), read_tree(nearest[name]))
                 for name, block in version
                 if nearest[name] != block
             ]
     return differences
+
+
+def _likeness(version: Columns, other: dict[str, str]) -> tuple[int, int]:
+    """Return how many columns are equal but for defaults, and how many are equal."""
+
+    def bare(block: str) -> str:
+        return re.sub(r'"default":.*,"field":', '"field":', block)
+
+    same = sum(bare(other[name]) == bare(block) for name, block in version)
+    return same, sum(other[name] == block for name, block in version)
 
 
 def _columns(blocks: Iterable[dict[str, Any]]) -> Columns:

@@ -12,9 +12,11 @@ from tests.oracle.compare import Difference, NamedException, compare
 from tests.oracle.debezium import debezium_prefix
 from tests.oracle.exceptions import EXCEPTIONS, QUIET
 from tests.oracle.rows import Row, numbered, rows_of
+from tests.oracle.schemas import published_differences
 from tests.oracle.script import AFTER_SNAPSHOT, BEFORE_SNAPSHOT
 from tests.oracle.session import run
 from tests.oracle.tailrace import NOT_OFFERED, tailrace_prefix
+from tests.oracle.topics import Written
 from tests.oracle.variants import VARIANTS, Variant
 
 OFFERED: Final = [variant for variant in VARIANTS if variant.offered]
@@ -40,10 +42,13 @@ ANOTHER_RUN: Final = (
 )
 
 
+def _kept_records(variant: Variant) -> list[Written]:
+    records = golden.read(golden.FOLDER / f"{variant.name}.jsonl", prefix=debezium_prefix(variant))
+    return [record for record in records if record.topic.rpartition(".")[2] not in NOT_OFFERED]
+
+
 def _kept(variant: Variant) -> list[Row]:
-    prefix = debezium_prefix(variant)
-    records = golden.read(golden.FOLDER / f"{variant.name}.jsonl", prefix=prefix)
-    return [row for row in numbered(rows_of(records, prefix=prefix)) if row.table not in NOT_OFFERED]
+    return numbered(rows_of(_kept_records(variant), prefix=debezium_prefix(variant)))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +60,8 @@ def test_records_equal_those_that_debezium_wrote(variant: Variant) -> None:
     [outcome] = run([variant], with_debezium=False)
     written = numbered(rows_of(outcome.tailrace, prefix=tailrace_prefix(variant)))
 
-    report = compare(_kept(variant), written, (*EXCEPTIONS, *ANOTHER_RUN), quiet=QUIET)
+    beside = published_differences(variant, _kept_records(variant), outcome.tailrace)
+    report = compare(_kept(variant), written, (*EXCEPTIONS, *ANOTHER_RUN), quiet=QUIET, beside=beside)
 
     differences = [str(each) for found in report.different.values() for each in found]
     assert not differences, "\n".join(differences[:40])

@@ -41,7 +41,15 @@ class Variant:
 
 VARIANTS: Final = (
     Variant("plain", value_schemas=False),
-    Variant("schemas", key_schemas=True, offered=False),
+    Variant(
+        "schemas",
+        {
+            f"{side}.converter{setting}": value
+            for side in ("key", "value")
+            for setting, value in (("", JSON_CONVERTER), (".schemas.enable", "true"))
+        },
+        key_schemas=True,
+    ),
     Variant(
         "connect",
         {

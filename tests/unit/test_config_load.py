@@ -209,8 +209,11 @@ def test_all_faults_are_told_at_once_with_name_value_and_what_is_allowed(tmp_pat
 @pytest.mark.parametrize(
     ("name", "value", "part"),
     [
-        ("value.converter", "io.confluent.connect.avro.AvroConverter", "JSON without schemas so far"),
-        ("value.converter.schemas.enable", "true", "it may only be false"),
+        ("value.converter", "io.confluent.connect.protobuf.ProtobufConverter", "AvroConverter"),
+        ("value.converter", "io.confluent.connect.avro.AvroConverter", "schema.registry.url is missing"),
+        ("value.converter.schema.registry.url", "registry:8081", "begin with http"),
+        ("key.converter.decimal.format", "NUMERIC", "it may only be base64"),
+        ("key.converter.use.latest.version", "true", "it may only be false"),
         ("transforms", "unwrap", "change them in the consumer"),
         ("column.exclude.list", "shop.customers.email", "not there yet"),
         ("column.mask.with.12.chars", "shop.customers.email", "not there yet"),
@@ -260,13 +263,47 @@ def test_what_asks_for_nothing_is_taken_silently(name: str, value: str) -> None:
     assert loaded({name: value}).warnings == ()
 
 
-def test_a_converter_without_its_switch_is_refused_because_it_would_write_schemas() -> None:
-    """Connect's JsonConverter writes schemas unless told otherwise."""
-    converter = "org.apache.kafka.connect.json.JsonConverter"
+@pytest.mark.parametrize(
+    ("flags", "forms"),
+    [
+        ({}, ("json", "json")),
+        ({"value.converter": "org.apache.kafka.connect.json.JsonConverter"}, ("json", "json-schema")),
+        (
+            {
+                "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+                "value.converter.schemas.enable": "false",
+            },
+            ("json", "json"),
+        ),
+        ({"key.converter.schemas.enable": "true"}, ("json-schema", "json")),
+        (
+            {
+                "key.converter": "io.confluent.connect.avro.AvroConverter",
+                "key.converter.schema.registry.url": "http://registry:8081",
+            },
+            ("avro", "json"),
+        ),
+    ],
+)
+def test_key_and_value_have_each_their_converter(flags: Mapping[str, str], forms: tuple[str, str]) -> None:
+    """Connect's JsonConverter, once named, writes schemas unless told otherwise; nothing named is JSON without."""
+    assert loaded(flags).converters.forms == forms
 
-    assert "schemas.enable=false" in faults({"value.converter": converter})[0]
-    both = {"value.converter": converter, "value.converter.schemas.enable": "false"}
-    assert loaded(both).warnings == ()
+
+def test_the_users_of_a_registry_are_never_printed() -> None:
+    """Neither from its URL nor from the property for them."""
+    config = loaded(
+        {
+            "value.converter": "io.confluent.connect.avro.AvroConverter",
+            "value.converter.schema.registry.url": "http://user:hush-url@registry:8081/api",
+            "value.converter.basic.auth.user.info": "user:hush-info",
+        }
+    )
+
+    settings = config.converters.registry("value")
+    printed = f"{describe(config)} {config!r} {settings!r}"
+    assert "hush" not in printed
+    assert "http://registry:8081/api" in repr(settings)
 
 
 def test_include_and_exclude_of_one_kind_exclude_each_other() -> None:

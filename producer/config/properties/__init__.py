@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.config.properties import connect, filters, kafka, snapshot, source, tailrace, values
+from producer.config.properties import connect, converters, filters, kafka, snapshot, source, tailrace, values
 from producer.config.property import Property
 
 GROUPS: Final[tuple[tuple[str, tuple[Property, ...]], ...]] = (
     ("The source database", source.PROPERTIES),
     ("What is captured", filters.PROPERTIES),
     ("How values are written", values.PROPERTIES),
+    ("Converters and schemas", converters.PROPERTIES),
     ("Snapshot", snapshot.PROPERTIES),
     ("Kafka, topics and batches", kafka.PROPERTIES),
     ("Tailrace's own", tailrace.PROPERTIES),

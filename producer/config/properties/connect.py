@@ -9,9 +9,7 @@ from producer.config.property import Property, accepted, refused
 _NO_WORKER = "there is no Connect worker: Tailrace is a process of its own"
 _STOPS = "a record that cannot be written stops the producer"
 _ONCE = "delivery is exactly-once by Kafka transactions"
-_JSON = "records are JSON without schemas so far"
 _LINEAGE = "lineage events are not there yet"
-_JSON_CONVERTER = "org.apache.kafka.connect.json.jsonconverter"
 _SIMPLE_HEADERS = "org.apache.kafka.connect.storage.simpleheaderconverter"
 
 PROPERTIES: Final[tuple[Property, ...]] = (
@@ -24,12 +22,6 @@ PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     accepted("tasks.max", "Number of tasks.", "snapshot.max.threads says how much runs in parallel", harmless=("1",)),
     accepted("tasks.max.enforce", "Check of the number of tasks.", _NO_WORKER),
-    refused("key.converter", "Java class that writes keys.", _JSON, _JSON_CONVERTER),
-    refused("value.converter", "Java class that writes values.", _JSON, _JSON_CONVERTER),
-    refused("key.converter.schemas.enable", "Schemas within each key.", _JSON, "false"),
-    refused("value.converter.schemas.enable", "Schemas within each value.", _JSON, "false"),
-    refused("key.converter.*", "Settings of the converter of keys.", _JSON),
-    refused("value.converter.*", "Settings of the converter of values.", _JSON),
     refused("header.converter", "Java class that writes headers.", "headers are text", _SIMPLE_HEADERS),
     refused("header.converter.*", "Settings of the converter of headers.", "headers are text"),
     accepted("config.action.reload", "Reload when a provider says so.", "placeholders are read at start"),

@@ -14,8 +14,7 @@ from producer.config.property import (
     refused,
 )
 
-_PLAIN_JSON = "records are JSON without schemas so far"
-_NAMES = "names in the records are the server's own"
+_OWN_TYPES = "schemas tell the types of Connect only"
 _SMT = "records are written as Debezium's envelope; change them in the consumer"
 
 PROPERTIES: Final[tuple[Property, ...]] = (
@@ -93,10 +92,8 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "there are no such records",
         harmless=("false",),
     ),
-    refused("schema.name.adjustment.mode", "Schema names made fit for Avro.", _NAMES, "none"),
-    refused("field.name.adjustment.mode", "Field names made fit for Avro.", _NAMES, "none"),
-    refused("column.propagate.source.type", "Source types in the schemas of columns.", _PLAIN_JSON, ""),
-    refused("datatype.propagate.source.type", "Source types in the schemas of types.", _PLAIN_JSON, ""),
+    refused("column.propagate.source.type", "Source types in the schemas of columns.", _OWN_TYPES, ""),
+    refused("datatype.propagate.source.type", "Source types in the schemas of types.", _OWN_TYPES, ""),
     refused(
         "converters", "Converters of single columns.", "custom converters are Java classes", "", in_environment=False
     ),

@@ -1,0 +1,335 @@
+"""Records in other bytes than plain JSON: with schemas around them, or in Avro; key and value each in its own.
+
+The rows are read by the same generated functions, put together by another writer. What stands around a row is made of
+the same stamps, so that only this module knows that an envelope can have two forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import orjson
+
+from producer.codec.avro_values import json_encoder, zigzag
+from producer.codec.avro_writer import AvroWriter
+from producer.codec.compile import FITS, cut, misfit
+from producer.codec.contract import (
+    EventRows,
+    EventStamp,
+    KeyChange,
+    KeyTuple,
+    SnapshotRows,
+    SnapshotStamp,
+)
+from producer.codec.json_writer import JsonWriter
+from producer.codec.key_header import header_printer
+from producer.codec.log_rows import Images, bitmap_size
+from producer.codec.select_rows import compile_rows
+from producer.codec.source import Namespace
+from producer.codec.writer import RowAndKey, Writer
+from producer.database.table import Table
+from producer.envelope.schema_block import block_text, default_text
+from producer.types.registry import column_type
+from producer.types.settings import ValueSettings
+from schemas.connect import ConnectField, ConnectSchema
+from schemas.table import TableSchema
+
+Converter = Literal["json", "json-schema", "avro"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How the records of one table version are written; the ids are the registry's, for Avro only."""
+
+    key: Converter
+    value: Converter
+    columns: tuple[ConnectField, ...]
+    """In table order, under the names that records have, with defaults."""
+    key_schema: ConnectSchema
+    value_schema: ConnectSchema
+    key_id: int = 0
+    value_id: int = 0
+    exact_nulls: bool = False
+    """Write a column's default in place of NULL, as Connect's converters do."""
+
+
+class _Frame(Protocol):
+    """What stands around the rows of an envelope."""
+
+    insert_open: bytes
+    delete_open: bytes
+    delete_middle: bytes
+    update_open: bytes
+    update_middle: bytes
+
+    def event(self, stamp: EventStamp, op: str) -> tuple[bytes, bytes]:
+        """Return what stands before the row's number and what follows it."""
+
+    def row_number(self, row: int) -> bytes:
+        """Return the row's number."""
+
+    def snapshot(self, suffix: bytes) -> bytes:
+        """Return what follows a row of a snapshot."""
+
+
+class _JsonFrame:
+    def __init__(self, before: bytes, after: bytes) -> None:
+        self.insert_open = before + b'{"before":null,"after":'
+        self.delete_open = self.update_open = before + b'{"before":'
+        self.delete_middle = b',"after":null'
+        self.update_middle = b',"after":'
+        self._after = after
+
+    def event(self, stamp: EventStamp, op: str) -> tuple[bytes, bytes]:
+        return stamp.head, b"".join((stamp.middle, op.encode(), stamp.tail, self._after))
+
+    def row_number(self, row: int) -> bytes:
+        return b"%d" % row
+
+    def snapshot(self, suffix: bytes) -> bytes:
+        return suffix + self._after
+
+
+class _AvroFrame:
+    """Reads the JSON of a stamp and writes its Avro: once for each rows event, whatever the number of its rows."""
+
+    def __init__(self, schema: ConnectSchema, schema_id: int) -> None:
+        before = _magic(schema_id).encode("latin-1")
+        self.insert_open = before + b"\x00\x02"
+        self.delete_open = self.update_open = before + b"\x02"
+        self.delete_middle = b"\x00"
+        self.update_middle = b"\x02"
+        members = {field.name: field.schema for field in schema.fields}
+        source = [(field.name, json_encoder(field.schema)) for field in members["source"].fields]
+        at = [name for name, _ in source].index("row")
+        self._head, self._number, self._tail = source[:at], source[at], source[at + 1 :]
+        self._rest = [
+            (name, json_encoder(member))
+            for name, member in members.items()
+            if name not in {"before", "after", "source"}
+        ]
+
+    def event(self, stamp: EventStamp, op: str) -> tuple[bytes, bytes]:
+        envelope = orjson.loads(b"".join((b'{"before":0', stamp.head, b"0", stamp.middle, op.encode(), stamp.tail)))
+        return self._encoded(envelope)
+
+    def row_number(self, row: int) -> bytes:
+        return zigzag(row).encode("latin-1")
+
+    def snapshot(self, suffix: bytes) -> bytes:
+        envelope = orjson.loads(b'{"before":0' + suffix)
+        head, tail = self._encoded(envelope)
+        return b"".join((head, self.row_number(envelope["source"]["row"]), tail))
+
+    def _encoded(self, envelope: dict[str, Any]) -> tuple[bytes, bytes]:
+        source = envelope["source"]
+        head = "".join([encode(source[name]) for name, encode in self._head])
+        tail = "".join([encode(source[name]) for name, encode in self._tail])
+        rest = "".join([encode(envelope[name]) for name, encode in self._rest])
+        return head.encode("latin-1"), (tail + rest).encode("latin-1")
+
+
+def _magic(schema_id: int) -> str:
+    """Return the head of the registry's wire format: a zero, and the schema's id in four bytes."""
+    return (b"\0" + schema_id.to_bytes(4, "big")).decode("latin-1")
+
+
+def _block(schema: ConnectSchema) -> tuple[bytes, bytes]:
+    """Return what JsonConverter writes around a payload."""
+    return f'{{"schema":{block_text(schema)},"payload":'.encode(), b"}"
+
+
+def compile_converted(
+    table: Table, topic: str, settings: ValueSettings, wire: Wire, *, tombstones: bool = True
+) -> ConvertedCodec:
+    """Compile one version of a table. Raises SchemaError where a column has no type."""
+    return ConvertedCodec(table, topic, settings, wire, tombstones=tombstones)
+
+
+class ConvertedCodec:
+    """A table version in generated Python; see ``contract.TableCodec``."""
+
+    def __init__(self, table: Table, topic: str, settings: ValueSettings, wire: Wire, *, tombstones: bool) -> None:
+        types = [column_type(column, settings) for column in table.columns]
+        columns = [column.name for column in table.columns]
+        key = [columns.index(name) for name in table.key]
+        names = [field.name for field in wire.columns]
+        # Without defaults: the log does not tell them, and a version must have one fingerprint from both sides.
+        bare = [
+            ConnectField(name, each.connect().as_optional() if each.column.nullable else each.connect())
+            for name, each in zip(names, types, strict=True)
+        ]
+        self.schema = TableSchema(
+            topic=topic,
+            database=table.id.database,
+            table=table.id.table,
+            columns=tuple(bare),
+            key=tuple(names[i] for i in key),
+        )
+        self.select_list = ", ".join(t.select for t in types)
+        self._tombstones = tombstones
+        self._bitmap = bitmap_size(table.columns)
+        self._frame = _frame(wire)
+        self._header = header_printer([self.schema.columns[i] for i in key])
+
+        def writer(space: Namespace) -> Writer:
+            return _writer(wire, names, key, space)
+
+        def plain(space: Namespace) -> Writer:
+            return JsonWriter(names, key, space)
+
+        self._rows = compile_rows(types, writer, self._frame.insert_open)
+        self._images = Images(types, key, writer, keyed=False)
+        self._keyed = Images(types, key, writer, keyed=True)
+        self._plain = Images(types, key, plain, keyed=False)
+        """For the headers of a changed key, which are printed from its plain JSON."""
+
+    def snapshot(
+        self, buffer: bytes | bytearray | memoryview, start: int, end: int, stamp: SnapshotStamp
+    ) -> SnapshotRows:
+        """See ``contract.TableCodec``."""
+        data = bytes(memoryview(buffer)[start:end])
+        suffix = self._frame.snapshot(stamp.suffix)
+        with FITS:
+            records, checksum, consumed, finished = self._rows(data, str(data, "latin-1"), 0, len(data), suffix)
+        return SnapshotRows(records, checksum, start + consumed, finished)
+
+    def inserts(self, data: bytes, start: int, end: int, stamp: EventStamp, *, keys: bool = False) -> EventRows:
+        """See ``contract.TableCodec``."""
+        head, tail = self._frame.event(stamp, "c")
+        before, number, row = self._frame.insert_open, self._frame.row_number, stamp.first_row
+        found = _Found(keys=keys)
+        event, text = cut(data, start, end)
+        p, size = 0, len(event)
+        with FITS:
+            while p < size:
+                after, key, p, raw = self._read(event, text, p, keys=keys)
+                value = b"".join((before, after.encode("latin-1"), head, number(row), tail))
+                found.add(row - stamp.first_row, (None, raw), (key.encode("latin-1"), value))
+                row += 1
+        return found.whole(p, size)
+
+    def deletes(self, data: bytes, start: int, end: int, stamp: EventStamp, *, keys: bool = False) -> EventRows:
+        """See ``contract.TableCodec``."""
+        head, tail = self._frame.event(stamp, "d")
+        head = self._frame.delete_middle + head
+        opening, number, row = self._frame.delete_open, self._frame.row_number, stamp.first_row
+        found = _Found(keys=keys)
+        event, text = cut(data, start, end)
+        p, size = 0, len(event)
+        with FITS:
+            while p < size:
+                before, key, p, raw = self._read(event, text, p, keys=keys)
+                value = b"".join((opening, before.encode("latin-1"), head, number(row), tail))
+                gone: list[tuple[bytes, bytes | None]] = [(key.encode("latin-1"), value)]
+                if self._tombstones:
+                    gone.append((gone[0][0], None))
+                found.add(row - stamp.first_row, (raw, None), *gone)
+                row += 1
+        return found.whole(p, size)
+
+    def updates(self, data: bytes, start: int, end: int, stamp: EventStamp, *, keys: bool = False) -> EventRows:
+        """See ``contract.TableCodec``."""
+        frame = self._frame
+        head, tail = frame.event(stamp, "u")
+        number, row = frame.row_number, stamp.first_row
+        found = _Found(keys=keys)
+        event, text = cut(data, start, end)
+        p, size = 0, len(event)
+        with FITS:
+            while p < size:
+                first = p
+                before, old_key, p, old_raw = self._read(event, text, p, keys=keys)
+                second = p
+                after, new_key, p, new_raw = self._read(event, text, p, keys=keys)
+                record: tuple[bytes, bytes | None] | KeyChange
+                if old_key == new_key:
+                    rows = (frame.update_open, before.encode("latin-1"), frame.update_middle, after.encode("latin-1"))
+                    record = (new_key.encode("latin-1"), b"".join((*rows, head, number(row), tail)))
+                else:
+                    headers = [self._header(self._plain_key(event, text, at)) for at in (first, second)]
+                    record = self._key_change((before, after), (old_key, new_key), headers, stamp, row)
+                found.add(row - stamp.first_row, (old_raw, new_raw), record)
+                row += 1
+        return found.whole(p, size)
+
+    def _read(self, event: bytes, text: str, p: int, *, keys: bool) -> tuple[str, str, int, KeyTuple | None]:
+        images = self._keyed if keys else self._images
+        bitmap = event[p : p + self._bitmap]
+        return (images.by_bitmap.get(bitmap) or images.find(bitmap))(event, text, p + self._bitmap)
+
+    def _plain_key(self, event: bytes, text: str, p: int) -> bytes:
+        image = self._plain.find(event[p : p + self._bitmap])
+        return image(event, text, p + self._bitmap)[1].encode("latin-1")
+
+    def _key_change(
+        self, rows: tuple[str, str], keys: tuple[str, str], headers: Sequence[bytes], stamp: EventStamp, row: int
+    ) -> KeyChange:
+        frame = self._frame
+        before, after = (each.encode("latin-1") for each in rows)
+        old, new = (key.encode("latin-1") for key in keys)
+        number = frame.row_number(row)
+        deleted, created = frame.event(stamp, "d"), frame.event(stamp, "c")
+        return KeyChange(
+            old_key=old,
+            new_key=new,
+            delete=b"".join((frame.delete_open, before, frame.delete_middle, deleted[0], number, deleted[1])),
+            create=b"".join((frame.insert_open, after, created[0], number, created[1])),
+            new_key_header=headers[1],
+            old_key_header=headers[0],
+        )
+
+
+class _Found:
+    """Collects the records of one event."""
+
+    def __init__(self, *, keys: bool) -> None:
+        self._wanted = keys
+        self._records: list[tuple[bytes, bytes | None] | KeyChange] = []
+        self._owners: list[int] = []
+        self._keys: list[tuple[KeyTuple | None, KeyTuple | None]] = []
+
+    def add(
+        self,
+        row: int,
+        keys: tuple[KeyTuple | None, KeyTuple | None],
+        *records: tuple[bytes, bytes | None] | KeyChange,
+    ) -> None:
+        self._records += records
+        if self._wanted:
+            self._keys.append(keys)
+            self._owners += [row] * len(records)
+
+    def whole(self, read: int, size: int) -> EventRows:
+        if read != size:
+            raise misfit(read, size)
+        return EventRows(self._records, self._owners, self._keys)
+
+
+def _frame(wire: Wire) -> _Frame:
+    if wire.value == "avro":
+        return _AvroFrame(wire.value_schema, wire.value_id)
+    return _JsonFrame(*(_block(wire.value_schema) if wire.value == "json-schema" else (b"", b"")))
+
+
+def _writer(wire: Wire, names: Sequence[str], key: Sequence[int], space: Namespace) -> Writer:
+    schemas = [field.schema for field in wire.columns]
+
+    def avro() -> Writer:
+        return AvroWriter(schemas, key, space, key_open=_magic(wire.key_id), exact=wire.exact_nulls)
+
+    def json() -> Writer:
+        around = [part.decode("latin-1") for part in _block(wire.key_schema)] if wire.key == "json-schema" else ["", ""]
+        nulls = {
+            i: default_text(schema).encode().decode("latin-1")
+            for i, schema in enumerate(schemas)
+            if wire.exact_nulls and schema.optional and schema.default is not None
+        }
+        return JsonWriter(names, key, space, around_key=(around[0], around[1]), nulls=nulls)
+
+    if (wire.key == "avro") == (wire.value == "avro"):
+        return avro() if wire.key == "avro" else json()
+    row, other = (avro(), json()) if wire.value == "avro" else (json(), avro())
+    return RowAndKey(row, other, key)

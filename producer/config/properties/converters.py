@@ -1,0 +1,134 @@
+"""Properties of Kafka Connect's converters: in which bytes keys and values are written, each on its own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from producer.config.property import BOOLEAN, TEXT, Kind, Property, accepted, honoured, one_of, refused
+
+_CLASSES: Final = {
+    "org.apache.kafka.connect.json.jsonconverter": "json",
+    "io.confluent.connect.avro.avroconverter": "avro",
+}
+_STRATEGY: Final = "io.confluent.kafka.serializers.subject.topicnamestrategy"
+_ADJUSTMENT: Final = one_of("none", "avro", "avro_unicode")
+
+
+def _converter(text: str) -> str:
+    return _CLASSES[text.strip().lower()]
+
+
+_CONVERTER: Final = Kind(
+    "org.apache.kafka.connect.json.JsonConverter or io.confluent.connect.avro.AvroConverter", _converter
+)
+
+
+def _urls(text: str) -> str:
+    urls = [each.strip() for each in text.split(",")]
+    if not all(each.startswith(("http://", "https://")) for each in urls):
+        raise ValueError
+    return ",".join(urls)
+
+
+_URLS: Final = Kind("one or more URLs that begin with http:// or https://, separated by commas", _urls)
+
+
+def _of(side: str, what: str) -> tuple[Property, ...]:
+    name, place = f"{side}.converter", f"converters.{side}"
+    only_names = "subjects are named after the topic"
+    return (
+        honoured(
+            name,
+            place,
+            _CONVERTER,
+            None,
+            f"Java class that stands for the form of {what}: JSON, or Avro in the wire format of Confluent's registry. "
+            "Without it: JSON.",
+        ),
+        honoured(
+            f"{name}.schemas.enable",
+            f"{place}_schemas",
+            BOOLEAN,
+            None,
+            f'JSON with its schema around {what}, `{{"schema":…,"payload":…}}`. Without it: true where {name} names '
+            "the JSON converter, as in Kafka Connect, else false.",
+        ),
+        honoured(
+            f"{name}.schema.registry.url",
+            f"{place}_registry",
+            _URLS,
+            None,
+            f"Where the schema registry for {what} in Avro is; several of one registry, separated by commas.",
+            secret=True,
+        ),
+        honoured(
+            f"{name}.basic.auth.credentials.source",
+            f"{place}_credentials",
+            one_of("url", "user_info"),
+            "url",
+            "Where user and password for the registry are: in its URL, or in the next property.",
+        ),
+        honoured(
+            f"{name}.basic.auth.user.info",
+            f"{place}_user_info",
+            TEXT,
+            None,
+            "User and password for the registry, as `user:password`.",
+            aliases=(f"{name}.schema.registry.basic.auth.user.info",),
+            secret=True,
+        ),
+        honoured(
+            f"{name}.auto.register.schemas",
+            f"{place}_auto_register",
+            BOOLEAN,
+            "true",
+            "Register schemas that the registry does not know; false: stop at such a schema.",
+        ),
+        accepted(
+            f"{name}.replace.null.with.default",
+            "Write a column's default in place of NULL.",
+            "tailrace.null.with.default decides, for keys and values together",
+            harmless=("false",),
+        ),
+        accepted(f"{name}.schemas.cache.*", "How many schemas are remembered.", "all are remembered"),
+        refused(f"{name}.decimal.format", "Form of decimals in JSON.", "decimals are base64", "base64"),
+        refused(f"{name}.{side}.subject.name.strategy", "Java class that names subjects.", only_names, _STRATEGY),
+        refused(
+            f"{name}.connect.meta.data", "`connect.*` properties in Avro schemas.", "they are always there", "true"
+        ),
+        refused(
+            f"{name}.enhanced.avro.schema.support", "Enums and packages in Avro schemas.", "enums are text", "false"
+        ),
+        refused(
+            f"{name}.use.latest.version", "Write by another schema.", "records are written by their own schema", "false"
+        ),
+        refused(f"{name}.*", f"Other settings of the converter of {what}.", "there is no such choice here"),
+    )
+
+
+PROPERTIES: Final[tuple[Property, ...]] = (
+    *_of("key", "keys"),
+    *_of("value", "values"),
+    honoured(
+        "tailrace.null.with.default",
+        "converters.nulls",
+        one_of("correct", "debezium-exact"),
+        "correct",
+        "NULL in a column that has a default: null (correct), or the default in its place, as Kafka Connect's "
+        "converters write it (debezium-exact).",
+    ),
+    honoured(
+        "schema.name.adjustment.mode",
+        "converters.schema_names",
+        _ADJUSTMENT,
+        "none",
+        "Names of schemas made fit for Avro: other characters become `_`, or `_uXXXX` (where `_` itself is `_u005f`).",
+    ),
+    honoured(
+        "field.name.adjustment.mode",
+        "converters.field_names",
+        _ADJUSTMENT,
+        "none",
+        "Names of columns in records made fit for Avro, in the same way; a digit in front gets `_` before it.",
+    ),
+)
