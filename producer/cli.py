@@ -1,4 +1,4 @@
-"""The producer's commands: ``produce``, ``config`` and ``check``."""
+"""The producer's commands: ``produce``, ``config``, ``check`` and ``adopt``."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
     app.command("produce")(produce)
     app.command("config")(show_config)
     app.command("check")(check)
+    app.command("adopt")(adopt)
 
 
 def produce(config: ConfigFile = None, settings: Set = None, debug: Debug = False) -> None:
@@ -85,6 +86,49 @@ def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False)
         for note in (*settled.warnings, *notes):
             sys.stderr.write(f"note: {note}\n")
         sys.stdout.write(f"ready to capture {len(captured)} table(s)\n")
+
+
+def adopt(
+    *,
+    config: ConfigFile = None,
+    settings: Set = None,
+    connector: Annotated[
+        str | None, typer.Option("--connector", help="Its name in Kafka Connect; needed where two share the prefix.")
+    ] = None,
+    offset_topic: Annotated[
+        str, typer.Option("--offset-topic", help="The worker's offset.storage.topic.")
+    ] = "connect-offsets",
+    status_topic: Annotated[
+        str, typer.Option("--status-topic", help="The worker's status.storage.topic.")
+    ] = "connect-status",
+    stopped: Annotated[
+        bool, typer.Option("--stopped", help="The connector is stopped, though its last status says that it runs.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace state of Tailrace that is there already.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored; write nothing.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Take over the topics of a Debezium connector that was stopped: ``produce`` then goes on exactly there."""
+    with _errors_told(debug):
+        settled = _load(config, settings)
+        from producer.adopt.report import report  # noqa: PLC0415
+        from producer.adopt.takeover import Wish  # noqa: PLC0415
+        from producer.adopt.takeover import adopt as take  # noqa: PLC0415
+        from producer.ops.log import configure  # noqa: PLC0415
+
+        configure(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
+        wish = Wish(
+            connector=connector,
+            offset_topic=offset_topic,
+            status_topic=status_topic,
+            stopped=stopped,
+            force=force,
+            dry_run=dry_run,
+        )
+        adopted = take(settled, wish)
+        for note in (*settled.warnings, *adopted.notes):
+            sys.stderr.write(f"note: {note}\n")
+        sys.stdout.write(report(adopted, stored=not dry_run))
 
 
 def stop_on_signals() -> threading.Event:

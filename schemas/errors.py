@@ -9,6 +9,7 @@
     ├── LogError             the binlog cannot be followed: purged, corrupt, or of an unknown kind
     ├── SchemaError          a row does not fit the table definition that should describe it
     ├── KafkaFailure         Kafka refused, fenced, or is not reachable
+    ├── AdoptError           the place where a connector stopped cannot be taken over
     └── SinkError            a target table refused a batch
 
 ``Retryable`` marks what a restart from the stored state may cure; everything else stops the process.
@@ -84,6 +85,10 @@ class KafkaFailure(TailraceError):  # noqa: N818 - "KafkaError" is the client li
 
 class KafkaUnavailableError(KafkaFailure, Retryable):
     """Kafka did not answer, or aborted a transaction that can be repeated."""
+
+
+class AdoptError(TailraceError):
+    """The place where a connector stopped cannot be taken over."""
 
 
 class SinkError(TailraceError):

@@ -17,6 +17,7 @@ import structlog
 from producer.binlog.events import Begin, Commit, MappedTable, Progress, Rows, Statement
 from producer.binlog.stream import BinlogStream
 from producer.capture.inbox import Inbox
+from producer.capture.partial import rows_from
 from producer.capture.place import Place, file_number
 from producer.capture.router import Router
 from producer.capture.tables import CapturedTable, Tables
@@ -219,7 +220,10 @@ class LogReader:
         stamp = captured.source.rows_event(event, transaction, query=self._settings.include_query)
         headers: Headers = [event_header(place.epoch, place.events), *self._context_headers]
         if tracked.phase is Phase.LOG:
-            rows = version.encode[event.op](event.data, event.start, event.stop, stamp)
+            if place.rows and (first := place.first_row()):
+                rows = rows_from(version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True), first)
+            else:
+                rows = version.encode[event.op](event.data, event.start, event.stop, stamp)
             self._open_transaction()
             self._send(captured.topic, rows, headers)
             counts = self._counts.setdefault((version, event.op), [0, 0])
@@ -246,11 +250,12 @@ class LogReader:
         tracked = version.tracked
         transaction = self._place.transaction
         assert transaction is not None
+        first = self._place.first_row()
         # This event is not done while it is held: a commit meanwhile must let a restart read it again.
         self._place.events -= 1
         while tracked.phase is Phase.RANGING:
             self._wait()
-        rows = version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True)
+        rows = rows_from(version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True), first)
         self._open_transaction()
         sent = self._publisher.sent
         self._router.route(

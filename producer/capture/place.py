@@ -35,17 +35,31 @@ class Place:
         self.transaction: Begin | None = None
         self.events = 0
         """Rows events of captured tables done in the current transaction."""
+        self.counts: dict[str, int] = {}
+        """Row records written in the current transaction, by table; kept for transaction metadata alone."""
         self._resume_gtid = state.gtid
         self._resume_events = state.events
+        self._resume_counts = state.counts
+        self._resume_rows = state.rows
+        self._skip = 0
+        self.rows = 0
+        """Rows done before a restart of the first event that was not wholly done; 0 but in a place taken over."""
 
     def begin(self, begin: Begin) -> int:
         """Enter a transaction; return how many of its rows events were done before a restart."""
         self.transaction = begin
         self.file, self.pos = begin.file, begin.pos
         self.events = 0
-        skip = self._resume_events if begin.gtid == self._resume_gtid else 0
-        self._resume_gtid, self._resume_events = "", 0
+        resumed = begin.gtid == self._resume_gtid
+        skip = self._resume_events if resumed else 0
+        self.counts = dict(self._resume_counts) if resumed else {}
+        self._skip, self.rows = skip, self._resume_rows if resumed else 0
+        self._resume_gtid, self._resume_events, self._resume_counts, self._resume_rows = "", 0, {}, 0
         return skip
+
+    def first_row(self) -> int:
+        """Return how many rows of the event that is being read were done before a restart."""
+        return self.rows if self.events == self._skip + 1 else 0
 
     def finish(self, gtid: str, file: str, end: int) -> None:
         """Leave a transaction: its GTID now counts as seen."""
@@ -82,5 +96,14 @@ class Place:
     def state(self, backfill: dict[str, int]) -> LogState:
         """Return what is stored with the next commit."""
         if self.transaction is not None:
-            return LogState(self.position(), self.transaction.gtid, self.events, backfill)
-        return LogState(self.position(), self._resume_gtid, self._resume_events, backfill)
+            # What was done before a restart stays done while it is being skipped.
+            events, rows = max(self.events, self._skip), self.rows if self.events <= self._skip else 0
+            return LogState(self.position(), self.transaction.gtid, events, backfill, self.counts, rows)
+        return LogState(
+            self.position(),
+            self._resume_gtid,
+            self._resume_events,
+            backfill,
+            self._resume_counts,
+            self._resume_rows,
+        )

@@ -6,6 +6,7 @@ Keys, and what their JSON values hold::
     readers                  {"count": n}: how many reader ids may have open transactions
     table/<db>.<table>       TableState
     split/<split id>         SplitState: a split that is wholly in Kafka
+    structure                {"tables": […]}: whose definitions are in the topic of schema changes
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from schemas.watermark import LogPosition
 
 LOG_KEY: Final = b"log"
 READERS_KEY: Final = b"readers"
+STRUCTURE_KEY: Final = b"structure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,17 @@ class LogState:
 
     ``position`` is where a restart reads from: outside a transaction, or the begin of the one named by ``gtid``, of
     which the first ``events`` rows events of captured tables are done already. ``backfill`` holds, for committed splits
-    whose END is not written yet, how many backfill records they have got.
+    whose END is not written yet, how many backfill records they have got. ``counts`` holds, for transaction metadata,
+    the row records that the transaction has given so far, by table. ``rows`` of the next event's rows are done too,
+    where the place was taken over from a connector that stopped within an event.
     """
 
     position: LogPosition
     gtid: str = ""
     events: int = 0
     backfill: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
 
     def to_json(self) -> bytes:
         """Return the record value."""
@@ -94,6 +100,7 @@ class State:
     log: LogState | None = None
     readers: int = 0
     tables: dict[str, TableState] = field(default_factory=dict)
+    structure: frozenset[str] = frozenset()
     splits: dict[str, SplitState] = field(default_factory=dict)
 
 
@@ -117,6 +124,8 @@ def decode(records: Mapping[bytes, bytes]) -> State:
             state.log = LogState(**{**body, "position": LogPosition(**body["position"])})
         elif kind == "readers":
             state.readers = body["count"]
+        elif kind == "structure":
+            state.structure = frozenset(body["tables"])
         elif kind == "table":
             state.tables[name] = TableState(**{**body, "key": tuple(body["key"])})
         elif kind == "split":

@@ -23,6 +23,8 @@ CONNECTOR_CLASS: Final = "io.debezium.connector.mysql.MySqlConnector"
 class ConnectWorker:
     """One Connect process on 127.0.0.1; connectors are posted to it as to any other. A context manager."""
 
+    main: str = "org.apache.kafka.connect.cli.ConnectStandalone"
+
     def __init__(self, bootstrap: str, *, heap_mb: int = 768) -> None:
         self.port = leash.free_port()
         self.directory = Path(tempfile.mkdtemp(prefix="tailrace-connect-"))
@@ -48,24 +50,28 @@ class ConnectWorker:
         """What the worker and its connectors say."""
         return self.directory / "connect.log"
 
+    def storage(self) -> Mapping[str, object]:
+        """Return where the worker keeps what it knows."""
+        return {"offset.storage.file.filename": self.directory / "offsets"}
+
     def start(self, *, deadline_s: float = 120) -> Self:
         """Start the worker and wait until its REST interface answers."""
         settings = {
             "bootstrap.servers": self._bootstrap,
             "listeners": f"http://127.0.0.1:{self.port}",
-            "offset.storage.file.filename": self.directory / "offsets",
             "offset.flush.interval.ms": 1000,
             "plugin.path": plugin_path(),
             "plugin.discovery": "service_load",
             "key.converter": "org.apache.kafka.connect.json.JsonConverter",
             "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            **self.storage(),
         }
         properties = self.directory / "worker.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
         command: list[str | Path] = [java(), "-Xms128m", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC"]
         command += ["-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
         command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
-        command += ["-cp", connect_classpath(), "org.apache.kafka.connect.cli.ConnectStandalone", properties]
+        command += ["-cp", connect_classpath(), self.main, properties]
         with self.log_file.open("ab") as log:
             self._process = leash.spawn(command, output=log, cwd=self.directory)
         leash.wait_until(self._answers, what="an answer of Kafka Connect", deadline_s=deadline_s, pause_s=0.3)

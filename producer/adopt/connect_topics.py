@@ -1,0 +1,138 @@
+"""Reads what Kafka Connect knows of a connector: its last offset, and whether it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeVar
+
+import orjson
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+
+from producer.adopt.offset import ConnectorOffset, Owner, read_offset, read_owner
+from producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
+from schemas.errors import AdoptError, KafkaUnavailableError
+
+_ACTIVE: Final = frozenset({"RUNNING", "RESTARTING"})
+_SHOWN: Final = 20
+
+_K = TypeVar("_K")
+
+
+class _Last(NamedTuple):
+    ts_ms: int
+    value: bytes | None
+
+
+def find_offset(kafka: KafkaSettings, topic: str, *, prefix: str, connector: str | None) -> ConnectorOffset:
+    """Return the last offset of the connector that writes under ``prefix``.
+
+    Raises AdoptError where there is none, it was deleted, or two connectors share the prefix and none is named.
+    """
+    last: dict[Owner, _Last] = {}
+
+    def take(message: Message) -> None:
+        owner = read_owner(message.key())
+        if owner is not None:
+            _keep(last, owner, message)
+
+    if not _read(kafka, topic, take):
+        raise AdoptError(
+            f"there is no topic {topic}",
+            hint="name the worker's offset.storage.topic in --offset-topic; a standalone worker has none, see the "
+            "documentation",
+        )
+    found = {o: v.value for o, v in last.items() if o.prefix == prefix and connector in {None, o.connector}}
+    if len(found) > 1:
+        raise AdoptError(
+            f"several connectors have written under the prefix {prefix}",
+            hint="name one in --connector",
+            connectors=", ".join(sorted(owner.connector for owner in found)),
+        )
+    if not found:
+        raise AdoptError(
+            f"the topic {topic} has no offset of a connector with topic.prefix={prefix}"
+            + (f" and the name {connector}" if connector else ""),
+            hint="take topic.prefix from the connector, and its worker's offset.storage.topic for --offset-topic",
+            seen=", ".join(f"{o.connector} ({o.prefix})" for o in sorted(last)[:_SHOWN]) or "nothing",
+        )
+    [(owner, value)] = found.items()
+    if value is None:
+        raise AdoptError(
+            "the connector's offset was deleted",
+            hint="start `tailrace produce` without adopting, which takes a snapshot, under another topic.prefix",
+            connector=owner.connector,
+        )
+    return read_offset(owner, value)
+
+
+def running_parts(kafka: KafkaSettings, topic: str, connector: str) -> list[str] | None:
+    """Return which parts of a connector were last said to run; None where there is no such topic.
+
+    A worker that was killed has not taken its word back.
+    """
+    last: dict[str, _Last] = {}
+
+    def take(message: Message) -> None:
+        key = (message.key() or b"").decode(errors="replace")
+        task = key.removeprefix(f"status-task-{connector}-")
+        if key == f"status-connector-{connector}" or (task != key and task.isdigit()):
+            _keep(last, key, message)
+
+    if not _read(kafka, topic, take):
+        return None
+    return sorted(key for key, status in last.items() if key.startswith("status-task-") and _active(status.value))
+
+
+def _active(value: bytes | None) -> bool:
+    try:
+        status = orjson.loads(value or b"null")
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(status, dict) and status.get("state") in _ACTIVE
+
+
+def _keep(last: dict[_K, _Last], key: _K, message: Message) -> None:
+    """Keep the newest value of a key; over partitions by time, since a key moves when a topic is given more."""
+    _, ts_ms = message.timestamp()
+    if key not in last or ts_ms >= last[key].ts_ms:
+        last[key] = _Last(ts_ms, message.value())
+
+
+def _read(kafka: KafkaSettings, topic: str, take: Callable[[Message], None]) -> bool:
+    """Give every committed record of a topic to ``take``; return False where the topic does not exist."""
+    consumer = Consumer({**kafka.reader(), "enable.partition.eof": True})
+    try:
+        # Of all topics: asking for one by name would make it where the broker makes topics on demand.
+        known = consumer.list_topics(timeout=kafka.request_timeout_s).topics
+        if topic not in known:
+            return False
+        for message in _messages(consumer, topic, sorted(known[topic].partitions), kafka.request_timeout_s):
+            take(message)
+    except KafkaException as failure:
+        raise translate(failure, f"reading {topic}") from failure
+    finally:
+        consumer.close()
+    return True
+
+
+def _messages(consumer: Consumer, topic: str, partitions: list[int], timeout_s: float) -> Iterator[Message]:
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    unread = set(partitions)
+    deadline = time.monotonic() + timeout_s
+    while unread:
+        message = consumer.poll(0.5)
+        if message is None:
+            if time.monotonic() > deadline:
+                raise KafkaUnavailableError(
+                    "reading a topic to its end made no progress", hint="check that the brokers are up", topic=topic
+                )
+            continue
+        deadline = time.monotonic() + timeout_s
+        error = message.error()
+        if error is None:
+            yield message
+        elif error.code() == PARTITION_EOF:
+            unread.discard(message.partition())
+        else:
+            raise KafkaException(error)

@@ -1,0 +1,168 @@
+"""Takes a connector's topics over: finds its place, checks that nothing else writes there, stores Tailrace's state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from pymysql.connections import Connection
+
+from producer.adopt.connect_topics import find_offset, running_parts
+from producer.adopt.offset import ConnectorOffset
+from producer.adopt.place import Source, locate
+from producer.capture.settings import kafka_settings, source_settings
+from producer.capture.start import log_id, reader_id
+from producer.config import ProducerConfig
+from producer.database.catalog import list_tables
+from producer.database.connection import connect, query
+from producer.database.prerequisites import check
+from producer.database.table import TableId
+from producer.envelope.naming import TopicNames
+from producer.kafka import state as states
+from producer.kafka.client import KafkaSettings, translate
+from producer.kafka.publisher import Publisher
+from producer.kafka.state import LogState, State, TableState
+from producer.kafka.topics import COMPACTED, Topics, TopicSpec
+from schemas.errors import AdoptError
+from schemas.names import schemas_topic, state_topic, watermarks_topic
+
+OFFSET_TOPIC: Final = "connect-offsets"
+STATUS_TOPIC: Final = "connect-status"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be taken over, and what the operator vouches for."""
+
+    connector: str | None = None
+    """None: the one that writes under the prefix."""
+    offset_topic: str = OFFSET_TOPIC
+    status_topic: str = STATUS_TOPIC
+    stopped: bool = False
+    """The connector is stopped, whatever its last status says."""
+    force: bool = False
+    """State that is there already is replaced."""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What was stored (or, in a dry run, would be)."""
+
+    offset: ConnectorOffset
+    log: LogState
+    adopted: Sequence[TableId]
+    unread: Sequence[TableId]
+    """Captured tables without a topic: the connector has written nothing of them, so they are read as new ones."""
+    notes: Sequence[str]
+
+
+def adopt(config: ProducerConfig, wish: Wish) -> Adopted:
+    """Store the place where a connector stopped as that of ``config``'s prefix; in a dry run, only find it.
+
+    Raises AdoptError where the connector seems to run, its offset cannot be taken over, or there is state already.
+    """
+    kafka, prefix = kafka_settings(config), config.topics.prefix
+    offset = find_offset(kafka, wish.offset_topic, prefix=prefix, connector=wish.connector)
+    notes = [] if wish.stopped else _require_stopped(kafka, wish, offset.owner.connector)
+    known = _topics(kafka)
+    if state_topic(prefix) in known:
+        _require_no_state(states.read(kafka, state_topic(prefix)), wish)
+    settings = source_settings(config)
+    with closing(connect(settings)) as session:
+        for statement in config.database.initial_statements:
+            query(session, statement)
+        wanted = config.filters.tables.wanted
+        captured = list_tables(session, wanted)
+        notes += check(session, captured, server_id=config.database.server_id)
+        notes += _other_readers(session)
+        place = locate(offset, Source(session, settings, config.database.server_id, wanted))
+    if find_offset(kafka, wish.offset_topic, prefix=prefix, connector=wish.connector) != offset:
+        raise AdoptError(
+            "the connector's offset has moved while it was read: it is running",
+            hint="stop the connector first (PUT /connectors/<name>/stop)",
+            connector=offset.owner.connector,
+        )
+    names = TopicNames(config.topics)
+    done = [table for table in captured if names.table(table) in known]
+    unread = [table for table in captured if names.table(table) not in known]
+    if not wish.dry_run:
+        _store(config, kafka, place.state, done, wish)
+    return Adopted(offset, place.state, done, unread, [*notes, *place.notes])
+
+
+def _require_stopped(kafka: KafkaSettings, wish: Wish, connector: str) -> list[str]:
+    running = running_parts(kafka, wish.status_topic, connector)
+    if running is None:
+        return [f"there is no topic {wish.status_topic}: whether the connector {connector} is stopped was not checked"]
+    if running:
+        raise AdoptError(
+            f"the connector {connector} was last said to be running",
+            hint="stop it (PUT /connectors/<name>/stop, or delete it) and wait until it has; if its worker was killed "
+            "and cannot come back, say so with --stopped",
+            status=", ".join(running),
+        )
+    return []
+
+
+def _require_no_state(state: State, wish: Wish) -> None:
+    if (state.log is not None or state.tables) and not wish.force:
+        raise AdoptError(
+            "there is state of Tailrace under this prefix already",
+            hint="go on with `tailrace produce`; or, to forget how far Tailrace has come and start at the connector's "
+            "place, add --force",
+            tables=len(state.tables),
+            gtids=state.log.position.gtids if state.log is not None else "",
+        )
+
+
+def _topics(kafka: KafkaSettings) -> set[str]:
+    try:
+        return set(AdminClient(kafka.common()).list_topics(timeout=kafka.request_timeout_s).topics)
+    except KafkaException as failure:
+        raise translate(failure, "listing topics") from failure
+
+
+def _other_readers(session: Connection[Any]) -> list[str]:
+    """Tell of log readers of the same account: the connector may be one of them."""
+    rows = query(
+        session,
+        "SELECT ID, HOST FROM information_schema.PROCESSLIST "
+        "WHERE COMMAND LIKE 'Binlog Dump%%' AND USER = SUBSTRING_INDEX(USER(), '@', 1)",
+        (),
+    )
+    return [
+        f"session {number} from {host} reads the source's log under the same account: make sure it is not the connector"
+        for number, host in rows
+    ]
+
+
+def _store(config: ProducerConfig, kafka: KafkaSettings, log: LogState, done: Sequence[TableId], wish: Wish) -> None:
+    """Write the state in one transaction, after fencing every producer that might write to the topics."""
+    prefix, workers = config.topics.prefix, config.snapshot.max_threads
+    topic = state_topic(prefix)
+    Topics(kafka).ensure(
+        TopicSpec(name, config=policy, exact_partitions=True, replication_factor=config.topics.replication_factor)
+        for name, policy in ((topic, COMPACTED), (schemas_topic(prefix), COMPACTED), (watermarks_topic(prefix), {}))
+    )
+    with closing(Publisher(kafka, log_id(prefix))) as publisher:
+        publisher.fence()
+        known = states.read_compacted(kafka, topic)
+        for worker in range(max(states.decode(known).readers, workers)):
+            with closing(Publisher(kafka, reader_id(prefix, worker))) as reader:
+                reader.fence()
+        known = states.read_compacted(kafka, topic)
+        _require_no_state(states.decode(known), wish)
+        publisher.begin()
+        for key in known:
+            publisher.send(topic, key, None)
+        publisher.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
+        publisher.send(topic, states.LOG_KEY, log.to_json())
+        for table in done:
+            publisher.send(topic, states.table_key(table), TableState(phase="log").to_json())
+        publisher.commit()

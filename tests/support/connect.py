@@ -1,0 +1,63 @@
+"""A distributed Kafka Connect worker: offsets, configurations and states in topics of its own, as in production."""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.error
+from collections.abc import Mapping
+from typing import Any
+
+from tests.embedded import leash
+from tests.oracle.connect import ConnectWorker
+
+
+class DistributedWorker(ConnectWorker):
+    """One worker, alone in its group; ``group`` also names its topics. It can be killed."""
+
+    main = "org.apache.kafka.connect.cli.ConnectDistributed"
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        super().__init__(bootstrap)
+        self.group = group
+        self.offset_topic = f"{group}-offsets"
+        self.status_topic = f"{group}-status"
+
+    def storage(self) -> Mapping[str, object]:
+        """Return where the worker keeps what it knows."""
+        return {
+            "group.id": self.group,
+            "offset.storage.topic": self.offset_topic,
+            "offset.storage.partitions": 5,
+            "config.storage.topic": f"{self.group}-configs",
+            "status.storage.topic": self.status_topic,
+            **dict.fromkeys((f"{what}.storage.replication.factor" for what in ("offset", "config", "status")), 1),
+        }
+
+    def put(self, name: str, config: Mapping[str, str]) -> None:
+        """Start connector ``name``; wait until the group has settled and knows it."""
+
+        def known() -> bool:
+            with contextlib.suppress(urllib.error.HTTPError):  # 409: the group is not settled yet
+                ConnectWorker.put(self, name, config)
+                return name in self._request("GET", "/connectors?expand=status")
+            return False
+
+        leash.wait_until(known, what=f"the status of {name}", deadline_s=60, pause_s=0.5)
+
+    def stop(self, name: str) -> None:
+        """Stop a connector and wait until its tasks have ended; its offsets are flushed then."""
+        self._request("PUT", f"/connectors/{name}/stop")
+        leash.wait_until(lambda: self._is_stopped(name), what=f"the end of {name}", deadline_s=60, pause_s=0.2)
+
+    def resume(self, name: str) -> None:
+        """Let a stopped connector go on from its offset."""
+        self._request("PUT", f"/connectors/{name}/resume")
+
+    def kill(self) -> None:
+        """End the worker by SIGKILL, as a crash would."""
+        assert self._process is not None
+        leash.kill(self._process)
+
+    def _is_stopped(self, name: str) -> bool:
+        status: Any = self._request("GET", f"/connectors/{name}/status")
+        return status["connector"]["state"] == "STOPPED" and not status["tasks"]
