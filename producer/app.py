@@ -16,6 +16,8 @@ from tenacity import Retrying, retry_if_exception, stop_when_event_set, wait_ran
 from tenacity.nap import sleep_using_event
 
 from producer.binlog.stream import BinlogStream
+from producer.capture.companions import Companions, companions, schema_changes
+from producer.capture.companions import topics as companion_topics
 from producer.capture.enumerator import Enumerator, StoppingError
 from producer.capture.log_reader import LogReader, LogSettings, StoppedError
 from producer.capture.place import Place
@@ -27,10 +29,11 @@ from producer.config import ProducerConfig
 from producer.database.catalog import list_tables, read_table
 from producer.database.connection import connect, query
 from producer.database.prerequisites import check
+from producer.database.session import Session
 from producer.database.table import TableId
 from producer.envelope.naming import TopicNames
 from producer.envelope.source import context_headers
-from producer.kafka.publisher import Publisher
+from producer.kafka.publisher import Headers, Publisher
 from producer.kafka.topics import COMPACTED, Topics, TopicSpec
 from producer.ops.status import Status
 from producer.snapshot.hooks import SnapshotHooks
@@ -94,7 +97,10 @@ class Capture:
         self._status = status
         self._hooks = hooks
         self._run_id = str(uuid.uuid4())
-        self._closing: list[Connection | Publisher | BinlogStream | Workers] = []
+        self._closing: list[Connection | Publisher | BinlogStream | Workers | Companions | Session] = []
+        self._headers: Headers = list(
+            context_headers(config.topics.prefix, run_id=self._run_id, enabled=config.values.context_headers)
+        )
         self._names = TopicNames(config.topics)
 
     def open(self) -> None:
@@ -118,14 +124,32 @@ class Capture:
                 (watermarks_topic(prefix), {}),
             )
         )
+        self._topics.ensure(companion_topics(config, self._names))
         self._ensure_topics(captured)
         self._worker_count = config.snapshot.max_threads
-        start = take_over(kafka, self._session, prefix=prefix, workers=self._worker_count, captured=captured)
+        definitions = Session(self._dial)
+        self._closing.append(definitions)
+        changes = schema_changes(config, self._names, definitions, self._headers)
+        start = take_over(
+            kafka,
+            self._session,
+            prefix=prefix,
+            workers=self._worker_count,
+            captured=captured,
+            beside=None
+            if changes is None
+            else lambda publisher, state, at: changes.structure(publisher, captured, state.structure, at),
+        )
         self._closing.append(start.publisher)
         self._state = start.state
-        self._build(tables, captured, start.publisher, Place(start.log))
+        place = Place(start.log)
+        parts = companions(config, self._names, start.publisher, place, connect=self._dial, schema_changes=changes)
+        self._closing.append(parts)
+        self._build(tables, captured, start.publisher, place, parts)
 
-    def _build(self, tables: Tables, captured: list[TableId], publisher: Publisher, place: Place) -> None:
+    def _build(
+        self, tables: Tables, captured: list[TableId], publisher: Publisher, place: Place, parts: Companions
+    ) -> None:
         config, prefix = self._config, self._config.topics.prefix
         stream = BinlogStream(
             source_settings(config),
@@ -150,8 +174,10 @@ class Capture:
                 tombstones=config.values.tombstones,
                 include_query=config.values.include_query,
             ),
-            context_headers=list(context_headers(prefix, run_id=self._run_id, enabled=config.values.context_headers)),
+            context_headers=self._headers,
             ensure_topic=lambda table: self._ensure_topics([table]),
+            wanted=config.filters.tables.wanted,
+            companions=parts,
             status=self._status,
             stop=self._over,
         )
@@ -283,8 +309,13 @@ class Capture:
         )
 
     def _connect(self) -> Connection:
-        session = connect(source_settings(self._config))
+        session = self._dial()
         self._closing.append(session)
+        return session
+
+    def _dial(self) -> Connection:
+        """Open a session that whoever asked for it closes."""
+        session = connect(source_settings(self._config))
         for statement in self._config.database.initial_statements:
             query(session, statement)
         return session

@@ -80,6 +80,10 @@ class Statement(NamedTuple):
     thread: int | None
     within: bool = False
     """Part of a transaction that goes on (CREATE TABLE … SELECT from 8.0.21 on): its GTID counts only at the Commit."""
+    commit_ts_us: int = 0
+    """As in ``Begin``."""
+    query_pos: int = 0
+    """Offset of the statement's own event, behind that of its GTID."""
 
 
 class Progress(NamedTuple):

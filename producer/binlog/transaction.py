@@ -159,6 +159,8 @@ class Transactions:
             server_id=place.server_id,
             thread=query.thread,
             within=self._open,
+            commit_ts_us=self._commit_ts_us,
+            query_pos=place.begin,
         )
 
     def _xa_statement(self, query: Query, word: str, place: Place) -> Sequence[Event]:

@@ -18,7 +18,7 @@ from pymysql.connections import Connection
 from producer.capture.log_reader import LogReader
 from producer.capture.tables import Tables, splitting_columns
 from producer.database import connection as database
-from producer.database.catalog import CatalogTable, read_table
+from producer.database.catalog import CatalogTable, exists, read_table
 from producer.database.table import TableId
 from producer.kafka.state import SplitState, State, TableState
 from producer.ops.status import Status
@@ -27,11 +27,14 @@ from producer.snapshot.workers import Done, Failed, RowsRead, Workers
 from producer.split.key_order import AskServer, KeyColumn, KeyOrder, from_json, to_json
 from producer.split.planner import Planner, PlanSettings
 from producer.split.split import Range, Split
-from schemas.errors import SourceError, SourceUnavailableError
+from schemas.errors import SchemaError, SourceError, SourceUnavailableError
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+_MOST_MISSES = 20
+"""How often a table may be missed that is there when looked for: its name is being passed on again and again."""
 
 
 class StoppingError(Exception):
@@ -51,11 +54,13 @@ class Plan:
     estimated_rows: int
     in_flight: int = 0
     exhausted: bool = False
+    gone: bool = False
+    """The source no longer has the table; what is in flight is waited for."""
 
     @property
     def all_read(self) -> bool:
         """Tell whether nothing of the plan is left to plan or read."""
-        return self.exhausted and self.in_flight == 0
+        return self.exhausted and self.in_flight == 0 and not self.gone
 
 
 class Enumerator:
@@ -76,7 +81,8 @@ class Enumerator:
         barrier_timeout_s: float = 60.0,
     ) -> None:
         self._session = session
-        self._log = log_reader
+        self._inbox = log_reader.inbox
+        self._log = log_reader.progress
         self._tables = tables
         self._state = state
         self._todo = list(todo)
@@ -86,6 +92,9 @@ class Enumerator:
         self._log_asks = log_asks
         self._barrier_timeout_s = barrier_timeout_s
         self._plans: dict[TableId, Plan] = {}
+        self._tasks: dict[int, SplitTask] = {}
+        self._misses = 0
+        self._closing = False
 
     def restore(self) -> None:
         """Tell the log reader of every stored plan. Called before its first event, on its thread.
@@ -103,12 +112,14 @@ class Enumerator:
         splits = self._splits()
         exhausted = False
         while True:
-            while idle and not exhausted:
+            while idle and not exhausted and not self._closing:
                 split = next(splits, None)
                 if split is None:
                     exhausted = True
-                    break
-                self._hand_out(workers, idle.pop(), split)
+                elif self._hand_out(workers, idle[-1], split):
+                    idle.pop()
+                else:
+                    self._closing = True  # the capture is about to start again; splits that are read go on to their end
             if exhausted and len(idle) == workers.count:
                 return
             self._check_stop()
@@ -118,6 +129,9 @@ class Enumerator:
             if isinstance(message, Done):
                 idle.append(message.worker)
                 self._done(message.result)
+            elif isinstance(message, Failed) and message.missing is not None:
+                if self._abandoned(workers, message):
+                    idle.append(message.worker)
             elif isinstance(message, Failed):
                 failure = SourceUnavailableError if message.retryable else SourceError
                 raise failure(message.message)
@@ -126,9 +140,13 @@ class Enumerator:
         if self._stop.is_set():
             raise StoppingError
 
-    def _hand_out(self, workers: Workers, worker: int, split: Split) -> None:
+    def _hand_out(self, workers: Workers, worker: int, split: Split) -> bool:
         barrier = self._asked(lambda: self._log.open_split(split))
-        workers.submit(worker, SplitTask(split, self._plans[split.table].columns, barrier))
+        if barrier is None:
+            return False
+        self._tasks[worker] = SplitTask(split, self._plans[split.table].columns, barrier)
+        workers.submit(worker, self._tasks[worker])
+        return True
 
     def _done(self, done: SplitDone) -> None:
         split = done.split
@@ -153,8 +171,42 @@ class Enumerator:
         log.debug("split read", split=split.id, rows=done.rows, seconds=round(done.seconds, 3))
         self._settle(plan)
 
+    # -- tables that go away -----------------------------------------------------------------------------------------
+
+    def _abandoned(self, workers: Workers, failed: Failed) -> bool:
+        """Give a split up whose table is gone; where there is one again, have it read after all and return False."""
+        split = failed.missing
+        assert split is not None
+        if exists(self._session, split.table):
+            self._misses += 1
+            if self._misses > _MOST_MISSES:
+                raise SourceError(failed.message)
+            workers.submit(failed.worker, self._tasks[failed.worker])
+            return False
+        self._asked(lambda: self._log.abandon_split(split))
+        plan = self._plans[split.table]
+        plan.in_flight -= 1
+        self._give_up(split.table)
+        return True
+
+    def _give_up(self, table: TableId) -> None:
+        """Leave the rest of a table out: the source no longer has it."""
+        plan = self._plans.get(table)
+        if plan is None or not plan.gone:
+            log.warning("table is gone from the source: the rest of its snapshot is left out", table=str(table))
+        if plan is None:
+            self._asked(lambda: self._log.abandon_table(table))
+            return
+        plan.gone = plan.exhausted = True
+        self._settle(plan)
+
     def _settle(self, plan: Plan) -> None:
-        if plan.all_read:
+        if self._plans.get(plan.table) is not plan:
+            return
+        if plan.gone and plan.in_flight == 0:
+            self._asked(lambda: self._log.abandon_table(plan.table))
+            del self._plans[plan.table]
+        elif plan.all_read:
             self._asked(lambda: self._log.all_read(plan.table))
             del self._plans[plan.table]
 
@@ -164,15 +216,28 @@ class Enumerator:
         """Yield the splits of all tables; a table is begun when the one before it is planned to its end."""
         for table in self._todo:
             self._check_stop()
-            plan = self._plans.get(table) or self._begun(table)
-            self._plans[table] = plan
-            ranges = plan.planner.ranges(plan.gaps, plan.estimated_rows)
-            for split in plan.planner.splits(ranges, plan.snapshot, plan.next_number):
-                plan.in_flight += 1
-                self._status.split_planned(table)
-                yield split
-            plan.exhausted = True
-            self._settle(plan)
+            try:
+                plan = self._plans.get(table) or self._begun(table)
+                if plan is None:
+                    continue
+                self._plans[table] = plan
+                yield from self._planned(plan)
+            except (SourceError, SchemaError) as error:
+                if isinstance(error, SourceUnavailableError) or exists(self._session, table):
+                    raise
+                self._give_up(table)
+            else:
+                plan.exhausted = True
+                self._settle(plan)
+
+    def _planned(self, plan: Plan) -> Iterator[Split]:
+        ranges = plan.planner.ranges(plan.gaps, plan.estimated_rows)
+        for split in plan.planner.splits(ranges, plan.snapshot, plan.next_number):
+            if plan.gone:
+                return
+            plan.in_flight += 1
+            self._status.split_planned(plan.table)
+            yield split
 
     def _catalog(self, table: TableId) -> tuple[CatalogTable, tuple[KeyColumn, ...]]:
         found = read_table(self._session, table)
@@ -181,11 +246,16 @@ class Enumerator:
     def _planner(self, table: TableId, columns: tuple[KeyColumn, ...]) -> Planner:
         return Planner(table, KeyOrder(columns, lambda sql: self._run(sql)[0]), self._run, self._settings)
 
-    def _begun(self, table: TableId) -> Plan:
-        """Fix the greatest key behind the barrier: what lies above it comes from the log, all of it."""
+    def _begun(self, table: TableId) -> Plan | None:
+        """Fix the greatest key behind the barrier: what lies above it comes from the log, all of it.
+
+        None: the log has brought the table's end.
+        """
         found, columns = self._catalog(table)
         order = KeyOrder(columns, self._log_asks)
         barrier = self._asked(lambda: self._log.begin_table(table, order))
+        if barrier is None:
+            return None
         if not database.wait_for_gtids(self._session, barrier.gtids, self._barrier_timeout_s):
             raise SourceUnavailableError(
                 "transactions read from the log did not become visible on the server",
@@ -247,7 +317,7 @@ class Enumerator:
         return database.query(self._session, sql)
 
     def _asked(self, work: Callable[[], T]) -> T:
-        future = self._log.inbox.ask(work)
+        future = self._inbox.ask(work)
         while True:
             self._check_stop()
             try:

@@ -10,33 +10,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-
-import structlog
+from dataclasses import dataclass
 
 from producer.binlog.events import Begin, Commit, MappedTable, Progress, Rows, Statement
 from producer.binlog.stream import BinlogStream
+from producer.capture.companions import Companions
+from producer.capture.definitions import Definitions, SnapshotAnewError
 from producer.capture.inbox import Inbox
+from producer.capture.metadata import numbered
 from producer.capture.partial import rows_from
 from producer.capture.place import Place, file_number
+from producer.capture.progress import SnapshotProgress
 from producer.capture.router import Router
 from producer.capture.tables import CapturedTable, Tables
 from producer.codec.contract import EventRows, EventStamp, KeyChange
-from producer.database.gtid import GtidSet
 from producer.database.table import TableId
 from producer.envelope.headers import event_header
 from producer.kafka.publisher import Headers, Publisher
-from producer.kafka.state import LOG_KEY, SplitState, TableState, split_key, table_key
+from producer.kafka.state import LOG_KEY, TableState
 from producer.ops.status import Status
-from producer.snapshot.reader import watermark_record
-from producer.snapshot.watermark import Barrier
-from producer.split.key_order import KeyOrder
-from producer.split.registry import Phase, Registry, TrackedSplit, TrackedTable, Verdict
-from producer.split.split import Split
-from schemas.names import schemas_topic, state_topic, watermarks_topic
-from schemas.watermark import WatermarkKind
-
-log = structlog.get_logger(__name__)
+from producer.split.registry import Phase, Registry, TrackedTable, Verdict
+from schemas.names import schemas_topic, state_topic
 
 _PLAIN = (Verdict.PLAIN, None)
 
@@ -86,6 +80,8 @@ class LogReader:
         settings: LogSettings,
         context_headers: Headers,
         ensure_topic: Callable[[TableId], None],
+        wanted: Callable[[TableId], bool],
+        companions: Companions,
         status: Status,
         stop: threading.Event,
     ) -> None:
@@ -104,8 +100,32 @@ class LogReader:
         self._status = status
         self._stop = stop
         self._router = Router(registry, publisher, tombstones=settings.tombstones)
-        self._orders: dict[TableId, KeyOrder] = {}
-        self._splits: dict[str, tuple[Split, SplitState]] = {}
+        self.progress = SnapshotProgress(
+            registry,
+            tables,
+            publisher,
+            place,
+            prefix=settings.prefix,
+            status=status,
+            open_transaction=self._open_transaction,
+            commit=self.commit,
+            left=self._forget_versions,
+        )
+        self._heartbeats = companions.heartbeats
+        self._metadata = companions.transactions
+        self._definitions = Definitions(
+            registry,
+            publisher,
+            tables,
+            prefix=settings.prefix,
+            wanted=wanted,
+            truncates="t" not in settings.skipped_operations,
+            schema_changes=companions.schema_changes,
+            context_headers=context_headers,
+            ensure_topic=ensure_topic,
+            leave=self.progress.leave,
+            wait=self._wait,
+        )
         self._versions: dict[int, _Version] = {}
         self._counts: dict[tuple[_Version, str], list[int]] = {}
         """Rows events and records not yet told to the status, by operation."""
@@ -135,10 +155,10 @@ class LogReader:
                 take[type(event)](event)  # type: ignore[operator]
             if not events:
                 self._status.log_caught_up()
-            self._end_splits()
+            self.progress.end_splits()
             self._tell_status()
             self._commit_if_due()
-            if self.stop_when_ended and not self.snapshot_running:
+            if self.stop_when_ended and not self.progress.running:
                 break
         self.commit()
 
@@ -160,15 +180,23 @@ class LogReader:
         if sent:
             if sent >= self._settings.max_records or now - self._opened_at >= self._settings.commit_interval_s:
                 self.commit()
-        elif (place.file, place.pos) != self._stored and now - self._opened_at >= self._settings.idle_interval_s:
+        elif self._beat_due or (
+            (place.file, place.pos) != self._stored and now - self._opened_at >= self._settings.idle_interval_s
+        ):
             self.commit()
+
+    @property
+    def _beat_due(self) -> bool:
+        return self._heartbeats is not None and self._heartbeats.due
 
     def commit(self) -> None:
         """Commit what was written since the last commit, with the position it belongs to."""
         place = self._place
-        if self._publisher.sent == 0 and (place.file, place.pos) == self._stored:
+        if self._publisher.sent == 0 and (place.file, place.pos) == self._stored and not self._beat_due:
             return
         self._publisher.begin()
+        if self._heartbeats is not None and self._heartbeats.due:
+            self._heartbeats.beat()
         state = place.state(self._registry.unended())
         self._publisher.send(state_topic(self._settings.prefix), LOG_KEY, state.to_json())
         self._publisher.commit()
@@ -189,9 +217,11 @@ class LogReader:
 
     def _commit_event(self, event: Commit) -> None:
         transaction = self._place.transaction
+        if self._metadata is not None:
+            self._metadata.end(event)
         self._place.finish(event.gtid, event.file, event.end)
         if self._registry.waiting_for_end:
-            self._end_splits()
+            self.progress.end_splits()
         self._transactions += 1
         self._last_ts_us = (transaction.commit_ts_us if transaction else 0) or event.ts * 1_000_000
 
@@ -200,12 +230,21 @@ class LogReader:
             self._place.advance(event.file, event.end)
 
     def _statement(self, event: Statement) -> None:
+        place = self._place
         self._tables.definition_changed()
-        if event.within:
-            return  # CREATE TABLE … SELECT: its transaction goes on to its Commit
-        self._place.finish(event.gtid, event.file, event.end)
+        if event.within:  # CREATE TABLE … SELECT: an event of a transaction that goes on to its Commit
+            place.events += 1
+            if place.events > self._skip:
+                self._definitions.statement(event, place)
+            return
+        anew = self._definitions.statement(event, place)
+        place.finish(event.gtid, event.file, event.end)
         if self._registry.waiting_for_end:
-            self._end_splits()
+            self.progress.end_splits()
+        if anew:
+            self.commit()
+            tables = ", ".join(map(str, anew))
+            raise SnapshotAnewError(f"{tables} was emptied while its snapshot was under way: it is read anew")
 
     def _rows(self, event: Rows) -> None:
         place = self._place
@@ -225,6 +264,8 @@ class LogReader:
             else:
                 rows = version.encode[event.op](event.data, event.start, event.stop, stamp)
             self._open_transaction()
+            if self._metadata is not None:
+                rows = numbered(rows, self._metadata.numbering(event.table.id, stamp))
             self._send(captured.topic, rows, headers)
             counts = self._counts.setdefault((version, event.op), [0, 0])
             counts[0] += 1
@@ -261,12 +302,13 @@ class LogReader:
         self._router.route(
             rows,
             tracked,
-            self._orders[event.table.id],
+            self.progress.orders[event.table.id],
             topic=version.captured.topic,
             headers=headers,
             gtid=transaction.gtid,
             begin=(file_number(transaction.file), transaction.pos),
             wait=self._wait,
+            number=self._metadata.numbering(event.table.id, stamp) if self._metadata is not None else None,
         )
         self._place.events += 1
         self._status.log_rows(event.table.id, event.op, self._publisher.sent - sent)
@@ -277,7 +319,7 @@ class LogReader:
             if self._stop.is_set():
                 raise StoppedError
             self._commit_if_due()
-        self._end_splits()
+        self.progress.end_splits()
         self._open_transaction()
 
     def _version(self, event: Rows) -> _Version:
@@ -285,11 +327,13 @@ class LogReader:
         mapped = event.table
         captured = self._tables.capture(mapped.id, mapped.columns, mapped.primary_key)
         tracked = self._registry.tables.get(mapped.id)
+        if tracked is not None and (order := self.progress.orders.get(mapped.id)) is not None:
+            order.require_same_key(mapped.id, captured.table.key_columns)
         if tracked is None:
             # Not there when the capture listed its tables, behind the start of the log: all its rows come from the log.
             tracked = self._registry.track(mapped.id, Phase.LOG)
             self._ensure_topic(mapped.id)
-            self._store_table(mapped.id, TableState(phase="log"))
+            self.progress.store_table(mapped.id, TableState(phase="log"))
         self._open_transaction()
         schema = captured.codec.schema
         if schema.fingerprint not in self._published:
@@ -302,96 +346,7 @@ class LogReader:
         self._versions[id(mapped)] = found
         return found
 
-    # -- asked by the enumerator, through the inbox ------------------------------------------------------------------
-
-    def begin_table(self, table: TableId, order: KeyOrder) -> Barrier:
-        """Hold the table's changes until its range is known; return the barrier for reading its greatest key."""
-        self._orders[table] = order
-        self._registry.begin(table)
-        return self._place.barrier()
-
-    def reorder(self, table: TableId, order: KeyOrder) -> None:
-        """Place the table's keys by another order: it turned out that there is nothing to cut."""
-        self._orders[table] = order
-
-    def set_range(self, split_table: TableId, state: TableState, greatest: tuple[object, ...] | None) -> None:
-        """Let changes above the greatest planned key pass; durable on return, before any split can be."""
-        self._registry.set_range(split_table, greatest)
-        self._store_table(split_table, state)
-        self.commit()
-
-    def resume_table(self, table: TableId, order: KeyOrder, greatest: tuple[object, ...] | None) -> None:
-        """Take up a table whose plan was stored before a restart."""
-        self._orders[table] = order
-        self._registry.begin(table)
-        self._registry.set_range(table, greatest)
-
-    def restore_split(self, split: Split, state: SplitState, backfill: int) -> None:
-        """Take up a split that was committed before a restart."""
-        self._registry.open(split)
-        self.commit_split(split, state, backfill=backfill)
-        if state.ended:
-            self._registry.mark_ended(split)
-
-    def open_split(self, split: Split) -> Barrier:
-        """Hold the split's changes from here on; return the barrier for its low watermark."""
-        self._registry.open(split)
-        return self._place.barrier()
-
-    def commit_split(self, split: Split, state: SplitState, *, backfill: int = 0) -> None:
-        """The split's rows are in Kafka: its changes go on."""
-        self._splits[split.id] = (split, state)
-        high = (file_number(state.high.file), state.high.pos)
-        self._registry.commit(split, GtidSet.parse(state.low.gtids), high, backfill=backfill)
-
-    def all_read(self, table: TableId) -> None:
-        """The table's plan is finished and every split committed."""
-        self._registry.mark_all_read(table)
-
-    # -- ends --------------------------------------------------------------------------------------------------------
-
-    def _end_splits(self) -> None:
-        """Write END of the splits whose HW is passed, and let finished tables go."""
-        for tracked in self._registry.passed(self._place.log_place):
-            self._end(tracked)
-        for table in self._registry.finished_tables():
-            self._finish(table)
-
-    def _end(self, tracked: TrackedSplit) -> None:
-        split, state = self._splits[tracked.split.id]
-        self._open_transaction()
-        record = watermark_record(
-            WatermarkKind.END,
-            split,
-            self._tables.topic(split.table),
-            state.high,
-            state.schema,
-            rows=state.rows,
-            checksum=state.checksum,
-            backfill=tracked.backfill,
-        )
-        self._publisher.send(watermarks_topic(self._settings.prefix), record.record_key(), record.to_json())
-        ended = replace(state, ended=True)
-        self._publisher.send(state_topic(self._settings.prefix), split_key(split.id), ended.to_json())
-        self._status.split_ended(split.table)
-
-    def _finish(self, table: TableId) -> None:
-        """Go to pure log mode; the table's splits leave the state."""
-        self._open_transaction()
-        for split_id in self._registry.tables[table].opened:
-            self._publisher.send(state_topic(self._settings.prefix), split_key(split_id), None)
-            del self._splits[split_id]
-        self._registry.to_log(table)
-        self._orders.pop(table, None)
-        self._store_table(table, TableState(phase="log"))
-        self._status.table_finished(table)
-        log.info("snapshot of table finished", table=str(table))
-
-    def _store_table(self, table: TableId, state: TableState) -> None:
-        self._open_transaction()
-        self._publisher.send(state_topic(self._settings.prefix), table_key(table), state.to_json())
-
-    @property
-    def snapshot_running(self) -> bool:
-        """Tell whether any table is not in pure log mode."""
-        return any(t.phase is not Phase.LOG for t in self._registry.tables.values())
+    def _forget_versions(self, table: TableId) -> None:
+        """Forget a table that has left: one of its name that comes later is a new one."""
+        for known in [known for known, version in self._versions.items() if version.mapped.id == table]:
+            del self._versions[known]

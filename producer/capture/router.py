@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from producer.capture.metadata import Number
 from producer.codec.contract import EventRows, KeyChange, KeyTuple
 from producer.kafka.publisher import Headers, Publisher
 from producer.split.key_order import KeyOrder, OrderKey
@@ -34,8 +35,11 @@ class Router:
         gtid: str,
         begin: LogPlace,
         wait: Callable[[], None],
+        number: Number | None = None,
     ) -> None:
         """Write the event's records as their keys' splits demand; ``wait`` blocks until some split moved on.
+
+        ``number`` is put to each envelope that is written, and to no other.
 
         All keys are judged before anything is written: a held key holds the whole event.
         """
@@ -51,23 +55,39 @@ class Router:
             if isinstance(record, KeyChange):
                 assert old is not None
                 assert new is not None
-                self.write_key_change(topic, record, headers, old=old, new=new)
+                self.write_key_change(topic, record, headers, old=old, new=new, number=number)
             else:
                 judged = new if new is not None else old
                 assert judged is not None
-                self._write(topic, record[0], record[1], headers, judged)
+                self._write(topic, record, headers, judged, number)
 
     def write_key_change(
-        self, topic: str, change: KeyChange, headers: Headers, *, old: Judgement, new: Judgement
+        self,
+        topic: str,
+        change: KeyChange,
+        headers: Headers,
+        *,
+        old: Judgement,
+        new: Judgement,
+        number: Number | None = None,
     ) -> None:
         """Write a changed key: delete and tombstone by the old key's split, insert by the new key's."""
         gone: Headers = [(NEW_KEY_HEADER, change.new_key_header), *headers]
-        self._write(topic, change.old_key, change.delete, gone, old)
+        self._write(topic, (change.old_key, change.delete), gone, old, number)
         if self._tombstones:
-            self._write(topic, change.old_key, None, gone, old)
-        self._write(topic, change.new_key, change.create, [(OLD_KEY_HEADER, change.old_key_header), *headers], new)
+            self._write(topic, (change.old_key, None), gone, old, None)
+        came: Headers = [(OLD_KEY_HEADER, change.old_key_header), *headers]
+        self._write(topic, (change.new_key, change.create), came, new, number)
 
-    def _write(self, topic: str, key: bytes, value: bytes | None, headers: Headers, judged: Judgement) -> None:
+    def _write(
+        self,
+        topic: str,
+        record: tuple[bytes, bytes | None],
+        headers: Headers,
+        judged: Judgement,
+        number: Number | None,
+    ) -> None:
+        key, value = record
         verdict, split = judged
         if verdict is Verdict.DROP:
             return
@@ -76,6 +96,8 @@ class Router:
             headers = [(SPLIT_HEADER, split.split.id.encode()), *headers]
             if value is not None:
                 split.backfill += 1
+        if number is not None and value is not None:
+            value = number(value)
         self._publisher.send(topic, key, value, headers)
 
 

@@ -6,7 +6,7 @@ its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import orjson
@@ -47,10 +47,17 @@ class Start:
 
 
 def take_over(
-    kafka: KafkaSettings, session: Connection, *, prefix: str, workers: int, captured: Iterable[TableId]
+    kafka: KafkaSettings,
+    session: Connection,
+    *,
+    prefix: str,
+    workers: int,
+    captured: Iterable[TableId],
+    beside: Callable[[Publisher, State, LogPosition], None] | None = None,
 ) -> Start:
     """Fence older instances and return the state to go on from; on the first start that is the log's end now.
 
+    ``beside`` writes what else belongs into the Kafka transaction of the takeover.
     Raises LogError where the source no longer has the log that follows the stored position, or is another source.
     """
     topic = state_topic(prefix)
@@ -68,6 +75,8 @@ def take_over(
     publisher.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
     publisher.send(topic, states.LOG_KEY, position.to_json())
     _forget_others(state, publisher, topic, {str(table) for table in captured})
+    if beside is not None:
+        beside(publisher, state, position.position)
     publisher.commit()
     publisher.sent = 0
     return Start(state, position, publisher)

@@ -161,8 +161,6 @@ def _contradictions(settings: Settings, values: dict[str, Any], faults: list[str
                 f"kafka.{name}: {seen!r} would take away what is promised about delivery"
                 + (f"; it may only be {only}" if only else "; leave it out")
             )
-    if "t" not in values.get("values.skipped_operations", {"t"}):
-        faults.append("skipped.operations: truncate events are not there yet; include t in the list")
     faults += [
         f"{side}.converter.schema.registry.url is missing: {side}s in Avro need a schema registry"
         for side in ("key", "value")

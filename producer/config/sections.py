@@ -195,6 +195,14 @@ def _form(converter: str | None, schemas: bool | None) -> Converter:
     return "json-schema" if (schemas if schemas is not None else converter is not None) else "json"
 
 
+class HeartbeatConfig(Section):
+    """What is said while nothing changes."""
+
+    interval_ms: int = 0
+    """0: nothing."""
+    action_query: str = ""
+
+
 class BatchConfig(Section):
     """How much of the log goes into one Kafka transaction."""
 
@@ -223,6 +231,7 @@ class ProducerConfig(Section):
     values: ValuesConfig = ValuesConfig()
     converters: ConvertersConfig = ConvertersConfig()
     batch: BatchConfig = BatchConfig()
+    heartbeat: HeartbeatConfig = HeartbeatConfig()
     ops: OpsConfig = OpsConfig()
     tables_without_key: Literal["refuse", "full-row"] = "refuse"
     warnings: tuple[str, ...] = ()

@@ -102,6 +102,16 @@ def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
     )
 
 
+def exists(connection: Connection[Any], table: TableId) -> bool:
+    """Tell whether the source has a base table of this name now."""
+    rows = query(
+        connection,
+        f"SELECT 1 FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE' AND {_EXACT}",
+        (*table, *table),
+    )
+    return bool(rows)
+
+
 _EXACT: Final = (
     "TABLE_SCHEMA = %s AND TABLE_NAME = %s "  # finds it fast
     # Exact: the catalog's own collation may hold A and a, or e and é, to be one name.

@@ -43,11 +43,13 @@ class Publisher:
         self.in_transaction = True
         self.sent = 0
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None) -> None:
-        """Add one record to the open transaction; a full queue is back-pressure, not an error."""
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None, *, partition: int = -1
+    ) -> None:
+        """Add one record to the open transaction; a full queue is back-pressure, not an error. -1: as the key says."""
         while True:
             try:
-                self._producer.produce(topic, value, key, headers=headers)
+                self._producer.produce(topic, value, key, partition=partition, headers=headers)
             except BufferError:
                 self._producer.poll(0.05)
             except KafkaException as failure:
@@ -55,14 +57,6 @@ class Publisher:
             else:
                 self.sent += 1
                 return
-
-    def send_to(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
-        """Add one record for a given partition."""
-        try:
-            self._producer.produce(topic, value, key, partition=partition)
-        except KafkaException as failure:
-            raise translate(failure, f"sending to {topic}") from failure
-        self.sent += 1
 
     def send_all(self, topic: str, records: Iterable[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
         """Add many records that share topic and headers."""

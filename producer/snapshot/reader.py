@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from pymysql import MySQLError
 from pymysql.connections import Connection
 
-from producer.capture.tables import CapturedTable, Tables
+from producer.capture.tables import CapturedTable, Tables, splitting_columns
 from producer.database import connection as database
 from producer.database.catalog import read_table
 from producer.database.table import TableId
@@ -24,7 +25,7 @@ from producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from producer.snapshot.rows import read_rows
 from producer.snapshot.watermark import Barrier, take_high, take_low
 from producer.split import bounds
-from producer.split.key_order import KeyColumn, to_json
+from producer.split.key_order import KeyColumn, key_changed, to_json
 from producer.split.split import Split
 from schemas.names import SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
 from schemas.watermark import LogPosition, Watermark, WatermarkKind
@@ -93,7 +94,7 @@ class SnapshotReader:
         low = take_low(session, task.barrier, self._barrier_timeout_s)
         self._hooks.after_low(split)
         with _definition_held(session):
-            captured = self._definition(split.table)
+            captured = self._definition(split.table, task.columns)
             publisher.begin()
             self._publish_schema(captured)
             schema = captured.codec.schema.fingerprint
@@ -146,8 +147,11 @@ class SnapshotReader:
                 self._on_rows(split, len(block.records))
         return rows, checksum
 
-    def _definition(self, table: TableId) -> CapturedTable:
-        """Return the table as it is now; compiled anew only when its definition text has changed."""
+    def _definition(self, table: TableId, columns: tuple[KeyColumn, ...]) -> CapturedTable:
+        """Return the table as it is now; compiled anew only when its definition text has changed.
+
+        Raises SchemaError where it can no longer be split on the columns that its bounds belong to.
+        """
         database.query(self._session, f"SELECT 1 FROM {table.quoted} LIMIT 0")
         text = str(database.query(self._session, f"SHOW CREATE TABLE {table.quoted}")[0][1])
         known = self._definitions.get(table)
@@ -155,6 +159,8 @@ class SnapshotReader:
             return known[1]
         found = read_table(self._session, table)
         captured = self._tables.capture(table, found.table.columns, found.primary_key)
+        if splitting_columns(found, captured.table.key)[: len(columns)] != columns:
+            raise key_changed(table, [c.column.name for c in columns], captured.table.key)
         self._definitions[table] = (text, captured)
         return captured
 
@@ -183,7 +189,12 @@ class SnapshotReader:
 def _definition_held(session: Connection) -> Iterator[None]:
     """Keep DDL of the tables read inside away until the end: one definition holds for all rows of a split."""
     database.query(session, "START TRANSACTION")
-    yield
+    try:
+        yield
+    except BaseException:
+        with suppress(MySQLError, OSError):  # the session may be what broke
+            session.rollback()
+        raise
     session.rollback()
 
 

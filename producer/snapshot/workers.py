@@ -15,10 +15,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
-from typing import Protocol
+from typing import Final, Protocol
+
+from pymysql.constants import ER
 
 from producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
-from schemas.errors import Retryable, TailraceError
+from producer.split.split import Split
+from schemas.errors import Retryable, SourceError, TailraceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,15 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A worker gave up; ``retryable`` says whether starting again may help."""
+    """A worker failed; ``retryable`` says whether starting again may help.
+
+    With ``missing`` it did not give up: the source has no such table (at this moment), and it waits for its next split.
+    """
 
     worker: int
     message: str
     retryable: bool
+    missing: Split | None = None
 
 
 Message = RowsRead | Done | Failed
@@ -67,6 +74,9 @@ class Workers(Protocol):
         """End all workers; open transactions are left to be fenced."""
 
 
+_MISSING: Final = frozenset({ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR})
+
+
 def serve(
     worker: int,
     open_reader: OpenReader,
@@ -77,7 +87,14 @@ def serve(
     try:
         reader = open_reader(lambda split, rows: send(RowsRead(worker, split, rows)))
         while (task := receive()) is not None:
-            send(Done(worker, reader.read(task)))
+            try:
+                result = reader.read(task)
+            except SourceError as error:
+                if error.facts.get("code") not in _MISSING:
+                    raise
+                send(Failed(worker, str(error), retryable=False, missing=task.split))
+            else:
+                send(Done(worker, result))
     except TailraceError as error:
         send(Failed(worker, str(error), isinstance(error, Retryable)))
     except Exception as error:  # noqa: BLE001 - whatever it was, the other side must hear of it

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from producer.codec.contract import KeyTuple, KeyValue
-from producer.database.table import Column, quote
+from producer.database.table import Column, TableId, quote
 from schemas.errors import SchemaError
 
 OrderKey = tuple[Any, ...]
@@ -117,6 +117,25 @@ class KeyColumn:
         return f"WEIGHT_STRING({literal(self.column, self.collation, value)}{padded})"
 
 
+def _order_of(column: Column) -> tuple[object, ...]:
+    """Return what a column's raw values are ordered by."""
+    kind = "int" if column.kind in _INTEGERS else column.kind
+    return column.name, kind, column.unsigned, column.charset, column.labels
+
+
+_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+
+
+def key_changed(table: TableId, was: Sequence[str], now: Sequence[str]) -> SchemaError:
+    """Return the error for a key that is no longer the one that the table's splits were cut by."""
+    return SchemaError(
+        f"the key of {table}, its type or its collation changed while its snapshot was under way",
+        hint="take the snapshot of this table again: exclude it, start, stop, include it, start",
+        was=", ".join(was),
+        now=", ".join(now),
+    )
+
+
 class KeyOrder:
     """Places keys of one table; the splitting prefix of its key columns decides."""
 
@@ -127,6 +146,12 @@ class KeyOrder:
         self._temporal = tuple(i for i, c in enumerate(self.columns) if c.column.kind in _TEMPORAL)
         self._plain = not self._text and not self._temporal
         self._width = len(self.columns)
+
+    def require_same_key(self, table: TableId, key: Sequence[Column]) -> None:
+        """Raise SchemaError where the table's key no longer begins with these columns: no key could be placed."""
+        own = [_order_of(c.column) for c in self.columns]
+        if [_order_of(column) for column in key[: self._width]] != own:
+            raise key_changed(table, [c.column.name for c in self.columns], [column.name for column in key])
 
     def place(self, keys: Sequence[KeyTuple]) -> list[OrderKey]:
         """Return the order of each key; asks the server once per some hundred text values."""

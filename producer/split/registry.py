@@ -18,6 +18,9 @@ and a split through::
     COMMITTED  at or before LW dropped; at or before HW backfill of the split; after it plain
     ENDED      plain
 
+A table that is dropped or renamed at the source leaves: its splits that were not read are abandoned, their changes
+dropped. ``closed`` stands for a table whose snapshot is about to begin anew: no split is opened, those open go on.
+
 Invariant: a key of a split has, in its partition, the snapshot row first and then every change after LW in log order.
 """
 
@@ -65,6 +68,8 @@ class TrackedSplit:
     ended: bool = False
     backfill: int = 0
     """Change records written with the split's header so far, tombstones not counted."""
+    abandoned: bool = False
+    """Its table went away before it was read: it never will be."""
     _gtid: str = ""
     _at_or_before_low: bool = False
 
@@ -84,6 +89,12 @@ class TrackedTable:
     phase: Phase = Phase.WAITING
     greatest: OrderKey | None = None
     """Greatest planned key; None with phase SNAPSHOT: the splits are unbounded."""
+    closed: bool = False
+    """No split is opened any more: the table's snapshot is about to begin anew."""
+    dropped: bool = False
+    """The log has a DROP or RENAME of it, and no table of its name after that."""
+    abandoned: bool = False
+    """Its snapshot was given up, because the source no longer has it: no split is opened or committed any more."""
     opened: dict[str, TrackedSplit] = field(default_factory=dict)
     _lowers: list[OrderKey] = field(default_factory=list)
     _ordered: list[TrackedSplit] = field(default_factory=list)
@@ -149,6 +160,25 @@ class Registry:
         assert tracked.high is None, f"split {split.id} committed twice"
         tracked.low, tracked.high, tracked.backfill = low, high, backfill
 
+    def abandon_split(self, split: Split) -> None:
+        """The split will never be read: its table is gone, and with it whatever its changes were."""
+        self.tables[split.table].opened[split.id].abandoned = True
+        del self._unended[split.id]
+
+    def abandon(self, table: TableId) -> None:
+        """The table's snapshot is given up; the splits that are committed go on to their ends."""
+        tracked = self.tables[table]
+        tracked.abandoned = True
+        if tracked.phase is Phase.RANGING:
+            self.set_range(table, None)
+
+    def forget(self, table: TableId) -> list[TrackedSplit]:
+        """Stop to know a table; return its committed splits that are not ended."""
+        tracked = self.tables.pop(table)
+        self._all_read.discard(table)
+        unended = [self._unended.pop(split) for split in tracked.opened if split in self._unended]
+        return [split for split in unended if split.high is not None]
+
     def judge(
         self, table: TrackedTable, key: OrderKey, gtid: str, begin: LogPlace
     ) -> tuple[Verdict, TrackedSplit | None]:
@@ -165,7 +195,7 @@ class Registry:
         if tracked.ended:
             return _PLAIN
         if tracked.high is None:
-            return Verdict.HOLD, tracked
+            return _DROP if tracked.abandoned else (Verdict.HOLD, tracked)
         if tracked.sees(gtid):
             return _DROP
         # HW is read between transactions: a transaction is at or before it exactly if it begins before it.
@@ -205,7 +235,7 @@ class Registry:
         if not self._all_read:
             return []
         unended = {tracked.split.table for tracked in self._unended.values()}
-        return [table for table in self._all_read if table not in unended]
+        return [table for table in self._all_read if table not in unended and not self.tables[table].closed]
 
     def to_log(self, table: TableId) -> None:
         """Go to pure log mode and let the split list go."""

@@ -6,7 +6,6 @@ from typing import Final
 
 from producer.config.property import ANY, TEXT, TOPIC_PART, Property, accepted, honoured, refused, whole
 
-_BEATS = "heartbeat records are not there yet; the position in the log is stored whether or not tables change"
 _NO_QUEUE = "no queue stands between the reader and Kafka; memory is bounded by one batch and Kafka's own buffer"
 _NO_HISTORY = "table definitions come from the log and the state topic; there is no schema history topic"
 
@@ -44,8 +43,21 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         aliases=("heartbeat.topics.prefix",),
     ),
     honoured("topic.heartbeat.name", "topics.heartbeat_name", TOPIC_PART, None, "Whole name of the heartbeat topic."),
-    refused("heartbeat.interval.ms", "How often a heartbeat is written.", _BEATS, "0"),
-    refused("heartbeat.action.query", "SQL run with each heartbeat.", _BEATS, ""),
+    honoured(
+        "heartbeat.interval.ms",
+        "heartbeat.interval_ms",
+        whole(0),
+        "0",
+        "How often a heartbeat is written, whether or not tables change, in ms; 0: never.",
+    ),
+    honoured(
+        "heartbeat.action.query",
+        "heartbeat.action_query",
+        ANY,
+        "",
+        "SQL that is run at the source with each heartbeat, over a session of its own. It is the only thing that ever "
+        "writes to the source.",
+    ),
     accepted("topic.cache.size", "How many topic names are remembered.", "all are remembered"),
     honoured(
         "topic.creation.default.partitions",

@@ -75,7 +75,6 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         BOOLEAN,
         "false",
         "The transaction block in each envelope, and BEGIN and END records in a topic.",
-        later={"true": "the transaction block and topic are not there yet"},
     ),
     honoured(
         "include.schema.changes",
@@ -84,12 +83,11 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "false",
         "DDL statements as records in the topic named as the prefix.",
         debezium="true",
-        later={"true": "schema change records are not there yet; set it to false"},
     ),
     accepted(
         "include.schema.comments",
         "Comments in schema change records.",
-        "there are no such records",
+        "comments stand in the text of the statement only",
         harmless=("false",),
     ),
     refused("column.propagate.source.type", "Source types in the schemas of columns.", _OWN_TYPES, ""),

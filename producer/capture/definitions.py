@@ -1,0 +1,140 @@
+"""What a DDL statement met in the log does to tables that are captured, while their snapshot runs and after.
+
+A table that is dropped or renamed leaves: what its splits wrote stays, as it does with Debezium, and a table that
+takes its name later is a new one, whose rows all come from the log. A table that is emptied gives an ``op: t`` where
+those are wanted, and begins its snapshot anew when it is in the middle of one (docs/architecture.md says why).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from producer.binlog.events import Statement
+from producer.capture.place import Place
+from producer.capture.schema_changes import SchemaChanges
+from producer.capture.tables import Tables
+from producer.database.ddl import Change, Touched, touched
+from producer.database.table import TableId
+from producer.envelope.headers import event_header
+from producer.envelope.source import SourceBlock
+from producer.kafka.publisher import Headers, Publisher
+from producer.split.registry import Phase, Registry, TrackedTable
+from schemas.errors import Retryable, TailraceError
+
+log = structlog.get_logger(__name__)
+
+
+class SnapshotAnewError(TailraceError, Retryable):
+    """A table was emptied while its snapshot was under way; the state says that it is to be read anew."""
+
+
+class Definitions:
+    """Applies statements; used by the log reader's thread."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        publisher: Publisher,
+        tables: Tables,
+        *,
+        prefix: str,
+        wanted: Callable[[TableId], bool],
+        truncates: bool,
+        context_headers: Headers,
+        schema_changes: SchemaChanges | None,
+        ensure_topic: Callable[[TableId], None],
+        leave: Callable[[TableId], None],
+        wait: Callable[[], None],
+    ) -> None:
+        """``truncates``: write ``op: t``. ``leave`` forgets a table, ``wait`` lets some split move on."""
+        self._registry = registry
+        self._publisher = publisher
+        self._tables = tables
+        self._prefix = prefix
+        self._wanted = wanted
+        self._truncates = truncates
+        self._context_headers = context_headers
+        self._schema_changes = schema_changes
+        self._ensure_topic = ensure_topic
+        self._leave = leave
+        self._wait = wait
+
+    def statement(self, event: Statement, place: Place) -> list[TableId]:
+        """Do what a statement asks for and write its records; return tables whose snapshots are to begin anew."""
+        parts = touched(event.sql, event.database)
+        anew = [part.table for part in parts if self._apply(event, part, place)]
+        if self._schema_changes is not None:
+            self._schema_changes.statement(self._publisher, event, parts)
+        return anew
+
+    def _apply(self, event: Statement, part: Touched, place: Place) -> bool:
+        if part.change is Change.DROP_DATABASE:
+            for table in [table for table in self._registry.tables if table.database == part.table.database]:
+                self._gone(table)
+        elif part.change in {Change.DROP, Change.RENAME}:
+            self._gone(part.former or part.table)
+        if part.change in {Change.CREATE, Change.RENAME} and part.table in self._registry.tables:
+            self._registry.tables[part.table].dropped = False
+        if not part.loses_rows or not self._wanted(part.table):
+            return False
+        if part.change is Change.TRUNCATE and self._truncates:
+            return self._truncated(event, part.table, place)
+        tracked = self._registry.tables.get(part.table)
+        if tracked is None or tracked.phase is not Phase.WAITING:
+            log.warning(
+                "rows went without events of their own: readers of the topic keep them",
+                table=str(part.table),
+                statement=part.sql[:200],
+                hint="set skipped.operations=none for truncate events" if part.change is Change.TRUNCATE else "",
+            )
+        return False
+
+    def _gone(self, table: TableId) -> None:
+        tracked = self._registry.tables.get(table)
+        if tracked is None:
+            return
+        tracked.dropped = True
+        if tracked.abandoned:
+            self._leave(table)
+
+    def _truncated(self, event: Statement, table: TableId, place: Place) -> bool:
+        """Write ``op: t``. Of a table under snapshot only when no split is open, and all of it is then forgotten.
+
+        Splits that are read from here on show the table as it is after the statement, but their rows may stand in the
+        topic before the record that says that it was emptied. So none of them counts: the table is read anew.
+        """
+        tracked = self._registry.tables.get(table)
+        if tracked is not None:
+            if tracked.phase is Phase.WAITING:
+                return False  # no row of it is in the topic, and those that are read later are read after this
+            tracked.closed = True
+            while self._busy(tracked):
+                self._wait()
+        self._ensure_topic(table)
+        self._publisher.begin()
+        headers: Headers = [event_header(place.epoch, 0), *self._context_headers]
+        self._publisher.send(self._tables.topic(table), None, truncate_value(self._prefix, table, event), headers)
+        if tracked is None or tracked.phase is Phase.LOG or self._registry.tables.get(table) is not tracked:
+            return False
+        self._leave(table)
+        return True
+
+    @staticmethod
+    def _busy(tracked: TrackedTable) -> bool:
+        return tracked.phase is Phase.RANGING or any(
+            split.high is None and not split.abandoned for split in tracked.opened.values()
+        )
+
+
+def truncate_value(prefix: str, table: TableId, event: Statement) -> bytes:
+    """Return the envelope of ``op: t``: no row, and of the source's time the milliseconds alone."""
+    stamp = SourceBlock(prefix, table).event(
+        ts_us=(event.commit_ts_us // 1000 or event.ts * 1000) * 1000,
+        server_id=event.server_id,
+        gtid=event.gtid,
+        file=event.file,
+        pos=event.query_pos,
+    )
+    return b'{"before":null,"after":null%b0%bt%b' % (stamp.head, stamp.middle, stamp.tail)

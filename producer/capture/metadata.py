@@ -1,0 +1,78 @@
+"""Transaction metadata: numbers each row record of a source transaction, and writes its BEGIN and END.
+
+Only what is written counts: a change that a split's rows already show has no number, so that whoever gathers a
+transaction by END's counts finds them all. BEGIN is written with the first record, so a transaction that gives none has
+neither. The counts stand in the state: a transaction that is taken up again goes on counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from producer.binlog.events import Begin, Commit
+from producer.capture.place import Place
+from producer.codec.contract import EventRows, EventStamp, KeyChange
+from producer.database.table import TableId
+from producer.envelope.plain_json import to_json
+from producer.envelope.transaction import begin_value, block, end_value, transaction_key
+from producer.kafka.publisher import Publisher
+
+Number = Callable[[bytes], bytes]
+"""Takes an envelope and returns it with its transaction block."""
+
+_NONE: Final = b"null"
+_BEFORE_OP: Final = b',"op":"'
+
+
+class TransactionRecords:
+    """Writes the transaction topic; used by the log reader's thread."""
+
+    def __init__(self, publisher: Publisher, topic: str, place: Place) -> None:
+        self._publisher = publisher
+        self._topic = topic
+        self._place = place
+
+    def numbering(self, table: TableId, stamp: EventStamp) -> Number:
+        """Return what numbers the records of one rows event, in the order they are written."""
+        assert stamp.middle.endswith(_NONE + _BEFORE_OP), "the stamp does not end as an envelope does"
+        begin = self._place.transaction
+        assert begin is not None, "a rows event outside a transaction"
+        counts, name, gtid = self._place.counts, str(table), begin.gtid
+        stop = len(stamp.tail) + len(_BEFORE_OP) + 1  # op is one letter
+        start = stop + len(_NONE)
+
+        def number(value: bytes) -> bytes:
+            if not counts:
+                self._send(begin.gtid, to_json(begin_value(gtid, _ts_ms(begin, begin.ts))))
+            counts[name] = counts.get(name, 0) + 1
+            return b"%b%b%b" % (value[:-start], block(gtid, sum(counts.values()), counts[name]), value[-stop:])
+
+        return number
+
+    def end(self, commit: Commit) -> None:
+        """Write END, if the transaction has had a record; called before the place leaves the transaction."""
+        begin, counts = self._place.transaction, self._place.counts
+        if begin is not None and counts:
+            self._publisher.begin()
+            self._send(begin.gtid, to_json(end_value(begin.gtid, counts, _ts_ms(begin, commit.ts))))
+
+    def _send(self, gtid: str, value: bytes) -> None:
+        self._publisher.send(self._topic, to_json(transaction_key(gtid)), value)
+
+
+def numbered(rows: EventRows, number: Number) -> EventRows:
+    """Return the records with their blocks, all of them to be written."""
+    records: list[tuple[bytes, bytes | None] | KeyChange] = []
+    for record in rows.records:
+        if isinstance(record, KeyChange):
+            # In the order they are written: the tombstone between them has no value to be numbered.
+            records.append(record._replace(delete=number(record.delete), create=number(record.create)))
+        else:
+            key, value = record
+            records.append((key, value if value is None else number(value)))
+    return rows._replace(records=records)
+
+
+def _ts_ms(begin: Begin, ts: int) -> int:
+    return begin.commit_ts_us // 1000 or ts * 1000

@@ -1,0 +1,194 @@
+"""How far the snapshot is, as the log reader knows it: what the enumerator tells of splits, and what follows in Kafka.
+
+Used by the log reader's thread alone; the enumerator asks through the inbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from producer.capture.place import Place, file_number
+from producer.capture.tables import Tables
+from producer.database.gtid import GtidSet
+from producer.database.table import TableId
+from producer.kafka.publisher import Publisher
+from producer.kafka.state import SplitState, TableState, split_key, table_key
+from producer.ops.status import Status
+from producer.snapshot.reader import watermark_record
+from producer.snapshot.watermark import Barrier
+from producer.split.key_order import KeyOrder
+from producer.split.registry import Phase, Registry, TrackedSplit
+from producer.split.split import Split
+from schemas.names import state_topic, watermarks_topic
+from schemas.watermark import WatermarkKind
+
+log = structlog.get_logger(__name__)
+
+
+class SnapshotProgress:
+    """Moves tables and splits through the registry's states, and writes ENDs and states."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        tables: Tables,
+        publisher: Publisher,
+        place: Place,
+        *,
+        prefix: str,
+        status: Status,
+        open_transaction: Callable[[], None],
+        commit: Callable[[], None],
+        left: Callable[[TableId], None],
+    ) -> None:
+        """``left`` is told of a table that is known no longer."""
+        self.orders: dict[TableId, KeyOrder] = {}
+        """How the keys of tables under snapshot are placed."""
+        self._splits: dict[str, tuple[Split, SplitState]] = {}
+        self._registry = registry
+        self._tables = tables
+        self._publisher = publisher
+        self._place = place
+        self._prefix = prefix
+        self._status = status
+        self._open_transaction = open_transaction
+        self._commit = commit
+        self._left = left
+
+    # -- asked by the enumerator -------------------------------------------------------------------------------------
+
+    def begin_table(self, table: TableId, order: KeyOrder) -> Barrier | None:
+        """Hold the table's changes until its range is known; return the barrier for reading its greatest key.
+
+        None: the log has brought its end.
+        """
+        if table not in self._registry.tables:
+            return None
+        self.orders[table] = order
+        self._registry.begin(table)
+        return self._place.barrier()
+
+    def reorder(self, table: TableId, order: KeyOrder) -> None:
+        """Place the table's keys by another order: it turned out that there is nothing to cut."""
+        self.orders[table] = order
+
+    def set_range(self, table: TableId, state: TableState, greatest: tuple[object, ...] | None) -> None:
+        """Let changes above the greatest planned key pass; durable on return, before any split can be."""
+        self._registry.set_range(table, greatest)
+        self.store_table(table, state)
+        self._commit()
+
+    def resume_table(self, table: TableId, order: KeyOrder, greatest: tuple[object, ...] | None) -> None:
+        """Take up a table whose plan was stored before a restart."""
+        self.orders[table] = order
+        self._registry.begin(table)
+        self._registry.set_range(table, greatest)
+
+    def restore_split(self, split: Split, state: SplitState, backfill: int) -> None:
+        """Take up a split that was committed before a restart."""
+        self._registry.open(split)
+        self.commit_split(split, state, backfill=backfill)
+        if state.ended:
+            self._registry.mark_ended(split)
+
+    def open_split(self, split: Split) -> Barrier | None:
+        """Hold the split's changes from here on; return the barrier for its low watermark.
+
+        None: the table's snapshot is about to begin anew, nothing more of it may be read.
+        """
+        if self._registry.tables[split.table].closed:
+            return None
+        self._registry.open(split)
+        return self._place.barrier()
+
+    def commit_split(self, split: Split, state: SplitState, *, backfill: int = 0) -> None:
+        """The split's rows are in Kafka: its changes go on."""
+        self._splits[split.id] = (split, state)
+        high = (file_number(state.high.file), state.high.pos)
+        self._registry.commit(split, GtidSet.parse(state.low.gtids), high, backfill=backfill)
+
+    def all_read(self, table: TableId) -> None:
+        """The table's plan is finished and every split committed."""
+        self._registry.mark_all_read(table)
+
+    def abandon_split(self, split: Split) -> None:
+        """The split's table is gone: let go of the changes that are held for it."""
+        self._registry.abandon_split(split)
+
+    def abandon_table(self, table: TableId) -> None:
+        """The source no longer has the table, and no reader is at it: it leaves once the log has brought its end."""
+        if table not in self._registry.tables:
+            return
+        self._registry.abandon(table)
+        if self._registry.tables[table].dropped:
+            self.leave(table)
+
+    # -- ends --------------------------------------------------------------------------------------------------------
+
+    def end_splits(self) -> None:
+        """Write END of the splits whose HW is passed, and let finished tables go."""
+        for tracked in self._registry.passed(self._place.log_place):
+            self._end(tracked)
+        for table in self._registry.finished_tables():
+            self._finish(table)
+
+    def _end(self, tracked: TrackedSplit) -> None:
+        split, state = self._splits[tracked.split.id]
+        self._open_transaction()
+        record = watermark_record(
+            WatermarkKind.END,
+            split,
+            self._tables.topic(split.table),
+            state.high,
+            state.schema,
+            rows=state.rows,
+            checksum=state.checksum,
+            backfill=tracked.backfill,
+        )
+        self._publisher.send(watermarks_topic(self._prefix), record.record_key(), record.to_json())
+        ended = replace(state, ended=True)
+        self._publisher.send(state_topic(self._prefix), split_key(split.id), ended.to_json())
+        self._status.split_ended(split.table)
+
+    def _finish(self, table: TableId) -> None:
+        """Go to pure log mode; the table's splits leave the state."""
+        self._open_transaction()
+        self._drop_splits(table)
+        self._registry.to_log(table)
+        self.orders.pop(table, None)
+        self.store_table(table, TableState(phase="log"))
+        self._status.table_finished(table)
+        log.info("snapshot of table finished", table=str(table))
+
+    def leave(self, table: TableId) -> None:
+        """Forget a table: what its splits wrote is certified as far as it goes, nothing of it stays in the state."""
+        self._open_transaction()
+        self._drop_splits(table)
+        for tracked in self._registry.forget(table):
+            self._end(tracked)
+            self._publisher.send(state_topic(self._prefix), split_key(tracked.split.id), None)
+            del self._splits[tracked.split.id]
+        self.orders.pop(table, None)
+        self._publisher.send(state_topic(self._prefix), table_key(table), None)
+        self._status.forget(table)
+        self._left(table)
+
+    def _drop_splits(self, table: TableId) -> None:
+        """Take the table's ended splits out of the state."""
+        for split_id, tracked in self._registry.tables[table].opened.items():
+            if tracked.ended:
+                self._publisher.send(state_topic(self._prefix), split_key(split_id), None)
+                del self._splits[split_id]
+
+    def store_table(self, table: TableId, state: TableState) -> None:
+        """Write where a table stands."""
+        self._open_transaction()
+        self._publisher.send(state_topic(self._prefix), table_key(table), state.to_json())
+
+    @property
+    def running(self) -> bool:
+        """Tell whether any table is on its way to pure log mode."""
+        return any(t.phase is not Phase.LOG and not t.abandoned for t in self._registry.tables.values())

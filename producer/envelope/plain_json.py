@@ -1,0 +1,37 @@
+"""Records that are not rows, as JSON without schemas: the bytes that Connect's converter writes.
+
+Builders of such records return plain values (``Struct``); this is the one place that serializes them, so that another
+converter can take its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+Struct = Mapping[str, Any]
+"""Field name to value: str, int, bool, None, Struct, or a list of these; in the order of the fields."""
+
+# Unlike orjson: control characters in upper-case hex, and what lies beyond U+FFFF as two escapes.
+_OTHERWISE: Final = re.compile(r"\\u00([0-9a-f]{2})|[\U00010000-\U0010ffff]|\\.")
+
+
+def to_json(struct: Struct) -> bytes:
+    """Return the bytes of a key or value."""
+    data = orjson.dumps(struct)
+    if data.isascii() and b"\\u" not in data:
+        return data
+    return _OTHERWISE.sub(_escaped, data.decode()).encode()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    text = found[0]
+    if found[1] is not None:
+        return f"\\u00{found[1].upper()}"
+    if text[0] == "\\":
+        return text
+    units = text.encode("utf-16-be")
+    return f"\\u{units[:2].hex().upper()}\\u{units[2:].hex().upper()}"
