@@ -43,19 +43,20 @@ class SchemaChanges:
         self._known: set[str] = set()
 
     def structure(
-        self, publisher: Publisher, captured: Sequence[TableId], known: Iterable[str], position: LogPosition
+        self, publisher: Publisher, captured: Sequence[TableId], known: frozenset[str] | None, position: LogPosition
     ) -> None:
         """Write the definitions of captured tables that are not ``known``, into the open Kafka transaction.
 
-        The first time all that Debezium's snapshot begins with: character set, drops, databases.
+        The first time (None) all that Debezium's snapshot begins with: character set, drops, databases.
         """
-        self._known = set(known) & {str(table) for table in captured}
+        first = known is None
+        self._known = set(known or ()) & {str(table) for table in captured}
         new = [table for table in captured if str(table) not in self._known]
         write = _Snapshot(self._prefix, position, self._write_into(publisher))
-        if not self._known and new:
+        if first:
             self._preamble(write, new)
         for name in dict.fromkeys(table.database for table in new):
-            if not self._known:
+            if first:
                 write(name, None, f"DROP DATABASE IF EXISTS {quote(name)}")
                 charset, collation = self._session.run(lambda c, name=name: _charset(c, name))  # type: ignore[misc]
                 write(name, None, f"CREATE DATABASE {quote(name)} CHARSET {charset} COLLATE {collation}")

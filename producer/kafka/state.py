@@ -100,7 +100,8 @@ class State:
     log: LogState | None = None
     readers: int = 0
     tables: dict[str, TableState] = field(default_factory=dict)
-    structure: frozenset[str] = frozenset()
+    structure: frozenset[str] | None = None
+    """Tables whose definitions are in the topic of schema changes; None before any was."""
     splits: dict[str, SplitState] = field(default_factory=dict)
 
 
