@@ -70,7 +70,7 @@ def adopt(config: ProducerConfig, wish: Wish) -> Adopted:
     kafka, prefix = kafka_settings(config), config.topics.prefix
     offset = find_offset(kafka, wish.offset_topic, prefix=prefix, connector=wish.connector)
     notes = [] if wish.stopped else _require_stopped(kafka, wish, offset.owner.connector)
-    known = _topics(kafka)
+    known = existing_topics(kafka)
     if state_topic(prefix) in known:
         _require_no_state(states.read(kafka, state_topic(prefix)), wish)
     settings = source_settings(config)
@@ -121,7 +121,8 @@ def _require_no_state(state: State, wish: Wish) -> None:
         )
 
 
-def _topics(kafka: KafkaSettings) -> set[str]:
+def existing_topics(kafka: KafkaSettings) -> set[str]:
+    """Return the names of all topics."""
     try:
         return set(AdminClient(kafka.common()).list_topics(timeout=kafka.request_timeout_s).topics)
     except KafkaException as failure:
