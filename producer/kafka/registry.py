@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +16,13 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
-from schemas.errors import KafkaFailure, KafkaUnavailableError, SchemaError
+from schemas.errors import KafkaFailure, SchemaError
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _TIMEOUT_S: Final = 30.0
+_PATIENCE_S: Final = 8.0
+"""A registry that restarts is waited for; a shorter outage than this stops nothing."""
+_PAUSE_S: Final = 0.5
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
 _UNPROCESSABLE: Final = 422
@@ -56,8 +60,8 @@ class Registry:
     def schema_id(self, subject: str, schema: Any) -> int:
         """Return the id of an Avro schema (the value of its JSON) under a subject, registering it where it is new.
 
-        Raises SchemaError where the registry refuses the schema, KafkaFailure where it refuses the request, and
-        KafkaUnavailableError where it does not answer.
+        Raises SchemaError where the registry refuses the schema, KafkaFailure where it refuses the request or does not
+        answer.
         """
         text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
         known = self._ids.get((subject, text))
@@ -114,15 +118,22 @@ class Registry:
         return difference(json.loads(answer["schema"]), json.loads(text))
 
     def _post(self, path: str, body: Mapping[str, str], subject: str) -> tuple[int, Any]:
-        try:
-            return self._send(path, json.dumps(body, ensure_ascii=False).encode())
-        except OSError as error:
-            raise KafkaUnavailableError(
-                f"the schema registry did not answer when asked for the schema of {subject}",
-                hint="start the registry, or check schema.registry.url; nothing is written until it answers",
-                urls=", ".join(self._urls),
-                cause=error,
-            ) from error
+        data = json.dumps(body, ensure_ascii=False).encode()
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._send(path, data)
+            except OSError as error:
+                if time.monotonic() < until:
+                    time.sleep(_PAUSE_S)
+                    continue
+                raise KafkaFailure(
+                    f"the schema registry did not answer when asked for the schema of {subject}",
+                    hint="start the registry, or check schema.registry.url; then start again: nothing was written "
+                    "after it",
+                    urls=", ".join(self._urls),
+                    cause=error,
+                ) from error
 
     def _send(self, path: str, body: bytes | None) -> tuple[int, Any]:
         """Return status and answer of the first URL that answers; OSError where none does."""

@@ -1,0 +1,211 @@
+"""Avro rows hold what JSON rows hold: every type and mode, by SELECT and from the log, with fastavro as the oracle."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Final
+
+import pytest
+
+from producer.codec.avro_schema import avro_schema
+from producer.codec.compile import compile_table
+from producer.codec.contract import EventRows, KeyChange, TableCodec
+from producer.codec.converted import Wire, compile_converted
+from producer.codec.default import field_with_default
+from producer.database.table import Table
+from producer.envelope.schema_block import block_text, envelope_schema, key_schema
+from producer.envelope.source import SourceBlock
+from producer.snapshot.rows import read_rows
+from producer.types.settings import ValueSettings
+from tests.integration.test_same_bytes import MODES
+from tests.oracle.families import FAMILIES, Family
+from tests.oracle.script import _DEFAULT_ROWS, _DEFAULTS
+from tests.oracle.tailrace import NOT_OFFERED
+from tests.support.avro import Avro, value_of
+from tests.support.codec import BothWays
+from tests.support.database import Database
+
+KEY_ID: Final = 7
+VALUE_ID: Final = 0x01020304
+
+Pair = tuple[bytes, bytes | None]
+
+
+def _wire(table: Table, settings: ValueSettings, key: str, value: str, *, exact: bool = False) -> Wire:
+    """Return the wire form of a table; schemas carry the catalog's defaults."""
+    fields = tuple(field_with_default(column, column.name, settings) for column in table.columns)
+    at = {field.name: field for field in fields}
+    return Wire(
+        key=key,  # type: ignore[arg-type]
+        value=value,  # type: ignore[arg-type]
+        columns=fields,
+        key_schema=key_schema("t.db.name", [at[name] for name in table.key]),
+        value_schema=envelope_schema("t.db.name", fields),
+        key_id=KEY_ID,
+        value_id=VALUE_ID,
+        exact_nulls=exact,
+    )
+
+
+def _flat(rows: EventRows) -> list[Pair]:
+    """Return records with each changed key as its two envelopes."""
+    found: list[Pair] = []
+    for record in rows.records:
+        if isinstance(record, KeyChange):
+            found += [(record.old_key, record.delete), (record.new_key, record.create)]
+            found.append((record.new_key_header, record.old_key_header))
+        else:
+            found.append(record)
+    return found
+
+
+class _Sides:
+    """All records of one table by two codecs: rows selected, inserted, updated, moved to another key, deleted."""
+
+    def __init__(self, ways: BothWays, table: Table) -> None:
+        self._ways = ways
+        self._table = table
+        source = SourceBlock("shop", table.id)
+        self._snapshot = source.snapshot_stamp(file="b.1", pos=4, read_at_us=1_795_256_413_373_893, now_us=1)
+        self._event = source.event(
+            ts_us=1_795_256_413_000_000,
+            server_id=4_294_967_295,
+            gtid="",
+            file="b.000002",
+            pos=1 << 33,
+            thread=9,
+            query='say "é😀"',
+            now_us=2,
+            first_row=100,
+        )
+
+    def records(self, codec: TableCodec, *, selected: bool = True) -> list[Pair]:
+        found: list[Pair] = []
+        if selected:
+            sql = f"SELECT {codec.select_list} FROM {self._table.id.quoted} ORDER BY id"
+            with closing(self._ways.session()) as session:
+                for block in read_rows(session, sql, codec, self._snapshot):
+                    found += block.records
+        for rows in self._ways.rows_events(self._table):
+            encode = {"c": codec.inserts, "u": codec.updates, "d": codec.deletes}[rows.op]
+            found += _flat(encode(rows.data, rows.start, rows.stop, self._event, keys=True))
+        return found
+
+
+def _filled(database: Database, family: Family) -> BothWays:
+    ways = BothWays(database)
+    for statement in (family.create(), *family.inserts()):
+        database.execute(statement)
+    database.execute(f"UPDATE `{family.name}` SET id = id + 10000 WHERE id = 1")
+    database.execute(f"DELETE FROM `{family.name}` WHERE id = 10001")
+    return ways
+
+
+_OFFERED: Final = [each for each in FAMILIES if each.name not in NOT_OFFERED]
+
+
+@pytest.mark.parametrize("family", _OFFERED, ids=lambda family: family.name)
+def test_avro_holds_what_json_holds(database: Database, family: Family) -> None:
+    """fastavro reads the values that JSON prints, and writes the same bytes for them; the wire format is around."""
+    ways = _filled(database, family)
+    table = ways.table(family.name)
+    sides = _Sides(ways, table)
+    for settings in MODES:
+        wire = _wire(table, settings, "avro", "avro")
+        key, value = Avro(avro_schema(wire.key_schema)), Avro(avro_schema(wire.value_schema))
+        ours = sides.records(compile_converted(table, "topic", settings, wire))
+        plain = sides.records(compile_table(table, "topic", settings))
+
+        assert len(ours) == len(plain) > 2 * len(family.rows)
+        for (our_key, our_value), (plain_key, plain_value) in zip(ours, plain, strict=True):
+            if plain_value is not None and not plain_value.startswith(b'{"before"'):
+                assert (our_key, our_value) == (plain_key, plain_value)  # the headers of a changed key
+                continue
+            expected = value_of(wire.key_schema, json.loads(plain_key))
+            assert our_key[:5] == b"\0" + KEY_ID.to_bytes(4, "big")
+            assert key.read(our_key[5:]) == expected
+            assert key.write(expected) == our_key[5:]
+            if plain_value is None:
+                assert our_value is None
+                continue
+            assert our_value is not None
+            expected = value_of(wire.value_schema, json.loads(plain_value))
+            assert our_value[:5] == b"\0" + VALUE_ID.to_bytes(4, "big")
+            assert value.read(our_value[5:]) == expected
+            assert value.write(expected) == our_value[5:]
+
+
+@pytest.mark.parametrize("key", ["json", "json-schema", "avro"])
+@pytest.mark.parametrize("value", ["json", "json-schema", "avro"])
+def test_key_and_value_are_independent(database: Database, key: str, value: str) -> None:
+    """Each side is what it is when both are of one form."""
+    family = next(each for each in FAMILIES if each.name == "strings")
+    ways = _filled(database, family)
+    table = ways.table(family.name)
+    sides, settings = _Sides(ways, table), ValueSettings()
+
+    def records(key: str, value: str) -> list[Pair]:
+        return sides.records(compile_converted(table, "topic", settings, _wire(table, settings, key, value)))
+
+    mixed, keys, values = records(key, value), records(key, key), records(value, value)
+
+    assert [each[0] for each in mixed] == [each[0] for each in keys]
+    assert [each[1] for each in mixed] == [each[1] for each in values]
+
+
+def test_a_schema_around_a_payload_changes_nothing_else(database: Database) -> None:
+    """The payload is byte for byte that of plain JSON."""
+    family = next(each for each in FAMILIES if each.name == "integers")
+    ways = _filled(database, family)
+    table = ways.table(family.name)
+    sides, settings = _Sides(ways, table), ValueSettings()
+    wire = _wire(table, settings, "json-schema", "json-schema")
+    before = [f'{{"schema":{block_text(each)},"payload":'.encode() for each in (wire.key_schema, wire.value_schema)]
+
+    ours = sides.records(compile_converted(table, "topic", settings, wire))
+    plain = sides.records(compile_table(table, "topic", settings))
+
+    around = [
+        pair
+        if pair[1] is not None and not pair[1].startswith(b'{"before"')
+        else (before[0] + pair[0] + b"}", None if pair[1] is None else before[1] + pair[1] + b"}")
+        for pair in plain
+    ]
+    assert ours == around
+
+
+@pytest.mark.parametrize("form", ["json", "json-schema", "avro"])
+def test_defaults_in_place_of_null_by_choice(database: Database, form: str) -> None:
+    """As Connect's converters write them, by SELECT and from the log; without the choice NULL stays."""
+    ways = BothWays(database)
+    database.execute(_DEFAULTS.format(name="defaults"))
+    for statement in _DEFAULT_ROWS:
+        database.execute(statement.format(name="defaults", a=1, b=2))
+    table = ways.table("defaults")
+    sides, settings = _Sides(ways, table), ValueSettings()
+    defaults = {field.name: field.schema.default for field in _wire(table, settings, form, form).columns}
+
+    def rows(*, exact: bool, selected: bool) -> list[dict[str, object]]:
+        wire = _wire(table, settings, form, form, exact=exact)
+        codec = compile_converted(table, "topic", settings, wire)
+        values = [value for _, value in sides.records(codec, selected=selected) if value is not None]
+        if form == "avro":
+            avro = Avro(avro_schema(wire.value_schema))
+            return [avro.read(value[5:])["after"] for value in values]
+        parsed = [json.loads(value) for value in values]
+        return [(each["payload"] if form == "json-schema" else each)["after"] for each in parsed]
+
+    kept, replaced = rows(exact=False, selected=True), rows(exact=True, selected=True)
+
+    assert replaced[:2] == replaced[2:]  # SELECT and log
+    nulls = [name for name, value in kept[1].items() if value is None]
+    assert {"ti", "i", "v", "da", "t", "f", "de", "bt", "e", "s", "ts", "dtc"} <= set(nulls)
+    for name in nulls:
+        default = defaults[name]
+        field = next(each for each in _wire(table, settings, form, form).columns if each.name == name)
+        expected = value_of(field.schema, default) if form == "avro" else default
+        assert replaced[1][name] == expected, name
+    assert {name: kept[1][name] for name in kept[1] if name not in nulls} == {
+        name: replaced[1][name] for name in kept[1] if name not in nulls
+    }

@@ -1,0 +1,179 @@
+"""A capture in Avro against a real schema registry: what readers get, and what happens when the registry says no."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import fastavro
+import pytest
+
+from producer.kafka.registry import Registry, RegistrySettings
+from schemas.errors import KafkaFailure, SchemaError, TailraceError
+from tests.embedded import leash
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.registry import SchemaRegistry
+from tests.support.avro import Avro
+from tests.support.capture import CaptureThread, eventually, properties
+from tests.support.database import Database
+from tests.support.topics import Read, read_topic
+
+AVRO: Final = "io.confluent.connect.avro.AvroConverter"
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[SchemaRegistry]:
+    """One registry for this module."""
+    with SchemaRegistry() as server:
+        yield server
+
+
+def _settings(database: Database, broker: KafkaBroker, prefix: str, url: str, **more: str) -> dict[str, str]:
+    avro = {
+        f"{side}.converter{name}": value
+        for side in ("key", "value")
+        for name, value in (("", AVRO), (".schema.registry.url", url))
+    }
+    return properties(database.server, broker, prefix, database.name, {**avro, **more})
+
+
+class _Reader:
+    """Reads records as a consumer with the registry's deserialiser does: by the id in each of them."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+        self._schemas: dict[int, Avro] = {}
+
+    def schema_id(self, data: bytes) -> int:
+        assert data[0] == 0
+        return int.from_bytes(data[1:5], "big")
+
+    def value(self, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        schema_id = self.schema_id(data)
+        if schema_id not in self._schemas:
+            self._schemas[schema_id] = Avro(self._registry.schema(schema_id))
+        return self._schemas[schema_id].read(data[5:])
+
+
+def _rows(records: list[Read], reader: _Reader) -> list[tuple[Any, Any]]:
+    return [(reader.value(record.key), reader.value(record.value)) for record in records]
+
+
+def test_a_topic_in_avro_is_read_through_the_registry(
+    database: Database, kafka_broker: KafkaBroker, prefix: str, registry: SchemaRegistry
+) -> None:
+    """Snapshot, changes, tombstones and a new version after ALTER; subjects, names and defaults as Connect has them."""
+    database.execute(
+        "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20) DEFAULT 'x', price DECIMAL(9,2) NOT NULL)"
+    )
+    database.execute("INSERT INTO item VALUES (1, 'é😀', 1.50), (2, NULL, -3)")
+    topic = f"{prefix}.{database.name}.item"
+    with CaptureThread(_settings(database, kafka_broker, prefix, registry.url)) as capture:
+        capture.wait_snapshot()
+        database.execute("UPDATE item SET id = 20, name = NULL WHERE id = 2")
+        database.execute("DELETE FROM item WHERE id = 1")
+        database.execute("ALTER TABLE item ADD COLUMN note TEXT")
+        database.execute("INSERT INTO item VALUES (3, 'n', 4, 'new')")
+        capture.wait_position(database.server)
+    reader = _Reader(registry)
+    records = read_topic(kafka_broker.bootstrap, topic)
+
+    found = _rows(records, reader)
+    by_op = {(value["op"], key["id"]): value for key, value in found if value is not None}
+    assert sorted(by_op) == [("c", 3), ("c", 20), ("d", 1), ("d", 2), ("r", 1), ("r", 2)]
+    assert sum(value is None for _, value in found) == 2
+    assert by_op["r", 1]["after"] == {"id": 1, "name": "é😀", "price": b"\x00\x96"}
+    assert by_op["r", 2]["after"]["name"] is None
+    assert by_op["c", 20]["source"]["snapshot"] == "false"
+    assert by_op["c", 3]["after"] == {"id": 3, "name": "n", "price": b"\x01\x90", "note": "new"}
+
+    subjects = {each for each in registry.ask("/subjects") if each.startswith(prefix)}
+    assert subjects == {f"{topic}-key", f"{topic}-value"}
+    assert registry.ask(f"/subjects/{topic}-value/versions") == [1, 2]
+    latest = json.loads(registry.ask(f"/subjects/{topic}-value/versions/latest")["schema"])
+    assert (latest["namespace"], latest["name"], latest["connect.version"]) == (topic, "Envelope", 2)
+    row = next(each for each in latest["fields"] if each["name"] == "before")["type"][1]
+    assert row["connect.name"] == f"{topic}.Value"
+    assert row["fields"][1:3] == [
+        {"name": "name", "type": [{"type": "string", "connect.default": "x"}, "null"], "default": "x"},
+        {
+            "name": "price",
+            "type": {
+                "type": "bytes",
+                "scale": 2,
+                "precision": 9,
+                "connect.version": 1,
+                "connect.parameters": {"scale": "2", "connect.decimal.precision": "9"},
+                "connect.name": "org.apache.kafka.connect.data.Decimal",
+                "logicalType": "decimal",
+            },
+        },
+    ]
+    fastavro.parse_schema(latest)
+
+
+def test_an_incompatible_schema_stops_the_capture_before_its_rows(
+    database: Database, kafka_broker: KafkaBroker, prefix: str, registry: SchemaRegistry
+) -> None:
+    """The error names subject, difference and remedy; what came before is there, what comes after is not."""
+    database.execute("CREATE TABLE item (id INT PRIMARY KEY, size INT)")
+    database.execute("INSERT INTO item VALUES (1, 1)")
+    topic = f"{prefix}.{database.name}.item"
+    settings = _settings(database, kafka_broker, prefix, registry.url)
+    capture = CaptureThread(settings)
+    with pytest.raises(SchemaError) as caught, capture:  # noqa: PT012 - the capture stops by itself
+        capture.wait_snapshot()
+        registry.ask(f"/config/{topic}-value", {"compatibility": "BACKWARD"}, method="PUT")
+        database.execute("INSERT INTO item VALUES (2, 2)")
+        capture.wait_position(database.server)
+        database.execute("ALTER TABLE item MODIFY size VARCHAR(10)")
+        database.execute("INSERT INTO item VALUES (3, 'three')")
+        eventually(lambda: capture._failure, "the capture stops")
+
+    text = str(caught.value)
+    assert f"{topic}-value" in text
+    assert "Value.size: null or int -> null or string" in text
+    assert f"PUT /config/{topic}-value" in caught.value.hint
+    reader = _Reader(registry)
+    assert [key["id"] for key, _ in _rows(read_topic(kafka_broker.bootstrap, topic), reader)] == [1, 2]
+
+    registry.ask(f"/config/{topic}-value", {"compatibility": "NONE"}, method="PUT")
+    with CaptureThread(settings) as again:
+        again.wait_position(database.server)
+    rows = _rows(read_topic(kafka_broker.bootstrap, topic), reader)
+    assert [(key["id"], value["after"]["size"]) for key, value in rows] == [(1, 1), (2, 2), (3, "three")]
+
+
+def test_a_registry_that_is_down_stops_the_capture(database: Database, kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Nothing is written to the table's topic."""
+    database.execute("CREATE TABLE item (id INT PRIMARY KEY)")
+    database.execute("INSERT INTO item VALUES (1)")
+    url = f"http://127.0.0.1:{leash.free_port()}"
+    capture = CaptureThread(_settings(database, kafka_broker, prefix, url))
+    with pytest.raises(TailraceError) as caught, capture:
+        eventually(lambda: capture._failure, "the capture stops")
+
+    assert "schema registry did not answer" in str(caught.value)
+    assert url in str(caught.value)
+    assert read_topic(kafka_broker.bootstrap, f"{prefix}.{database.name}.item") == []
+
+
+def test_the_client_tells_what_the_registry_says(registry: SchemaRegistry) -> None:
+    """One id for one schema; unknown schemas are not registered where that is forbidden; wrong roots are told."""
+    client = Registry(RegistrySettings(f"http://nobody.invalid:1,{registry.url}"))
+    record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+
+    schema_id = client.schema_id("client-value", record)
+    assert client.schema_id("client-value", record) == schema_id
+    assert registry.schema(schema_id)["name"] == "R"
+    asking = Registry(RegistrySettings(registry.url, auto_register=False))
+    assert asking.schema_id("client-value", record) == schema_id
+    with pytest.raises(SchemaError, match="does not know"):
+        asking.schema_id("client-value", {**record, "name": "S"})
+    with pytest.raises(SchemaError, match="does not take"):
+        client.schema_id("client-value", {"type": "record", "name": "a-b", "fields": []})
+    with pytest.raises(KafkaFailure, match="did not give an id"):
+        Registry(RegistrySettings(f"{registry.url}/wrong")).schema_id("client-value", record)
