@@ -80,8 +80,11 @@ def _end(consumer: Consumer, partition: TopicPartition) -> int:
         try:
             _, high = consumer.get_watermark_offsets(partition, timeout=10)
         except KafkaException as failure:
-            if not failure.args[0].retriable() or time.monotonic() > deadline:
+            error: KafkaError = failure.args[0]
+            passing = error.retriable() or error.code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not passing or time.monotonic() > deadline:
                 raise
+            time.sleep(0.05)
         else:
             return int(high)
 
