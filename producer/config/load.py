@@ -177,7 +177,7 @@ def _contradictions(settings: Settings, values: dict[str, Any], faults: list[str
 
 
 def _beside_converters(values: dict[str, Any], faults: list[str], warnings: list[str]) -> None:
-    """Tell what does not follow the converters so far: the transaction block, and the records beside the rows."""
+    """Tell what does not follow the converters so far: transaction blocks, truncates, and records beside the rows."""
     converted = [
         side
         for side in ("key", "value")
@@ -191,6 +191,11 @@ def _beside_converters(values: dict[str, Any], faults: list[str], warnings: list
         faults.append(
             f"provide.transaction.metadata: the transaction block is written in JSON without schemas only, so far; "
             f"set it to false, or {named} to the JSON converter with schemas.enable=false"
+        )
+    if "t" not in values.get("values.skipped_operations", {"t"}):
+        faults.append(
+            f"skipped.operations: truncate records are written in JSON without schemas only, so far; include t in the "
+            f"list, or set {named} to the JSON converter with schemas.enable=false"
         )
     beside = {"values.schema_changes": "schema change records", "heartbeat.interval_ms": "heartbeats"}
     warnings += [

@@ -291,7 +291,8 @@ def test_what_does_not_follow_the_converters_is_told() -> None:
     flags = {"value.converter.schemas.enable": "true"}
 
     assert "provide.transaction.metadata" in faults({**flags, "provide.transaction.metadata": "true"})[0]
-    assert loaded({"provide.transaction.metadata": "true"}).warnings == ()
+    assert "skipped.operations" in faults({**flags, "skipped.operations": "none"})[0]
+    assert loaded({"provide.transaction.metadata": "true", "skipped.operations": "none"}).warnings == ()
     beside = loaded({**flags, "include.schema.changes": "true", "heartbeat.interval.ms": "1000"})
     assert [warning.partition(" stay")[0] for warning in beside.warnings] == ["schema change records", "heartbeats"]
 
