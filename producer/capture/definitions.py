@@ -75,8 +75,8 @@ class Definitions:
                 self._gone(table)
         elif part.change in {Change.DROP, Change.RENAME}:
             self._gone(part.former or part.table)
-        if part.change in {Change.CREATE, Change.RENAME} and part.table in self._registry.tables:
-            self._registry.tables[part.table].dropped = False
+        if part.change in {Change.CREATE, Change.RENAME}:
+            self._made(part.table)
         if not part.loses_rows or not self._wanted(part.table):
             return False
         if part.change is Change.TRUNCATE and self._truncates:
@@ -97,7 +97,23 @@ class Definitions:
             return
         tracked.dropped = True
         if tracked.abandoned:
-            self._leave(table)
+            self._leave_when_idle(tracked)
+
+    def _made(self, table: TableId) -> None:
+        tracked = self._registry.tables.get(table)
+        if tracked is None:
+            return
+        if tracked.abandoned:
+            self._leave_when_idle(tracked)  # what is missed was the one before: this one is new, all from the log
+        elif tracked.dropped:
+            tracked.dropped, tracked.made_again = False, True
+
+    def _leave_when_idle(self, tracked: TrackedTable) -> None:
+        tracked.closed = True
+        while self._busy(tracked):
+            self._wait()
+        if self._registry.tables.get(tracked.id) is tracked:
+            self._leave(tracked.id)
 
     def _truncated(self, event: Statement, table: TableId, place: Place) -> bool:
         """Write ``op: t``. Of a table under snapshot only when no split is open, and all of it is then forgotten.

@@ -177,13 +177,12 @@ class Enumerator:
         """Give a split up whose table is gone; where there is one again, have it read after all and return False."""
         split = failed.missing
         assert split is not None
-        if exists(self._session, split.table):
+        if exists(self._session, split.table) or not self._asked(lambda: self._log.abandon_split(split)):
             self._misses += 1
             if self._misses > _MOST_MISSES:
                 raise SourceError(failed.message)
             workers.submit(failed.worker, self._tasks[failed.worker])
             return False
-        self._asked(lambda: self._log.abandon_split(split))
         plan = self._plans[split.table]
         plan.in_flight -= 1
         self._give_up(split.table)
@@ -195,16 +194,20 @@ class Enumerator:
         if plan is None or not plan.gone:
             log.warning("table is gone from the source: the rest of its snapshot is left out", table=str(table))
         if plan is None:
-            self._asked(lambda: self._log.abandon_table(table))
+            self._leave(table)
             return
         plan.gone = plan.exhausted = True
         self._settle(plan)
+
+    def _leave(self, table: TableId) -> None:
+        if not self._asked(lambda: self._log.abandon_table(table)):
+            raise SourceUnavailableError("a table was dropped and made again while it was planned", table=str(table))
 
     def _settle(self, plan: Plan) -> None:
         if self._plans.get(plan.table) is not plan:
             return
         if plan.gone and plan.in_flight == 0:
-            self._asked(lambda: self._log.abandon_table(plan.table))
+            self._leave(plan.table)
             del self._plans[plan.table]
         elif plan.all_read:
             self._asked(lambda: self._log.all_read(plan.table))

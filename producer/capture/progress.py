@@ -114,17 +114,32 @@ class SnapshotProgress:
         """The table's plan is finished and every split committed."""
         self._registry.mark_all_read(table)
 
-    def abandon_split(self, split: Split) -> None:
-        """The split's table is gone: let go of the changes that are held for it."""
-        self._registry.abandon_split(split)
+    def abandon_split(self, split: Split) -> bool:
+        """The split's table is gone: let go of the changes that are held for it.
 
-    def abandon_table(self, table: TableId) -> None:
-        """The source no longer has the table, and no reader is at it: it leaves once the log has brought its end."""
-        if table not in self._registry.tables:
-            return
+        False: the log has brought a table of that name again, whose changes were judged by this plan: it must be read.
+        """
+        tracked = self._registry.tables[split.table]
+        if tracked.made_again:
+            return False
+        tracked.abandoned = True
+        self._registry.abandon_split(split)
+        return True
+
+    def abandon_table(self, table: TableId) -> bool:
+        """The source no longer has the table, and no reader is at it: it leaves once the log has brought its end.
+
+        False as above.
+        """
+        tracked = self._registry.tables.get(table)
+        if tracked is None or tracked.phase is Phase.LOG:
+            return True  # it has left, and may have come again
+        if tracked.made_again and not tracked.abandoned:
+            return False
         self._registry.abandon(table)
-        if self._registry.tables[table].dropped:
+        if tracked.dropped:
             self.leave(table)
+        return True
 
     # -- ends --------------------------------------------------------------------------------------------------------
 

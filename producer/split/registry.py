@@ -93,6 +93,8 @@ class TrackedTable:
     """No split is opened any more: the table's snapshot is about to begin anew."""
     dropped: bool = False
     """The log has a DROP or RENAME of it, and no table of its name after that."""
+    made_again: bool = False
+    """The log has a DROP or RENAME of it, and after that a table of its name."""
     abandoned: bool = False
     """Its snapshot was given up, because the source no longer has it: no split is opened or committed any more."""
     opened: dict[str, TrackedSplit] = field(default_factory=dict)
