@@ -47,7 +47,7 @@ class ConsumerConfig(BaseModel):
     topic_prefix: str = Field(alias="topic.prefix", pattern=r"^[A-Za-z0-9._-]+$")
     checkpoint: str = Field(alias="checkpointLocation", min_length=1)
     query_name: str | None = Field(default=None, alias="queryName")
-    max_offsets: int = Field(default=1_000_000, alias="maxOffsetsPerTrigger", gt=0)
+    max_offsets: int = Field(default=2_000_000, alias="maxOffsetsPerTrigger", gt=0)
     min_partitions: int | None = Field(default=None, alias="minPartitions", gt=0)
     group_prefix: str | None = Field(default=None, alias="groupIdPrefix")
     processing_time: str = Field(default="1 second", alias="trigger.processingTime")

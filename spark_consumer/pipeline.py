@@ -176,5 +176,7 @@ def _tune(spark: SparkSession) -> None:
     """Set, for this query's session, what Spark switches off or sets for large clusters."""
     # Streaming switches adaptive execution off for its stateful plans; the jobs of a batch are ordinary ones.
     spark.conf.set("spark.sql.adaptive.enabled", "true")
+    # Cached rows live for one batch: packing them costs more than the memory it saves, and what does not fit spills.
+    spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
     if spark.conf.get("spark.sql.shuffle.partitions") == "200":
         spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))

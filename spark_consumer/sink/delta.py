@@ -28,7 +28,7 @@ from spark_consumer.sink.delta_table import (
     DeltaTable,
     quote,
 )
-from spark_consumer.sink.first_load import FirstLoad, part, repeated_keys
+from spark_consumer.sink.first_load import FirstLoad, changed_keys, part
 from spark_consumer.source.json_decoder import Images
 
 if TYPE_CHECKING:
@@ -92,16 +92,17 @@ class DeltaSink:
         self, table: DeltaTable, batch: TableBatch, batch_id: int, splits: list[str], early: Collection[int]
     ) -> None:
         changes = sum(fact.changes for fact in batch.facts)
-        repeated = repeated_keys(batch.records).persist()
+        # Both commits ask for the changed keys: they are few beside the rows, and kept.
+        changed = changed_keys(batch.records).persist() if changes else None
         try:
-            several = repeated.count() > 0
-            loads, others = part(batch.records, splits, early, repeated if several else None)
+            loads, others = part(batch.records, splits, early, changed)
             if splits:
                 self._append(table, batch.schema, loads, batch_id)
-            if several or changes or (early and not others.isEmpty()):
+            if changes or (early and not others.isEmpty()):
                 self._merge(table, batch.schema, others, batch_id)
         finally:
-            repeated.unpersist()
+            if changed is not None:
+                changed.unpersist()
 
     def _table(self, batch: TableBatch) -> tuple[DeltaTable, FirstLoad | None]:
         """Return the table, made or widened to hold the batch, and its first load where that is open."""

@@ -12,7 +12,7 @@ key while the run begins are such, few as a rule. Hashes of their keys are kept 
 keys take MERGE; beyond MAX_EARLY of them the load is closed. So a key that is appended had no record before its ``r``
 that this query could have read, and is not in the table. The properties change before any row of the batch is written.
 
-Within a batch, a key with a single record, an ``r`` of X, is appended; every other key goes through MERGE. Which keys
+Within a batch, a key that has no record but its ``r`` of X is appended; every other key goes through MERGE. Which keys
 those are depends on the batch and the properties alone, and these only ever move keys from append to MERGE. So a batch
 that is run again takes the same path, or MERGE, whose guard on the sequence makes the repetition change nothing.
 """
@@ -87,7 +87,7 @@ def part(
 ) -> tuple[DataFrame, DataFrame]:
     """Return records to append, and records to merge.
 
-    ``early`` and ``repeated`` hold hashes of keys that are merged: early ones, and those with several records.
+    ``early`` and ``repeated`` hold hashes of keys that are merged: early ones, and those with changes in the batch.
     """
     of_run = fn.col("split").isNotNull() & fn.col("split").isin(list(splits))
     loads = (fn.col("op") == Op.READ.value) & of_run
@@ -101,15 +101,13 @@ def part(
     return marked.where(alone).select(*columns), marked.where(~alone).select(*columns)
 
 
-def repeated_keys(decoded: DataFrame) -> DataFrame:
-    """Return hashes of keys that may have more than one record. Two keys with one hash only take the slower way."""
-    return (
-        decoded.select(key_hash().alias("_hash"))
-        .groupBy("_hash")
-        .count()
-        .where(fn.col("count") > 1)
-        .select("_hash", fn.lit(1).alias("_repeated"))
-    )
+def changed_keys(decoded: DataFrame) -> DataFrame:
+    """Return hashes of keys with a change among their records. Two keys with one hash only take the slower way.
+
+    A key without one has a single record: its ``r``, which the run writes once.
+    """
+    changes = decoded.where(fn.col("op") != Op.READ.value)
+    return changes.select(key_hash().alias("_hash")).distinct().select("_hash", fn.lit(1).alias("_repeated"))
 
 
 def key_hash() -> Column:

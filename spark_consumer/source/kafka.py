@@ -58,7 +58,11 @@ def stream_options(
 
 def read_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """Return the stream of raw records."""
-    return select_raw(spark.readStream.format("kafka").options(**dict(options)).load())
+    # A topic with fewer partitions than cores is read by several tasks: order is by (partition, offset), which
+    # every record carries, not by task.
+    # Spark cuts the long ones as long as there are fewer tasks than this, and counts topics with hardly a record too.
+    tasks = {"minPartitions": str(_TASKS_PER_CORE * spark.sparkContext.defaultParallelism)}
+    return select_raw(spark.readStream.format("kafka").options(**{**tasks, **options}).load())
 
 
 def select_raw(records: DataFrame) -> DataFrame:
@@ -74,6 +78,26 @@ def select_raw(records: DataFrame) -> DataFrame:
     )
 
 
+_TASKS_PER_CORE: Final = 4
+
+_LOOKED_AT: Final = 4
+"""Headers looked at one by one. The producer's own are among them, after at most one of Debezium's."""
+
+_CONTEXT: Final = "__debezium.context."
+"""Where these begin, the producer's own headers have passed."""
+
+
 def _header(name: str) -> Column:
-    found = fn.filter("headers", lambda header: header["key"] == fn.lit(name))
-    return fn.get(found, fn.lit(0))["value"].cast("string")
+    """Return a header's value as text, NULL where there is none.
+
+    A search through the array (``filter``) is interpreted for each element of each row; comparing the first elements is
+    compiled. The search is left for records that another program gave more headers in front.
+    """
+    headers = fn.col("headers")
+    first = [fn.get(headers, fn.lit(index)) for index in range(_LOOKED_AT)]
+    found = fn.when(first[0]["key"] == name, first[0]["value"])
+    for header in first[1:]:
+        found = found.when(header["key"] == name, header["value"])
+    searched = fn.get(fn.filter(headers, lambda header: header["key"] == fn.lit(name)), fn.lit(0))["value"]
+    further = (fn.size(headers) > _LOOKED_AT) & ~first[-1]["key"].startswith(_CONTEXT)
+    return found.when(further, searched).cast("string")
