@@ -298,8 +298,7 @@ class LogReader:
             self._wait()
         rows = rows_from(version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True), first)
         self._open_transaction()
-        sent = self._publisher.sent
-        self._router.route(
+        written = self._router.route(
             rows,
             tracked,
             self.progress.orders[event.table.id],
@@ -311,7 +310,7 @@ class LogReader:
             number=self._metadata.numbering(event.table.id, stamp) if self._metadata is not None else None,
         )
         self._place.events += 1
-        self._status.log_rows(event.table.id, event.op, self._publisher.sent - sent)
+        self._status.log_rows(event.table.id, event.op, written)
 
     def _wait(self) -> None:
         """Let the other threads move a split on; what is written already is committed when its time has come."""

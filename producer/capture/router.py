@@ -36,10 +36,11 @@ class Router:
         begin: LogPlace,
         wait: Callable[[], None],
         number: Number | None = None,
-    ) -> None:
-        """Write the event's records as their keys' splits demand; ``wait`` blocks until some split moved on.
+    ) -> int:
+        """Write the event's records as their keys' splits demand; return how many were written.
 
-        ``number`` is put to each envelope that is written, and to no other.
+        ``wait`` blocks until some split moved on, and may commit what was written before. ``number`` is put to each
+        envelope that is written, and to no other.
 
         All keys are judged before anything is written: a held key holds the whole event.
         """
@@ -50,6 +51,7 @@ class Router:
             if not any(j is not None and j[0] is Verdict.HOLD for j in (*olds, *news)):
                 break
             wait()
+        sent = self._publisher.sent
         for record, owner in zip(rows.records, rows.owners, strict=True):
             old, new = olds[owner], news[owner]
             if isinstance(record, KeyChange):
@@ -60,6 +62,7 @@ class Router:
                 judged = new if new is not None else old
                 assert judged is not None
                 self._write(topic, record, headers, judged, number)
+        return self._publisher.sent - sent
 
     def write_key_change(
         self,

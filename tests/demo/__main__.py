@@ -36,6 +36,8 @@ def main() -> int:
             equal = _run(stack, options, console)
             if options.keep:
                 _tell_how_to_connect(stack, console)
+                # Spark, asked for the comparison, has put its own handler of Ctrl-C in place.
+                signal.signal(signal.SIGINT, _interrupt)
                 signal.pause()
             return 0 if equal else 1
     except KeyboardInterrupt:
