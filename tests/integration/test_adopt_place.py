@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from producer.adopt.takeover import Adopted, Wish, adopt, existing_topics
 from producer.capture.settings import kafka_settings
+from producer.database.gtid import GtidSet
 from producer.kafka.topics import Topics, TopicSpec
 from schemas.errors import AdoptError
 from schemas.names import state_topic
@@ -144,12 +145,13 @@ def _within(move: Move, rows_event: int, row: int, left: int) -> None:
     first = move.database.execute("SHOW BINLOG EVENTS IN %s FROM %s", before[:2])
     ends = [i for i, event in enumerate(first) if event[2] == "Xid"]
     second: Place = (before[0], int(first[ends[0] + 1][1]), "")
-    number = int(str(first[ends[0] + 1][5]).rpartition(":")[2].rstrip("'"))
-    source = before[2].rpartition(":")[0].split(",")[-1]
+    # SET @@SESSION.GTID_NEXT= 'uuid:number'; the shared server may have executed transactions of others too.
+    source, _, number = str(first[ends[0] + 1][5]).split("'")[1].rpartition(":")
+    seen = GtidSet.parse(before[2]).with_gtid(f"{source}:{int(number) - 1}")
     events = move.events(second)
     done = [i for i, (_, kind) in enumerate(events) if kind.endswith("_rows")][rows_event]
     offset = {"file": before[0], "pos": move.begin(second), "event": done, "row": row, "ts_sec": 1700000000}
-    move.offset({**offset, "gtids": f"{source}:1-{number - 1}"})
+    move.offset({**offset, "gtids": str(seen)})
 
     adopted = move.adopt()
     with CaptureThread(move.settings) as capture:
