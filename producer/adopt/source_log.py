@@ -83,6 +83,9 @@ def read_transaction(session: Connection[Any], file: str, start: int, count: int
 
 
 def _page(session: Connection[Any], file: str, start: int, limit: int) -> list[LogEvent]:
+    # Statements are shown in the bytes their clients sent, whatever the session's character set: the driver must not
+    # decode them, and what is read from them, keywords and GTIDs, is ASCII.
+    decodes, session.use_unicode = session.use_unicode, False
     try:
         rows = query(session, "SHOW BINLOG EVENTS IN %s FROM %s LIMIT %s", (file, start, limit))
     except SourceError as error:
@@ -95,7 +98,13 @@ def _page(session: Connection[Any], file: str, start: int, limit: int) -> list[L
             pos=start,
             answer=error.facts.get("answer"),
         ) from error
-    return [LogEvent(int(row[1]), str(row[2]), str(row[5])) for row in rows]
+    finally:
+        session.use_unicode = decodes
+    return [LogEvent(int(row[1]), _text(row[2]), _text(row[5])) for row in rows]
+
+
+def _text(shown: bytes | str) -> str:
+    return shown.decode("utf-8", "replace") if isinstance(shown, bytes) else shown
 
 
 def gtid_of(event: LogEvent) -> str:
