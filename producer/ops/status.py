@@ -109,27 +109,22 @@ class Status:
             self._phase = phase
             self._error = error or self._error
 
-    def log_connected(self) -> None:
-        """Set that the log is being followed. Tables under snapshot are forgotten: their splits are counted anew."""
+    def connected(self, prefix: str) -> None:
+        """Set that the log of this prefix is being followed.
+
+        Tables under snapshot are forgotten: their splits are counted anew.
+        """
         with self._lock:
+            self.prefix = prefix
             self._connected, self._error = True, ""
+            self._phase = Phase.SNAPSHOT
             self._tables = {table: s for table, s in self._tables.items() if s.state is TableState.LOG}
 
-    def log_disconnected(self) -> None:
+    def disconnected(self) -> None:
         """Set that the log is not followed any more, by a failure or at the end."""
         with self._lock:
             self._log.disconnects += self._connected
             self._connected = False
-
-    def connected(self, prefix: str) -> None:
-        """Set that the log of this prefix is being followed."""
-        self.prefix = prefix
-        self.log_connected()
-        self.phase(Phase.SNAPSHOT)
-
-    def disconnected(self) -> None:
-        """Set that the log is not followed any more, by a failure or at the end."""
-        self.log_disconnected()
 
     def failed(self, error: str) -> None:
         """Set that an attempt failed; another one follows."""
