@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import functions as fn
 
 from schemas.rowkind import Op
-from schemas.sequence import Sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,22 +20,22 @@ class SplitFacts(NamedTuple):
     """Snapshot rows."""
     changes: int
     """Change records, tombstones not counted."""
-    first: Sequence
-    """Least sequence."""
     newest_ms: int | None
     """Greatest source.ts_ms."""
 
 
 def summarize(decoded: DataFrame) -> list[SplitFacts]:
-    """Return the facts of each split; one row per split is brought to the driver."""
+    """Return the facts of each split; one row per split is brought to the driver.
+
+    Only numbers are aggregated: with text or a struct among them Spark would sort all records first.
+    """
     rows = (
         decoded.groupBy("split")
         .agg(
             fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
             fn.count_if(fn.col("op") != Op.READ.value).alias("changes"),
-            fn.min("seq").alias("first"),
             fn.max("ts_ms").alias("newest"),
         )
         .collect()
     )
-    return [SplitFacts(r["split"], r["rows"], r["changes"], Sequence(*r["first"]), r["newest"]) for r in rows]
+    return [SplitFacts(r["split"], r["rows"], r["changes"], r["newest"]) for r in rows]

@@ -2,18 +2,23 @@
 
 A batch makes at most two commits per table, an append (first_load.py) and a MERGE, each stamped with a transaction id
 of this query, table and batch number, so that Delta skips what an earlier try has committed. MERGE changes a row only
-where the record's sequence is greater than the stored one.
+where the record's sequence is greater than the stored one. The batch that makes the table needs no MERGE: nothing can
+be found in an empty table, so what each key ends as is appended in one commit. Run again after that commit, the same
+records take MERGE, whose guard finds each of them applied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from schemas.errors import SinkError
+from schemas.rowkind import Op
 from schemas.sequence import SEQUENCE_COLUMN
 from schemas.table import TableSchema
 from spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
@@ -32,13 +37,22 @@ from spark_consumer.sink.first_load import FirstLoad, changed_keys, part
 from spark_consumer.source.json_decoder import Images
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
 _SOURCE: Final = "tailrace_batch"
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 log = structlog.get_logger(__name__)
+
+
+class _Load(NamedTuple):
+    """What an open first load allows in a batch."""
+
+    splits: list[str]
+    """Of the run; their rows are appended."""
+    early: Collection[int]
+    """Hashes of keys that are merged all the same."""
 
 
 class DeltaSink:
@@ -66,53 +80,63 @@ class DeltaSink:
 
     def apply(self, batch: TableBatch, batch_id: int) -> None:
         """Append and merge one table's records."""
-        table, load = self._table(batch)
-        records = batch.records
-        if load is None:
-            self._merge(table, batch.schema, records, batch_id)
-            return
-        seen = [fact.split for fact in batch.facts if fact.split is not None]
-        runs = self._known().runs
-        runs.learn(records.sparkSession, seen)
-        splits = runs.splits_of(load.run, seen)
-        still = None if load.meets_other_run(batch.facts, splits) else load.with_early(records, batch.facts)
-        if still is None:
-            log.info("first load closed", table=table.path, run=load.run)
-            table.unset(FIRST_LOAD, FIRST_LOAD_START, FIRST_LOAD_EARLY)
-            self._merge(table, batch.schema, records, batch_id)
-            return
-        if still != load:
-            table.set(still.early_property)
-        self._load(table, batch, batch_id, splits, still.early)
+        table, empty = self._table(batch)
+        load = self._open_load(table, batch)
+        if load is not None:
+            self._load(table, batch, batch_id, load, empty=empty)
+        elif empty:
+            self._append(table, batch.schema, None, batch.records, batch_id)
+        else:
+            self._merge(table, batch.schema, batch.records, batch_id)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _load(
-        self, table: DeltaTable, batch: TableBatch, batch_id: int, splits: list[str], early: Collection[int]
-    ) -> None:
+    def _open_load(self, table: DeltaTable, batch: TableBatch) -> _Load | None:
+        """Return what the first load still allows for this batch, None where it is closed; its properties are kept."""
+        load = FirstLoad.from_properties(table.properties, self._known().query_id)
+        if load is None:
+            return None
+        seen = [fact.split for fact in batch.facts if fact.split is not None]
+        runs = self._known().runs
+        runs.learn(batch.records.sparkSession, seen)
+        splits = runs.splits_of(load.run, seen)
+        still = None if load.meets_other_run(batch.facts, splits) else load.with_early(batch.records, batch.facts)
+        if still is None:
+            log.info("first load closed", table=table.path, run=load.run)
+            table.unset(FIRST_LOAD, FIRST_LOAD_START, FIRST_LOAD_EARLY)
+            return None
+        if still != load:
+            table.set(still.early_property)
+        return _Load(splits, still.early)
+
+    def _load(self, table: DeltaTable, batch: TableBatch, batch_id: int, load: _Load, *, empty: bool) -> None:
         changes = sum(fact.changes for fact in batch.facts)
-        # Both commits ask for the changed keys: they are few beside the rows, and kept.
+        # Both parts ask for the changed keys: they are few beside the rows, and kept.
         changed = changed_keys(batch.records).persist() if changes else None
         try:
-            loads, others = part(batch.records, splits, early, changed)
-            if splits:
-                self._append(table, batch.schema, loads, batch_id)
-            if changes or (early and not others.isEmpty()):
+            loads, others = part(batch.records, load.splits, load.early, changed)
+            more = bool(changes) or (bool(load.early) and not others.isEmpty())
+            if empty:
+                self._append(table, batch.schema, loads, others if more else None, batch_id)
+                return
+            if load.splits:
+                self._append(table, batch.schema, loads, None, batch_id)
+            if more:
                 self._merge(table, batch.schema, others, batch_id)
         finally:
             if changed is not None:
                 changed.unpersist()
 
-    def _table(self, batch: TableBatch) -> tuple[DeltaTable, FirstLoad | None]:
-        """Return the table, made or widened to hold the batch, and its first load where that is open."""
-        context, schema = self._known(), batch.schema
-        spark = batch.records.sparkSession
-        table = self._tables.get(schema.topic)
+    def _table(self, batch: TableBatch) -> tuple[DeltaTable, bool]:
+        """Return the table, made or widened to hold the batch, and whether it was made just now and so is empty."""
+        schema = batch.schema
+        table, made = self._tables.get(schema.topic), False
         if table is None:
-            table = DeltaTable(spark, f"{self._path}/{schema.database}/{schema.table}")
+            table = DeltaTable(batch.records.sparkSession, f"{self._path}/{schema.database}/{schema.table}")
             if not table.exists:
                 self._create(table, batch)
+                made = True
             self._tables[schema.topic] = table
         seen = table.properties.get(TOPIC)
         if seen != schema.topic:
@@ -125,7 +149,7 @@ class DeltaSink:
         if self._evolved.get(schema.topic) != schema:
             table.evolve(schema)
             self._evolved[schema.topic] = schema
-        return table, FirstLoad.from_properties(table.properties, context.query_id)
+        return table, made
 
     def _create(self, table: DeltaTable, batch: TableBatch) -> None:
         context = self._known()
@@ -135,15 +159,22 @@ class DeltaSink:
         table.create(batch.schema, {**self._table_properties, **marks, **FirstLoad.properties(run)})
         log.info("table created", table=table.path, first_load=run.id if run else None)
 
-    def _append(self, table: DeltaTable, schema: TableSchema, records: DataFrame, batch_id: int) -> None:
-        rows = records.select(*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN))
+    def _append(
+        self, table: DeltaTable, schema: TableSchema, loads: DataFrame | None, others: DataFrame | None, batch_id: int
+    ) -> None:
+        """Append ``loads``, of which each is a key's only record, and what the keys of ``others`` end as."""
+        parts = [] if loads is None else [loads]
+        if others is not None:
+            parts.append(last_per_key(others).where(fn.col("op") != Op.DELETE.value))
+        stored = [*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN)]
+        rows = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         writer = rows.write.format("delta").mode("append")
         writer = writer.option("txnAppId", self._app_id(schema, "append")).option("txnVersion", str(batch_id))
         writer.save(table.path)
 
     def _merge(self, table: DeltaTable, schema: TableSchema, records: DataFrame, batch_id: int) -> None:
         last = last_per_key(records)
-        deleted = (fn.col("op") == "d").alias(DELETED_COLUMN)
+        deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
         source = last.select(*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
         spark = records.sparkSession
         source.createOrReplaceTempView(_SOURCE)

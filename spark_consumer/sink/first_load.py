@@ -69,7 +69,7 @@ class FirstLoad:
 
     def with_early(self, decoded: DataFrame, facts: Iterable[SplitFacts]) -> FirstLoad | None:
         """Return the load with the batch's early keys added, None where they are too many."""
-        if not any(fact.split is None and fact.first < self.start for fact in facts):
+        if all(fact.split is not None for fact in facts):
             return self
         early = fn.col("split").isNull() & (fn.col("seq") < sequence_literal(self.start))
         rows = decoded.where(early).select(key_hash().alias("hash")).distinct().limit(MAX_EARLY + 1).collect()

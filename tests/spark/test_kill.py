@@ -78,14 +78,41 @@ def test_killed_between_append_and_merge_nothing_is_repeated(
     feed = Feed(kafka_broker, prefix)
     table = feed.table(table_schema(prefix, "t"))
     rows = {i: {"id": i, "name": "snapshot"} for i in range(20)}
-    feed.write(table.snapshot(prefix, 0, rows.values(), low=100, high=200))
-    changed = {**rows[3], "name": "changed"}
-    feed.write([*table.change("u", rows[3], changed, pos=300), *table.change("d", rows[4], None, pos=310)])
+    changed = [{**rows[3], "name": "changed"}, {**rows[13], "name": "changed"}]
     given = settings(kafka_broker, prefix, tmp_path)
+    feed.write(table.snapshot(prefix, 0, [rows[i] for i in range(10)], low=100, high=200))
+    # The first change meets its row in the empty table's batch, which has no MERGE.
+    feed.write(table.change("u", rows[3], changed[0], pos=300))
+    assert run_victim(tmp_path, given, "before-merge:1") == 0
+    feed.write(table.snapshot(prefix, 1, [rows[i] for i in range(10, 20)], low=310, high=400))
+    feed.write([*table.change("u", rows[13], changed[1], pos=500), *table.change("d", rows[4], None, pos=510)])
 
     assert run_victim(tmp_path, given, "after-append:1") == -signal.SIGKILL
     between = table_rows(spark, tmp_path, "t")
     assert run_victim(tmp_path, given, "never") == 0
 
-    assert set(between) == set(rows) - {3, 4}
-    assert table_rows(spark, tmp_path, "t") == {i: row for i, row in {**rows, 3: changed}.items() if i != 4}
+    assert between == {**{i: row for i, row in rows.items() if i != 13}, 3: changed[0]}
+    expected = {**rows, 3: changed[0], 13: changed[1]}
+    assert table_rows(spark, tmp_path, "t") == {i: row for i, row in expected.items() if i != 4}
+
+
+@pytest.mark.timeout(900)
+def test_killed_after_the_append_that_fills_an_empty_table_nothing_is_repeated(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t"))
+    rows = {i: {"id": i, "name": "snapshot"} for i in range(20)}
+    feed.write(table.snapshot(prefix, 0, rows.values(), low=100, high=200))
+    changed, new = {**rows[3], "name": "changed"}, {"id": 50, "name": "new"}
+    feed.write([*table.change("u", rows[3], changed, pos=300), *table.change("d", rows[4], None, pos=310)])
+    feed.write([*table.change("c", None, new, pos=320), *table.change("c", None, {**new, "id": 51}, pos=330)])
+    feed.write(table.change("d", {**new, "id": 51}, None, pos=340))
+    given = settings(kafka_broker, prefix, tmp_path)
+
+    assert run_victim(tmp_path, given, "after-append:1") == -signal.SIGKILL
+    filled = table_rows(spark, tmp_path, "t")
+    assert run_victim(tmp_path, given, "never") == 0
+
+    assert filled == {i: row for i, row in {**rows, 3: changed, 50: new}.items() if i != 4}
+    assert table_rows(spark, tmp_path, "t") == filled

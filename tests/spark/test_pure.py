@@ -39,9 +39,9 @@ def mark(
     return Watermark(kind, split, run, "p.d.t", "d", "t", 0, None, None, False, position, rows, 0, backfill, "f", 1)
 
 
-def facts(split: str | None, rows: int = 0, changes: int = 0, first: Sequence = START) -> SplitFacts:
+def facts(split: str | None, rows: int = 0, changes: int = 0) -> SplitFacts:
     """Return the facts of one split."""
-    return SplitFacts(split, rows, changes, first, None)
+    return SplitFacts(split, rows, changes, None)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_first_run_is_the_earliest_and_starts_at_its_least_low() -> None:
     ("seen", "foreign"),
     [
         ([facts("s1", 5)], False),
-        ([facts("s1", 5), facts(None, 0, 3, Sequence(1, 7, 100, 0, 0))], False),
-        ([facts(None, 0, 3, Sequence(1, 7, 99, 0, 0))], False),
+        ([facts("s1", 5), facts(None, 0, 3)], False),
+        ([facts(None, 0, 3)], False),
         ([facts("s1", 5), facts("of another run", 1)], True),
     ],
 )
