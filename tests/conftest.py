@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 # The servers' modules are imported where they are needed: a unit test must not pay for drivers it does not use.
 
-NEEDS = {"mysql_server": "mysql", "database": "mysql", "kafka_broker": "kafka", "spark": "spark"}
+NEEDS = {
+    "mysql_server": "mysql",
+    "own_server": "mysql",
+    "database": "mysql",
+    "kafka_broker": "kafka",
+    "spark": "spark",
+}
 """Fixture -> marker; a test that asks for a fixture is marked by it."""
 
 
@@ -57,6 +63,26 @@ def database(mysql_server: MySqlServer) -> Iterator[Database]:
         yield fresh
     finally:
         fresh.drop()
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[MySqlServer]:
+    """A MySQL server that the tests of one module may reconfigure, restart and purge."""
+    from tests.embedded.mysql import MySqlServer  # noqa: PLC0415
+
+    with MySqlServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_database(own_server: MySqlServer) -> Iterator[Database]:
+    """A fresh database on the module's own server, which a test before may have ended."""
+    from tests.support.database import Database  # noqa: PLC0415
+
+    own_server.start()
+    fresh = Database(own_server, f"own_{uuid.uuid4().hex[:8]}")
+    yield fresh
+    fresh.drop()
 
 
 @pytest.fixture

@@ -6,15 +6,14 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.embedded import leash
 from tests.embedded.artifacts import fetch, unpack_once
 from tests.embedded.java import EmbeddedServerError, java
+from tests.embedded.server import Launch, LeashedServer
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -43,14 +42,15 @@ SETTINGS: Final[Mapping[str, object]] = {
 """What every broker here starts with; a test may replace any of them."""
 
 
-class KafkaBroker:
+class KafkaBroker(LeashedServer):
     """One broker on 127.0.0.1 that is its own controller.
 
     ``settings`` are added to (or replace) SETTINGS; ``heap_mb`` bounds the Java heap. Used as a context manager it
     starts, stops, and removes its data.
     """
 
-    host: Final = "127.0.0.1"
+    kind = "kafka"
+    title = "Kafka"
 
     def __init__(
         self,
@@ -61,26 +61,11 @@ class KafkaBroker:
         controller_port: int | None = None,
         directory: Path | None = None,
     ) -> None:
-        self.port = port or leash.free_port()
+        super().__init__(port=port, directory=directory)
         self.controller_port = controller_port or leash.free_port()
         self._listen, self._advertised = self.host, f"{self.host}:{self.port}"
-        self.directory = directory or Path(tempfile.mkdtemp(prefix="tailrace-kafka-"))
         self._settings: dict[str, object] = {**SETTINGS, **(settings or {})}
         self._heap_mb = heap_mb
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def listen(self, address: str, *, advertised: str) -> None:
         """Set another address to listen on, and the ``host:port`` that clients are told; before the start."""
@@ -91,54 +76,11 @@ class KafkaBroker:
         """The address that clients are given: ``host:port``."""
         return f"{self.host}:{self.port}"
 
-    @property
-    def running(self) -> bool:
-        """Whether the broker's process is alive."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def log_file(self) -> Path:
-        """What the broker says: warnings and worse."""
-        return self.directory / "kafka.log"
-
-    def start(self, *, deadline_s: float = 90) -> Self:
-        """Start the broker on its data (empty the first time) and wait until it serves clients."""
-        if self.running:
-            return self
-        data = self.directory / "data"
-        if not data.is_dir():
-            shutil.copytree(_template(), data)
-        elif not (data / ".kafka_cleanshutdown").exists():
-            self._end_old_session(data)
-        properties = self.directory / "server.properties"
-        properties.write_text(self._properties(data), encoding="utf-8")
-        memory = [f"-Xms{min(self._heap_mb, 256)}m", f"-Xmx{self._heap_mb}m"]
-        with self.log_file.open("ab") as log:
-            command = _command("kafka.Kafka", properties, options=memory)
-            self._process = leash.spawn(command, output=log, cwd=self.directory)
-        leash.wait_until(self._serves, what="an answer of Kafka", deadline_s=deadline_s)
-        return self
-
-    def stop(self) -> None:
-        """Shut the broker down in order; its data stays."""
-        if self._process is not None:
-            leash.end(self._process, grace_s=30)
-
-    def kill(self) -> None:
-        """End the broker with SIGKILL, as a crash would; its data stays."""
-        if self._process is not None:
-            leash.kill(self._process)
-
     def restart(self, **settings: object) -> Self:
         """Stop and start on the same data and port; ``settings`` (dots as underscores) change for good."""
         self.stop()
         self._settings.update({name.replace("_", "."): value for name, value in settings.items()})
         return self.start()
-
-    def close(self) -> None:
-        """Kill the broker and remove its data."""
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     def admin(self) -> AdminClient:
         """Return a new administration client of this broker."""
@@ -179,21 +121,27 @@ class KafkaBroker:
         finally:
             leash.end(controller, grace_s=30)
 
-    def _serves(self) -> bool:
+    def _launch(self) -> Launch:
+        """Make the data, empty, the first time; after a crash, end what the controller still takes for alive."""
+        data = self.directory / "data"
+        if not data.is_dir():
+            shutil.copytree(_template(), data)
+        elif not (data / ".kafka_cleanshutdown").exists():
+            self._end_old_session(data)
+        properties = self.directory / "server.properties"
+        properties.write_text(self._properties(data), encoding="utf-8")
+        memory = [f"-Xms{min(self._heap_mb, 256)}m", f"-Xmx{self._heap_mb}m"]
+        return Launch(_command("kafka.Kafka", properties, options=memory))
+
+    def _answers(self) -> bool:
         from confluent_kafka import KafkaException  # noqa: PLC0415
 
-        if not self.running:
-            raise EmbeddedServerError("Kafka did not start", hint="read its log", log=self._log_tail())
         try:
             # Asking the client library first would print its complaints about a port that does not listen yet.
             socket.create_connection((self.host, self.port), timeout=1).close()
             return bool(self.admin().list_topics(timeout=5).brokers)
         except (OSError, KafkaException):
             return False
-
-    def _log_tail(self) -> str:
-        lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(["", *lines[-15:]])
 
     def _properties(self, data: Path, **changes: object) -> str:
         own = {

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from tests.embedded import leash
 from tests.embedded.artifacts import fetch, unpack_once, unpack_tar
 from tests.embedded.java import EmbeddedServerError, require_library
+from tests.embedded.server import Launch, LeashedServer
 
 if TYPE_CHECKING:
     from pymysql import Connection
@@ -66,14 +64,14 @@ VERSIONS: Final[Mapping[str, Distribution]] = {
 DEFAULT_VERSION: Final = "8.0.15"
 
 
-class MySqlServer:
+class MySqlServer(LeashedServer):
     """One mysqld on 127.0.0.1, with ``root`` and a least-privilege capture user.
 
     ``settings`` are added to (or replace) SETTINGS in the option file; None takes one out. ``TAILRACE_MYSQL``
     chooses another version than the default. Used as a context manager it starts, stops, and removes its data.
     """
 
-    host: Final = "127.0.0.1"
+    kind = "mysql"
     user: Final = "root"
     password: Final = ROOT_PASSWORD
     capture_user: Final = CAPTURE_USER
@@ -92,77 +90,19 @@ class MySqlServer:
             raise EmbeddedServerError(
                 f"no MySQL {self.version} is known here", hint=f"choose one of {', '.join(VERSIONS)}"
             )
-        self.port = port or leash.free_port()
-        self.directory = directory or Path(tempfile.mkdtemp(prefix="tailrace-mysql-"))
+        super().__init__(port=port, directory=directory)
         self._settings: dict[str, object] = {**SETTINGS, **VERSIONS[self.version].settings, **(settings or {})}
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
-    def running(self) -> bool:
-        """Whether the server process is alive."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """The server's process id; an error where none was started."""
-        if self._process is None:
-            raise RuntimeError("the server was not started")
-        return self._process.pid
-
-    @property
-    def log_file(self) -> Path:
-        """The server's error log."""
-        return self.directory / "mysqld.log"
-
-    def start(self, *, deadline_s: float = 90) -> Self:
-        """Start the server on its data (made from the template the first time) and wait until it answers."""
-        if self.running:
-            return self
-        base = _base(self.version)
-        data = self.directory / "data"
-        if not data.is_dir():
-            # Without auto.cnf the server gives itself a UUID, so that no two share their GTIDs.
-            shutil.copytree(_template(self.version), data, ignore=shutil.ignore_patterns("auto.cnf"))
-        options = self._write_options(base, data)
-        with self.log_file.open("ab") as log:
-            command: list[str | Path] = [base / "bin" / "mysqld", f"--defaults-file={options}"]
-            self._process = leash.spawn(command, output=log, env=_environment(base))
-        leash.wait_until(self._answers, what="an answer of MySQL", deadline_s=deadline_s)
-        return self
-
-    def stop(self) -> None:
-        """Shut the server down in order; its data stays."""
-        if self._process is not None:
-            leash.end(self._process, grace_s=30)
-
-    def kill(self) -> None:
-        """End the server with SIGKILL, as a crash would; its data stays."""
-        if self._process is not None:
-            leash.kill(self._process)
+    def title(self) -> str:
+        """What people call it."""
+        return f"MySQL {self.version}"
 
     def restart(self, **settings: object) -> Self:
         """Stop and start on the same data and port, with ``settings`` changed for good."""
         self.stop()
         self._settings.update(settings)
         return self.start()
-
-    def close(self) -> None:
-        """Kill the server and remove its data."""
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     def connect(self, **changes: Any) -> Connection[Any]:
         """Open a session as root with autocommit; ``changes`` are arguments of ``pymysql.connect``."""
@@ -179,20 +119,24 @@ class MySqlServer:
         }
         return pymysql.connect(**{**arguments, **changes})
 
+    def _launch(self) -> Launch:
+        """Make the data from the template the first time, and the option file anew."""
+        base = _base(self.version)
+        data = self.directory / "data"
+        if not data.is_dir():
+            # Without auto.cnf the server gives itself a UUID, so that no two share their GTIDs.
+            shutil.copytree(_template(self.version), data, ignore=shutil.ignore_patterns("auto.cnf"))
+        options = self._write_options(base, data)
+        return Launch([base / "bin" / "mysqld", f"--defaults-file={options}"], _environment(base))
+
     def _answers(self) -> bool:
         import pymysql  # noqa: PLC0415
 
-        if not self.running:
-            raise EmbeddedServerError(f"MySQL {self.version} did not start", hint="read its log", log=self._log_tail())
         try:
             self.connect(connect_timeout=2).close()
         except pymysql.err.OperationalError:
             return False
         return True
-
-    def _log_tail(self) -> str:
-        lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(["", *lines[-15:]])
 
     def _write_options(self, base: Path, data: Path) -> Path:
         own: dict[str, object] = {

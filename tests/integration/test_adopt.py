@@ -222,12 +222,12 @@ def test_stopped_within_a_transaction_and_nothing_is_doubled(house: House) -> No
         house.start()
         with pytest.raises(AdoptError, match="was last said to be running"):
             house.adopt()
-        house.worker.stop(NAME)
+        house.worker.stop_connector(NAME)
         while not house.offset().rows:
             house.worker.resume(NAME)
             written = len(house.records())
             eventually(lambda: len(house.records()) > written + 100, "more of Debezium's records")  # noqa: B023
-            house.worker.stop(NAME)
+            house.worker.stop_connector(NAME)
     last = len(house.records())
 
     tried = house.adopt(dry_run=True)
@@ -298,7 +298,7 @@ def test_forced_over_existing_state(house: House) -> None:
     """--force replaces what Tailrace had stored, its tables included, in one transaction."""
     with _writer(house.database):
         house.start()
-    house.worker.stop(NAME)
+    house.worker.stop_connector(NAME)
     with CaptureThread({**house.settings, "snapshot.mode": "no_data"}) as capture:
         capture.wait_position(house.server)
     kafka = kafka_settings(configured(house.settings))

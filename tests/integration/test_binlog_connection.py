@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -23,22 +22,6 @@ from tests.support.log import (
     poll_until_it_fails,
     settings_of,
 )
-
-
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[MySqlServer]:
-    """A server that tests of this module may reconfigure, restart and purge."""
-    with MySqlServer() as server:
-        yield server
-
-
-@pytest.fixture
-def own_database(own_server: MySqlServer) -> Iterator[Database]:
-    """A fresh database on the module's own server."""
-    own_server.start()
-    fresh = Database(own_server, f"own_{time.monotonic_ns()}")
-    yield fresh
-    fresh.drop()
 
 
 def test_wake_ends_a_waiting_poll(database: Database) -> None:

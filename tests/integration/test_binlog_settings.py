@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-
 import pytest
 
 from producer.binlog.events import Commit, Progress, Rows
@@ -21,22 +18,6 @@ from tests.support.log import (
     poll_until_it_fails,
     read_until,
 )
-
-
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[MySqlServer]:
-    """A server that tests of this module may reconfigure, restart and purge."""
-    with MySqlServer() as server:
-        yield server
-
-
-@pytest.fixture
-def own_database(own_server: MySqlServer) -> Iterator[Database]:
-    """A fresh database on the module's own server."""
-    own_server.start()
-    fresh = Database(own_server, f"own_{time.monotonic_ns()}")
-    yield fresh
-    fresh.drop()
 
 
 def test_rows_carry_their_statement_where_the_server_logs_it(database: Database) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-
 import pytest
 
 from producer.database.connection import SourceSettings, connect
@@ -16,20 +13,11 @@ from tests.support.database import Database
 from tests.support.log import settings_of
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MySqlServer]:
-    """A server whose global settings tests may change."""
-    with MySqlServer() as own:
-        yield own
-
-
 @pytest.fixture
-def shop(server: MySqlServer) -> Iterator[Database]:
-    """A database with one table."""
-    fresh = Database(server, f"shop_{time.monotonic_ns()}")
-    fresh.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    yield fresh
-    fresh.drop()
+def shop(own_database: Database) -> Database:
+    """A database with one table, on a server whose global settings tests may change."""
+    own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    return own_database
 
 
 def faults_of(settings: SourceSettings, tables: list[TableId], server_id: int = 4711) -> tuple[str, ...]:
@@ -42,12 +30,12 @@ def faults_of(settings: SourceSettings, tables: list[TableId], server_id: int = 
     return ()
 
 
-def test_server_as_it_should_be_has_no_faults(server: MySqlServer, shop: Database) -> None:
+def test_server_as_it_should_be_has_no_faults(own_server: MySqlServer, shop: Database) -> None:
     """root, and the account with no more grants than needed."""
     tables = [TableId(shop.name, "t")]
-    capture = SourceSettings(server.host, server.port, server.capture_user, server.capture_password)
+    capture = SourceSettings(own_server.host, own_server.port, own_server.capture_user, own_server.capture_password)
 
-    assert faults_of(settings_of(server), tables) == ()
+    assert faults_of(settings_of(own_server), tables) == ()
     assert faults_of(capture, tables) == ()
 
 
@@ -75,25 +63,25 @@ def test_wrong_setting_is_told_with_value_and_statement(
     assert remedy in fault
 
 
-def test_remedies_work(server: MySqlServer, shop: Database) -> None:
+def test_remedies_work(own_server: MySqlServer, shop: Database) -> None:
     """Every statement that a fault ends with is accepted, and mends it."""
     wrong = {"binlog_format": "STATEMENT", "binlog_row_image": "MINIMAL", "binlog_row_metadata": "MINIMAL"}
     for setting, value in wrong.items():
         shop.execute(f"SET GLOBAL {setting} = '{value}'")
     tables = [TableId(shop.name, "t")]
-    found = faults_of(settings_of(server), tables)
+    found = faults_of(settings_of(own_server), tables)
     for fault in found:
         shop.execute(fault.rpartition("; ")[2])
 
     assert len(found) == 3
-    assert faults_of(settings_of(server), tables) == ()
+    assert faults_of(settings_of(own_server), tables) == ()
 
 
-def test_missing_grants_are_all_told(server: MySqlServer, shop: Database) -> None:
+def test_missing_grants_are_all_told(own_server: MySqlServer, shop: Database) -> None:
     """An account that sees the table's name but may read nothing."""
     shop.execute("CREATE USER IF NOT EXISTS weak IDENTIFIED BY 'w'")
     shop.execute(f"GRANT INSERT ON `{shop.name}`.* TO weak")
-    weak = SourceSettings(server.host, server.port, "weak", "w")
+    weak = SourceSettings(own_server.host, own_server.port, "weak", "w")
 
     client, replica, table = faults_of(weak, [TableId(shop.name, "t")])
     for fault in (client, replica, table):
@@ -105,28 +93,28 @@ def test_missing_grants_are_all_told(server: MySqlServer, shop: Database) -> Non
     assert faults_of(weak, [TableId(shop.name, "t")]) == ()
 
 
-def test_grants_by_a_role_count(server: MySqlServer, shop: Database) -> None:
+def test_grants_by_a_role_count(own_server: MySqlServer, shop: Database) -> None:
     """What the server allows is what counts, not what SHOW GRANTS prints."""
     shop.execute("CREATE ROLE IF NOT EXISTS reader")
     shop.execute("GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader")
     shop.execute("CREATE USER IF NOT EXISTS actor IDENTIFIED BY 'a' DEFAULT ROLE reader")
 
-    assert faults_of(SourceSettings(server.host, server.port, "actor", "a"), [TableId(shop.name, "t")]) == ()
+    assert faults_of(SourceSettings(own_server.host, own_server.port, "actor", "a"), [TableId(shop.name, "t")]) == ()
 
 
-def test_server_id_must_not_be_the_servers_own(server: MySqlServer, shop: Database) -> None:
+def test_server_id_must_not_be_the_servers_own(own_server: MySqlServer, shop: Database) -> None:
     """The server's id is 1."""
-    [fault] = faults_of(settings_of(server), [TableId(shop.name, "t")], server_id=1)
+    [fault] = faults_of(settings_of(own_server), [TableId(shop.name, "t")], server_id=1)
 
     assert fault.startswith("database.server.id is 1")
 
 
-def test_cascading_keys_are_noted(server: MySqlServer, shop: Database) -> None:
+def test_cascading_keys_are_noted(own_server: MySqlServer, shop: Database) -> None:
     """Changes by CASCADE are made below the log: no fault, but the user must know."""
     shop.execute(
         "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY to_parent (p) REFERENCES t (id) ON DELETE CASCADE)"
     )
-    with connect(settings_of(server)) as session:
+    with connect(settings_of(own_server)) as session:
         notes = check(session, [TableId(shop.name, "t"), TableId(shop.name, "child")], server_id=4711)
         none = check(session, [TableId(shop.name, "t")], server_id=4711)
     shop.execute("DROP TABLE child")

@@ -8,7 +8,8 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from tests.embedded.artifacts import Artifact, _transfer, cache_dir, locked, unpack_once
+from tests.embedded import artifacts
+from tests.embedded.artifacts import Artifact, unpack_once
 from tests.embedded.kafka import classpath
 
 LIST: Final = Path(__file__).with_name("artifacts.toml")
@@ -16,15 +17,7 @@ LIST: Final = Path(__file__).with_name("artifacts.toml")
 
 def fetch(section: str) -> list[Path]:
     """Return the files of one section of this folder's list, transferring those that the cache lacks."""
-    listed = tomllib.loads(LIST.read_text(encoding="utf-8"))[section]
-    pins = {Artifact.parse(text): str(pin) for text, pin in listed.items()}
-    folder = cache_dir() / "artifacts" / section
-    with locked(f"artifacts-{section}"):
-        missing = {artifact: pin for artifact, pin in pins.items() if not (folder / artifact.file_name).is_file()}
-        if missing:
-            folder.mkdir(parents=True, exist_ok=True)
-            _transfer(missing, folder, section=section)
-    return [folder / artifact.file_name for artifact in pins]
+    return artifacts.fetch(section, listing=LIST)
 
 
 def connect_classpath() -> str:

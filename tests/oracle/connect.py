@@ -3,59 +3,38 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from tests.embedded import leash
 from tests.embedded.java import EmbeddedServerError, java
+from tests.embedded.server import Launch, LeashedServer
 from tests.oracle.artifacts import connect_classpath, plugin_path
 
 CONNECTOR_CLASS: Final = "io.debezium.connector.mysql.MySqlConnector"
 
 
-class ConnectWorker:
+class ConnectWorker(LeashedServer):
     """One Connect process on 127.0.0.1; connectors are posted to it as to any other. A context manager."""
 
+    kind = "connect"
+    title = "Kafka Connect"
+    start_s = 120
+    pause_s = 0.3
     main: str = "org.apache.kafka.connect.cli.ConnectStandalone"
 
     def __init__(self, bootstrap: str, *, heap_mb: int = 768) -> None:
-        self.port = leash.free_port()
-        self.directory = Path(tempfile.mkdtemp(prefix="tailrace-connect-"))
+        super().__init__()
         self._bootstrap = bootstrap
         self._heap_mb = heap_mb
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def log_file(self) -> Path:
-        """What the worker and its connectors say."""
-        return self.directory / "connect.log"
 
     def storage(self) -> Mapping[str, object]:
         """Return where the worker keeps what it knows."""
         return {"offset.storage.file.filename": self.directory / "offsets"}
 
-    def start(self, *, deadline_s: float = 120) -> Self:
-        """Start the worker and wait until its REST interface answers."""
+    def _launch(self) -> Launch:
         settings = {
             "bootstrap.servers": self._bootstrap,
             "listeners": f"http://127.0.0.1:{self.port}",
@@ -72,16 +51,7 @@ class ConnectWorker:
         command += ["-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
         command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
         command += ["-cp", connect_classpath(), self.main, properties]
-        with self.log_file.open("ab") as log:
-            self._process = leash.spawn(command, output=log, cwd=self.directory)
-        leash.wait_until(self._answers, what="an answer of Kafka Connect", deadline_s=deadline_s, pause_s=0.3)
-        return self
-
-    def close(self) -> None:
-        """End the worker and remove its files."""
-        if self._process is not None:
-            leash.kill(self._process)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        return Launch(command)
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
         """Start connector ``name`` with ``config``."""
@@ -99,9 +69,6 @@ class ConnectWorker:
                 raise EmbeddedServerError(f"connector {name} failed", hint="read its trace", trace=part.get("trace"))
 
     def _answers(self) -> bool:
-        if self._process is not None and self._process.poll() is not None:
-            log = self.log_file.read_text(encoding="utf-8", errors="replace")
-            raise EmbeddedServerError("Kafka Connect did not start", hint="read its log", log=log[-4000:])
         try:
             return bool(self._request("GET", "/"))
         except (urllib.error.URLError, OSError):

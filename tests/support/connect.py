@@ -12,7 +12,7 @@ from tests.oracle.connect import ConnectWorker
 
 
 class DistributedWorker(ConnectWorker):
-    """One worker, alone in its group; ``group`` also names its topics. It can be killed."""
+    """One worker, alone in its group; ``group`` also names its topics."""
 
     main = "org.apache.kafka.connect.cli.ConnectDistributed"
 
@@ -44,7 +44,7 @@ class DistributedWorker(ConnectWorker):
 
         leash.wait_until(known, what=f"the status of {name}", deadline_s=60, pause_s=0.5)
 
-    def stop(self, name: str) -> None:
+    def stop_connector(self, name: str) -> None:
         """Stop a connector and wait until its tasks have ended; its offsets are flushed then."""
         self._request("PUT", f"/connectors/{name}/stop")
         leash.wait_until(lambda: self._is_stopped(name), what=f"the end of {name}", deadline_s=60, pause_s=0.2)
@@ -52,11 +52,6 @@ class DistributedWorker(ConnectWorker):
     def resume(self, name: str) -> None:
         """Let a stopped connector go on from its offset."""
         self._request("PUT", f"/connectors/{name}/resume")
-
-    def kill(self) -> None:
-        """End the worker by SIGKILL, as a crash would."""
-        assert self._process is not None
-        leash.kill(self._process)
 
     def _is_stopped(self, name: str) -> bool:
         status: Any = self._request("GET", f"/connectors/{name}/status")
