@@ -18,7 +18,7 @@ from producer.database.table import Column, TableId
 from schemas.errors import LogError, SchemaError
 
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
-_SIMPLE_KEY, _PREFIX_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET = 8, 9, 10, 11
+_SHAPES, _SIMPLE_KEY, _PREFIX_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET = 7, 8, 9, 10, 11
 
 _FLOAT, _DOUBLE, _VARCHAR, _BIT, _TIMESTAMP2, _DATETIME2, _TIME2 = 4, 5, 15, 16, 17, 18, 19
 _JSON, _NEWDECIMAL, _ENUM, _SET, _BLOB, _VAR_STRING, _STRING, _GEOMETRY, _VECTOR = (
@@ -49,9 +49,9 @@ _PLAIN: Final = {
     _DOUBLE: "double",
     _JSON: "json",
     _GEOMETRY: "geometry",
-    _VECTOR: "vector",
 }
 _YEAR: Final = 13
+_POINT_SHAPE: Final = 1
 _NUMERIC: Final = frozenset({1, 2, 3, 8, 9, _FLOAT, _DOUBLE, _NEWDECIMAL})
 _TIMED: Final = {_TIMESTAMP2: "timestamp", _DATETIME2: "datetime", _TIME2: "time"}
 _OLD: Final = {0: "decimal", 7: "timestamp", 11: "time", 12: "datetime"}
@@ -100,6 +100,7 @@ def _read(table: TableId, body: bytes, *, year_has_sign: bool) -> MappedTable:
     unsigned = _signs(types, options.get(_SIGNEDNESS, b""), year_has_sign=year_has_sign)
     character = _charsets(options, _DEFAULT_CHARSET, _COLUMN_CHARSET)
     labelled = _charsets(options, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET)
+    shapes = iter(_numbers(options.get(_SHAPES, b"")))
     enums, sets = _label_lists(options.get(_ENUM_LABELS, b"")), _label_lists(options.get(_SET_LABELS, b""))
     columns = []
     for index, (name, kind, meta) in enumerate(zip(names, real, metadata, strict=True)):
@@ -112,6 +113,11 @@ def _read(table: TableId, body: bytes, *, year_has_sign: bool) -> MappedTable:
             columns.append(Column(name, word, nullable, charset=charset, labels=labels))
         elif kind in {_VARCHAR, _VAR_STRING, _STRING, _BLOB}:
             columns.append(_sized(name, kind, meta, nullable, next(character)))
+        elif kind == _VECTOR:
+            next(character, None)  # it counts as text, of character set binary
+            columns.append(Column(name, "vector", nullable))
+        elif kind == _GEOMETRY and next(shapes) == _POINT_SHAPE:
+            columns.append(Column(name, "point", nullable))
         else:
             columns.append(_other(table, name, kind, meta, nullable=nullable, unsigned=unsigned[index]))
     fingerprint = hashlib.blake2b(body, digest_size=16, person=b"year" if year_has_sign else b"").digest()

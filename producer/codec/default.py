@@ -37,7 +37,7 @@ def connect_default(column: Column, settings: ValueSettings) -> Any:
     if data is None:
         return None
     family = column_type(column, settings)
-    if family.connect().type == "struct":
+    if family.connect().type in {"struct", "array"}:
         return None
     space = Namespace()
     value = family.from_text(Raw(space.bind, "0", "len(B)"))

@@ -20,13 +20,13 @@ SYSTEM_DATABASES: Final = frozenset({"mysql", "information_schema", "performance
 _KINDS: Final = {
     **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), "text"),
     **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), "blob"),
-    **dict.fromkeys(("geometry", "point", "linestring", "polygon"), "geometry"),
+    **dict.fromkeys(("geometry", "linestring", "polygon"), "geometry"),
     **dict.fromkeys(("multipoint", "multilinestring", "multipolygon"), "geometry"),
     **dict.fromkeys(("geometrycollection", "geomcollection"), "geometry"),
 }
 _SAME_NAME: Final = frozenset(
     {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "bit"}
-    | {"char", "varchar", "binary", "varbinary", "enum", "set", "json", "vector"}
+    | {"char", "varchar", "binary", "varbinary", "enum", "set", "json", "point", "vector"}
     | {"date", "datetime", "timestamp", "time", "year"}
 )
 _NUMBERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})

@@ -31,9 +31,9 @@ class Column:
     """What decides the bytes of a column's values; equal from the catalog and from a TABLE_MAP event.
 
     ``kind`` is one of: tinyint smallint mediumint int bigint decimal float double bit char varchar text binary
-    varbinary blob date datetime timestamp time year enum set json geometry vector. The four sizes of TEXT and BLOB are
-    one kind each; CHAR, VARCHAR and TEXT have a character set other than binary, BINARY, VARBINARY and BLOB have
-    ``binary``.
+    varbinary blob date datetime timestamp time year enum set json point geometry vector. The four sizes of TEXT and
+    BLOB are one kind each, and so is every spatial type but POINT. CHAR, VARCHAR and TEXT have a character set other
+    than binary, BINARY, VARBINARY and BLOB have ``binary``.
     """
 
     name: str

@@ -14,8 +14,10 @@ from producer.types.floating import FloatType
 from producer.types.integer import IntegerType
 from producer.types.json import JsonType
 from producer.types.settings import ValueSettings
+from producer.types.spatial import SpatialType
 from producer.types.temporal import DatetimeType, DateType, TimestampType, TimeType
 from producer.types.text import TextType
+from producer.types.vector import VectorType
 from producer.types.year import YearType
 from schemas.connect import ConnectField
 from schemas.errors import SchemaError
@@ -35,6 +37,8 @@ FAMILIES: Final[tuple[type[ColumnType], ...]] = (
     EnumType,
     SetType,
     JsonType,
+    SpatialType,
+    VectorType,
 )
 
 _BY_KIND: Final = {kind: family for family in FAMILIES for kind in family.kinds}

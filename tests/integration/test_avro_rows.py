@@ -21,7 +21,6 @@ from producer.types.settings import ValueSettings
 from tests.integration.test_same_bytes import MODES
 from tests.oracle.families import FAMILIES, Family
 from tests.oracle.script import _DEFAULT_ROWS, _DEFAULTS
-from tests.oracle.tailrace import NOT_OFFERED
 from tests.support.avro import Avro, value_of
 from tests.support.codec import BothWays
 from tests.support.database import Database
@@ -102,10 +101,7 @@ def _filled(database: Database, family: Family) -> BothWays:
     return ways
 
 
-_OFFERED: Final = [each for each in FAMILIES if each.name not in NOT_OFFERED]
-
-
-@pytest.mark.parametrize("family", _OFFERED, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_avro_holds_what_json_holds(database: Database, family: Family) -> None:
     """fastavro reads the values that JSON prints, and writes the same bytes for them; the wire format is around."""
     ways = _filled(database, family)

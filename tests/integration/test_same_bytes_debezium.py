@@ -40,8 +40,6 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
 }
 """(family, column) -> why it differs, and in which rows."""
 
-UNSUPPORTED: Final = frozenset({"spatial"})
-
 
 def _settings(variant: Variant) -> ValueSettings:
     modes = variant.modes
@@ -84,7 +82,7 @@ def _members(text: str, at: int = 0) -> Mapping[str, str]:
     return members
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f.name not in UNSUPPORTED], ids=lambda f: f.name)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
 def test_rows_are_what_debezium_streamed(family: Family, database: Database) -> None:
     """Every column of every row in every mode; each named exception is still one."""
     both = BothWays(database)

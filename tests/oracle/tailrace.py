@@ -14,13 +14,9 @@ from tests.embedded.java import EmbeddedServerError
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.oracle.debezium import PARTITIONS, source_properties
-from tests.oracle.script import DATABASE
 from tests.oracle.variants import Variant
 
 TAILRACE: Final = Path(sys.executable).with_name("tailrace")
-
-NOT_OFFERED: Final = ("spatial", "spatial_new")
-"""Tables with types that Tailrace refuses so far; they are excluded by name."""
 
 
 def tailrace_prefix(variant: Variant) -> str:
@@ -39,7 +35,6 @@ def producer_config(server: MySqlServer, broker: KafkaBroker, variant: Variant, 
         "include.schema.changes": "false",
         "tailrace.log.format": "json",
         "tailrace.tables.without.key": "full-row",
-        "table.exclude.list": ",".join(f"{DATABASE}.{table}" for table in NOT_OFFERED),
         **variant.modes,
     }
 

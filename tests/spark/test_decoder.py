@@ -10,9 +10,9 @@ import orjson
 import pytest
 from pyspark.errors import PySparkException
 
-from schemas.connect import ConnectField
+from schemas.connect import ConnectField, ConnectSchema
 from schemas.table import TableSchema
-from spark_consumer.source.json_decoder import Images, decode
+from spark_consumer.source.json_decoder import Images, decode, row_type
 from tests.spark.records import connect, decimal, table_schema, unscaled
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ SCHEMA = table_schema(
 
 def envelope(**row: Any) -> bytes:
     """Return an insert's envelope; columns that are not given are NULL."""
-    after = {column.name: row.get(column.name) for column in SCHEMA.columns} | {"id": row.get("id", 1)}
+    after = {column.name: None for column in SCHEMA.columns} | {"id": 1} | row
     source = {"file": "binlog.000012", "pos": 5, "row": 0, "ts_ms": 1}
     return orjson.dumps({"before": None, "after": after, "source": source, "op": "c"})
 
@@ -107,6 +107,38 @@ def test_times_bytes_and_numbers(spark: SparkSession) -> None:
     assert row.zoned.timestamp() == dt.datetime(2014, 9, 9, 4, 51, 4, 780000, tzinfo=dt.UTC).timestamp()
     assert (row.span, bytes(row.raw), row.tiny, row.flag) == (-3_020_399_999_999, b"\x00\xff", -128, False)
     assert tuple(row.seq) == (1, 12, 5, 0, 0)
+
+
+def test_places_and_vectors_are_structs_and_arrays(spark: SparkSession) -> None:
+    """Spatial columns as struct of binary WKB and int SRID, points with coordinates; vectors as array of float."""
+    srid = ConnectField("srid", connect("int32"))
+    wkb = ConnectField("wkb", connect("bytes"))
+    axes = [ConnectField(name, ConnectSchema("double")) for name in "xy"]
+    schema = table_schema(
+        "p",
+        "t",
+        ConnectField("g", ConnectSchema("struct", True, "io.debezium.data.geometry.Geometry", 1, fields=(wkb, srid))),
+        ConnectField(
+            "p", ConnectSchema("struct", True, "io.debezium.data.geometry.Point", 1, fields=(*axes, wkb, srid))
+        ),
+        ConnectField(
+            "v", ConnectSchema("array", True, "io.debezium.data.FloatVector", 1, items=ConnectSchema("float"))
+        ),
+    )
+    shape = {"wkb": "AQcAAAAAAAAA", "srid": None}
+    point = {"x": -0.5, "y": 1e300, "wkb": "AQE=", "srid": 4326}
+
+    rows = decoded(spark, [envelope(), envelope(g=shape, p=point, v=[1.5, -2.0])], schema)
+
+    assert (rows[0].g, rows[0].p, rows[0].v) == (None, None, None)
+    assert (bytes(rows[1].g.wkb), rows[1].g.srid) == (bytes.fromhex("010700000000000000"), None)
+    assert (rows[1].p.x, rows[1].p.y, bytes(rows[1].p.wkb), rows[1].p.srid) == (-0.5, 1e300, b"\x01\x01", 4326)
+    assert rows[1].v == [1.5, -2.0]
+    assert (
+        row_type(schema)
+        .simpleString()
+        .endswith("g:struct<wkb:binary,srid:int>,p:struct<x:double,y:double,wkb:binary,srid:int>,v:array<float>>")
+    )
 
 
 def test_tombstones_are_left_out_and_nulls_stay(spark: SparkSession) -> None:

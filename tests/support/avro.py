@@ -47,6 +47,9 @@ def value_of(schema: ConnectSchema, printed: Any) -> Any:
         return None
     if schema.type == "struct":
         return {field.name: value_of(field.schema, printed[field.name]) for field in schema.fields}
+    if schema.type == "array":
+        assert schema.items is not None
+        return [value_of(schema.items, each) for each in printed]
     if schema.type == "bytes":
         return b64decode(printed)
     if schema.type == "float":

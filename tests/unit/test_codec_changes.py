@@ -216,7 +216,7 @@ def test_an_enum_ordinal_beyond_the_labels_is_a_schema_error() -> None:
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        (Column("g", "geometry"), "not supported"),
+        (Column("g", "inet6"), "not supported"),
         (Column("t", "text", charset="utf8mb4"), "size"),
         (Column("t", "varchar", length=9, charset="swe7"), "decoder"),
     ],

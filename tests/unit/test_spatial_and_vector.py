@@ -1,0 +1,169 @@
+"""Spatial values and vectors from their stored bytes: no server is asked.
+
+The servers of the tests have no VECTOR (MySQL 9): its rows and its TABLE_MAP are made here by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import pytest
+
+from producer.binlog.events import Rows
+from producer.binlog.table_map import read_table_map
+from producer.codec.avro_schema import avro_schema
+from producer.codec.avro_values import json_encoder
+from producer.codec.compile import compile_table
+from producer.codec.contract import EventStamp, SnapshotStamp
+from producer.database.table import Column, Table, TableId
+from producer.envelope.schema_block import block_text
+from producer.types.registry import column_type
+from producer.types.settings import ValueSettings
+from producer.types.spatial import GEOMETRY, POINT, geometry_json, point_json
+from producer.types.vector import vector_json
+from schemas.errors import SchemaError
+from tests.support.avro import Avro, value_of
+from tests.support.log_bytes import LogBytes, cut, names_option, table_map_body
+
+POINT_BYTES = struct.pack("<IBIdd", 0, 1, 1, 1.0, -2.5)
+NUMBERS = (1.0, -0.0, 5.6, 3.4028234663852886e38, 1.401298464324817e-45, 16777216.0)
+VECTOR_BYTES = struct.pack("<6f", *NUMBERS)
+VECTOR_JSON = "[1.0,-0.0,5.6,3.4028235E38,1.4E-45,1.6777216E7]"
+EMBEDDING = Column("embedding", "vector")
+
+
+def test_a_point_has_its_coordinates_beside_its_wkb() -> None:
+    """An SRID of 0 is none; one beyond 31 bits is negative, as in Java."""
+    wkb = "AQEAAAAAAAAAAADwPwAAAAAAAATA"
+
+    assert point_json(POINT_BYTES) == f'{{"x":1.0,"y":-2.5,"wkb":"{wkb}","srid":null}}'
+    assert point_json(b"\xe6\x10\0\0" + POINT_BYTES[4:]) == f'{{"x":1.0,"y":-2.5,"wkb":"{wkb}","srid":4326}}'
+    assert geometry_json(b"\xff\xff\xff\xff" + POINT_BYTES[4:]) == f'{{"wkb":"{wkb}","srid":-1}}'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", POINT_BYTES[:-1], POINT_BYTES + b"\0", b"\0\0\0\0\0" + POINT_BYTES[5:], b"\0\0\0\0\1\2" + POINT_BYTES[6:]],
+)
+def test_what_is_no_point_is_refused(data: bytes) -> None:
+    """Nothing, too little, too much, big-endian, another shape."""
+    with pytest.raises(SchemaError, match="no point"):
+        point_json(data)
+
+
+def test_a_spatial_value_without_bytes_is_nothing() -> None:
+    """NULL where that may be; else the empty collection that Debezium writes. One that is cut short is an error."""
+    table = Table(
+        TableId("d", "t"),
+        (Column("id", "int", nullable=False), Column("a", "geometry"), Column("b", "geometry", nullable=False)),
+        ("id",),
+    )
+    codec = compile_table(table, "t", ValueSettings())
+    event = b"\0" + struct.pack("<iII", 1, 0, 0)
+
+    [record] = codec.inserts(event, 0, len(event), EventStamp(b"", b"", b"")).records
+
+    assert isinstance(record, tuple)
+    assert b'{"id":1,"a":null,"b":{"wkb":"AQcAAAAAAAAA","srid":null}}' in (record[1] or b"")
+    with pytest.raises(SchemaError, match="cut short"):
+        geometry_json(b"\0\0\0")
+
+
+def test_the_schemas_are_debeziums() -> None:
+    """As JsonConverter prints them; a POINT column has coordinates, all others only WKB."""
+    wkb = '{"type":"bytes","optional":%s,"field":"wkb"},{"type":"int32","optional":true,"field":"srid"}'
+    double = '{"type":"double","optional":false,"field":"%s"},'
+
+    assert block_text(GEOMETRY) == (
+        f'{{"type":"struct","fields":[{wkb % "false"}],"optional":false,'
+        '"name":"io.debezium.data.geometry.Geometry","version":1,"doc":"Geometry"}'
+    )
+    assert block_text(POINT) == (
+        f'{{"type":"struct","fields":[{double % "x"}{double % "y"}{wkb % "true"}],"optional":false,'
+        '"name":"io.debezium.data.geometry.Point","version":1,"doc":"Geometry (POINT)"}'
+    )
+    assert block_text(column_type(EMBEDDING, ValueSettings()).connect()) == (
+        '{"type":"array","items":{"type":"float","optional":false},"optional":false,'
+        '"name":"io.debezium.data.FloatVector","version":1}'
+    )
+
+
+def test_a_vector_is_an_array_of_floats() -> None:
+    """Numbers as Java prints a 32-bit float."""
+    assert vector_json(VECTOR_BYTES) == VECTOR_JSON
+    assert vector_json(b"") == "[]"
+
+
+@pytest.mark.parametrize(
+    "data", [b"\0", b"\0" * 7, struct.pack("<2f", 1, float("nan")), struct.pack("<f", float("-inf"))]
+)
+def test_what_is_no_vector_is_refused(data: bytes) -> None:
+    """Bytes that are no whole numbers; numbers that JSON cannot have."""
+    with pytest.raises(SchemaError, match="a vector"):
+        vector_json(data)
+
+
+def test_select_and_log_give_the_same_vector() -> None:
+    """The text protocol carries the stored bytes; a row image has them behind a length of four bytes. NULL as well."""
+    table = Table(TableId("d", "t"), (Column("id", "int", nullable=False), EMBEDDING), ("id",))
+    codec = compile_table(table, "t", ValueSettings())
+    images = b"\0" + struct.pack("<iI", 7, len(VECTOR_BYTES)) + VECTOR_BYTES + b"\2" + struct.pack("<i", 8)
+    packet = b"\x017" + bytes((len(VECTOR_BYTES),)) + VECTOR_BYTES, b"\x018\xfb"
+    packets = b"".join(len(each).to_bytes(3, "little") + b"\0" + each for each in packet)
+
+    logged = codec.inserts(images, 0, len(images), EventStamp(b",", b"", b"")).records
+    selected = codec.snapshot(packets, 0, len(packets), SnapshotStamp(b",0c")).records
+
+    assert codec.select_list == "`id`, `embedding`"
+    assert selected[0][1] == f'{{"before":null,"after":{{"id":7,"embedding":{VECTOR_JSON}}},0c'.encode()
+    assert [each[1].replace(b",1c", b",0c") for each in logged] == [each[1] for each in selected]  # type: ignore[union-attr]
+
+
+def test_avro_holds_the_same() -> None:
+    """fastavro reads what the encoder writes, and writes the same bytes."""
+    for schema, text in (
+        (column_type(EMBEDDING, ValueSettings()).connect(), VECTOR_JSON),
+        (POINT, point_json(POINT_BYTES)),
+    ):
+        avro, value = Avro(avro_schema(schema)), value_of(schema, json.loads(text))
+        data = json_encoder(schema)(json.loads(text)).encode("latin-1")
+
+        assert avro.read(data) == value
+        assert avro.write(value) == data
+
+
+def test_the_log_describes_a_vector_and_tells_points_from_shapes() -> None:
+    """A vector has a place among the character sets (63, binary); shapes are numbered, 1 is a point."""
+    types, metadata = bytes((3, 242, 255, 255, 15)), b"\4\4\4" + struct.pack("<H", 40)
+    charsets, shapes = b"\3\2\x3f\xff", b"\7\2\1\3"
+    dimensions = b"\x0d\1\3"
+    options = (
+        b"\1\1\0" + charsets.replace(b"\xff", b"\x2d") + shapes + names_option("id", "v", "p", "g", "t") + dimensions
+    )
+    body = table_map_body("shop", "orders", (types, metadata, b"\x1e", options))
+
+    found = read_table_map(body, year_has_sign=True)
+
+    assert found.columns == (
+        Column("id", "int", nullable=False),
+        Column("v", "vector"),
+        Column("p", "point"),
+        Column("g", "geometry"),
+        Column("t", "varchar", length=40, charset="utf8mb4"),
+    )
+
+
+def test_a_vector_goes_through_the_log() -> None:
+    """TABLE_MAP, row image and codec together."""
+    image = b"\0" + struct.pack("<iI", 5, len(VECTOR_BYTES)) + VECTOR_BYTES
+    columns = (b"\3\xf2", b"\4", b"\2", b"\1\1\0\2\1\x3f" + names_option("id", "v") + b"\x0d\1\6")
+    log = LogBytes()
+    log.gtid().query("BEGIN").table_map(columns=columns).rows(image).xid()
+
+    [rows] = [event for event in cut(log) if isinstance(event, Rows)]
+    codec = compile_table(Table(rows.table.id, rows.table.columns, ("id",)), "t", ValueSettings())
+    [record] = codec.inserts(rows.data, rows.start, rows.stop, EventStamp(b"", b"", b"")).records
+
+    assert isinstance(record, tuple)
+    assert f'"v":{VECTOR_JSON}'.encode() in (record[1] or b"")
