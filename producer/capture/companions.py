@@ -8,13 +8,17 @@ from typing import Any
 
 from pymysql.connections import Connection
 
+from producer.capture.beside import Beside
 from producer.capture.heartbeats import Action, Heartbeats
 from producer.capture.metadata import TransactionRecords
 from producer.capture.place import Place
 from producer.capture.schema_changes import SchemaChanges
 from producer.config import ProducerConfig
 from producer.database.session import Session
+from producer.envelope.heartbeat import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from producer.envelope.naming import TopicNames
+from producer.envelope.schema_change import CHANGE_KEY, CHANGE_VALUE
+from producer.envelope.transaction import TRANSACTION_KEY, TRANSACTION_VALUE
 from producer.kafka.publisher import Headers, Publisher
 from producer.kafka.topics import TopicSpec
 
@@ -60,9 +64,10 @@ def schema_changes(
     return SchemaChanges(
         session,
         prefix=config.topics.prefix,
-        topic=names.schema_changes,
+        topic=Beside(config.converters).topic(names.schema_changes, CHANGE_KEY, CHANGE_VALUE),
         filters=config.filters.tables,
         headers=headers,
+        comments=config.values.schema_comments,
     )
 
 
@@ -76,19 +81,21 @@ def companions(
     schema_changes: SchemaChanges | None,
 ) -> Companions:
     """Return what is on. ``connect`` opens a session that the caller does not own."""
-    beat = config.heartbeat
+    beat, beside = config.heartbeat, Beside(config.converters)
     action = Action(Session(connect), beat.action_query) if beat.interval_ms and beat.action_query else None
     return Companions(
         heartbeats=Heartbeats(
             publisher,
-            names.heartbeats,
+            beside.topic(names.heartbeats, HEARTBEAT_KEY, HEARTBEAT_VALUE),
             config.topics.prefix,
             interval_s=beat.interval_ms / 1000,
             action=action,
         )
         if beat.interval_ms
         else None,
-        transactions=TransactionRecords(publisher, names.transactions, place)
+        transactions=TransactionRecords(
+            publisher, beside.topic(names.transactions, TRANSACTION_KEY, TRANSACTION_VALUE), place
+        )
         if config.values.transaction_metadata
         else None,
         schema_changes=schema_changes,

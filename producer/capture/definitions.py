@@ -15,6 +15,7 @@ from producer.binlog.events import Statement
 from producer.capture.place import Place
 from producer.capture.schema_changes import SchemaChanges
 from producer.capture.tables import Tables
+from producer.codec.contract import EventStamp
 from producer.database.ddl import Change, Touched, touched
 from producer.database.table import TableId
 from producer.envelope.headers import event_header
@@ -128,14 +129,27 @@ class Definitions:
             tracked.closed = True
             while self._busy(tracked):
                 self._wait()
-        self._ensure_topic(table)
-        self._publisher.begin()
-        headers: Headers = [event_header(place.epoch, 0), *self._context_headers]
-        self._publisher.send(self._tables.topic(table), None, truncate_value(self._prefix, table, event), headers)
+        value = self._emptied(event, table)
+        if value is not None:
+            self._ensure_topic(table)
+            self._publisher.begin()
+            headers: Headers = [event_header(place.epoch, 0), *self._context_headers]
+            self._publisher.send(self._tables.topic(table), None, value, headers)
         if tracked is None or tracked.phase is Phase.LOG or self._registry.tables.get(table) is not tracked:
             return False
         self._leave(table)
         return True
+
+    def _emptied(self, event: Statement, table: TableId) -> bytes | None:
+        """Return the envelope of ``op: t``, None where the table's schema is wanted and the table is gone by now."""
+        value = self._tables.emptied(table, emptied_stamp(self._prefix, table, event))
+        if value is None:
+            log.warning(
+                "a table was emptied and went away before its schema could be read: readers of the topic keep the rows",
+                table=str(table),
+                statement=event.sql[:200],
+            )
+        return value
 
     @staticmethod
     def _busy(tracked: TrackedTable) -> bool:
@@ -144,13 +158,12 @@ class Definitions:
         )
 
 
-def truncate_value(prefix: str, table: TableId, event: Statement) -> bytes:
-    """Return the envelope of ``op: t``: no row, and of the source's time the milliseconds alone."""
-    stamp = SourceBlock(prefix, table).event(
+def emptied_stamp(prefix: str, table: TableId, event: Statement) -> EventStamp:
+    """Return what stands around no row: of the source's time the milliseconds alone."""
+    return SourceBlock(prefix, table).event(
         ts_us=(event.commit_ts_us // 1000 or event.ts * 1000) * 1000,
         server_id=event.server_id,
         gtid=event.gtid,
         file=event.file,
         pos=event.query_pos,
     )
-    return b'{"before":null,"after":null%b0%bt%b' % (stamp.head, stamp.middle, stamp.tail)

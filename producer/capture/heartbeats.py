@@ -11,9 +11,9 @@ import time
 
 import structlog
 
+from producer.capture.beside import BesideTopic
 from producer.database.session import Session
 from producer.envelope.heartbeat import heartbeat_key, heartbeat_value
-from producer.envelope.plain_json import to_json
 from producer.kafka.publisher import Publisher
 from schemas.errors import SourceError
 
@@ -24,7 +24,7 @@ class Heartbeats:
     """When the next beat is due, and its record; used by the log reader's thread."""
 
     def __init__(
-        self, publisher: Publisher, topic: str, prefix: str, *, interval_s: float, action: Action | None = None
+        self, publisher: Publisher, topic: BesideTopic, prefix: str, *, interval_s: float, action: Action | None = None
     ) -> None:
         self._publisher = publisher
         self._topic = topic
@@ -41,8 +41,9 @@ class Heartbeats:
     def beat(self) -> None:
         """Write the record into the open Kafka transaction, and have the statement run."""
         self._next = time.monotonic() + self._interval_s
-        value = to_json(heartbeat_value(time.time_ns() // 1_000_000))
-        self._publisher.send(self._topic, to_json(heartbeat_key(self._prefix)), value, partition=0)
+        beat = heartbeat_value(time.time_ns() // 1_000_000)
+        key, value = self._topic.record(heartbeat_key(self._prefix), beat)
+        self._publisher.send(self._topic.name, key, value, partition=0)
         if self._action is not None:
             self._action.ask()
 

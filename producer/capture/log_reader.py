@@ -265,7 +265,7 @@ class LogReader:
                 rows = version.encode[event.op](event.data, event.start, event.stop, stamp)
             self._open_transaction()
             if self._metadata is not None:
-                rows = numbered(rows, self._metadata.numbering(event.table.id, stamp))
+                rows = numbered(rows, self._metadata.numbering(event.table.id, captured.codec, stamp))
             self._send(captured.topic, rows, headers)
             counts = self._counts.setdefault((version, event.op), [0, 0])
             counts[0] += 1
@@ -307,7 +307,9 @@ class LogReader:
             gtid=transaction.gtid,
             begin=(file_number(transaction.file), transaction.pos),
             wait=self._wait,
-            number=self._metadata.numbering(event.table.id, stamp) if self._metadata is not None else None,
+            number=self._metadata.numbering(event.table.id, version.captured.codec, stamp)
+            if self._metadata is not None
+            else None,
         )
         self._place.events += 1
         self._status.log_rows(event.table.id, event.op, written)

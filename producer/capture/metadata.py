@@ -8,45 +8,40 @@ neither. The counts stand in the state: a transaction that is taken up again goe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from producer.binlog.events import Begin, Commit
+from producer.capture.beside import BesideTopic
 from producer.capture.place import Place
-from producer.codec.contract import EventRows, EventStamp, KeyChange
+from producer.codec.contract import EventRows, EventStamp, KeyChange, TableCodec
 from producer.database.table import TableId
-from producer.envelope.plain_json import to_json
-from producer.envelope.transaction import begin_value, block, end_value, transaction_key
+from producer.envelope.plain_json import Struct
+from producer.envelope.transaction import begin_value, end_value, transaction_key
 from producer.kafka.publisher import Publisher
 
 Number = Callable[[bytes], bytes]
 """Takes an envelope and returns it with its transaction block."""
 
-_NONE: Final = b"null"
-_BEFORE_OP: Final = b',"op":"'
-
 
 class TransactionRecords:
     """Writes the transaction topic; used by the log reader's thread."""
 
-    def __init__(self, publisher: Publisher, topic: str, place: Place) -> None:
+    def __init__(self, publisher: Publisher, topic: BesideTopic, place: Place) -> None:
         self._publisher = publisher
         self._topic = topic
         self._place = place
 
-    def numbering(self, table: TableId, stamp: EventStamp) -> Number:
+    def numbering(self, table: TableId, codec: TableCodec, stamp: EventStamp) -> Number:
         """Return what numbers the records of one rows event, in the order they are written."""
-        assert stamp.middle.endswith(_NONE + _BEFORE_OP), "the stamp does not end as an envelope does"
         begin = self._place.transaction
         assert begin is not None, "a rows event outside a transaction"
         counts, name, gtid = self._place.counts, str(table), begin.gtid
-        stop = len(stamp.tail) + len(_BEFORE_OP) + 1  # op is one letter
-        start = stop + len(_NONE)
+        put = codec.numbering(stamp, gtid)
 
         def number(value: bytes) -> bytes:
             if not counts:
-                self._send(begin.gtid, to_json(begin_value(gtid, _ts_ms(begin, begin.ts))))
+                self._send(gtid, begin_value(gtid, _ts_ms(begin, begin.ts)))
             counts[name] = counts.get(name, 0) + 1
-            return b"%b%b%b" % (value[:-start], block(gtid, sum(counts.values()), counts[name]), value[-stop:])
+            return put(value, sum(counts.values()), counts[name])
 
         return number
 
@@ -55,10 +50,10 @@ class TransactionRecords:
         begin, counts = self._place.transaction, self._place.counts
         if begin is not None and counts:
             self._publisher.begin()
-            self._send(begin.gtid, to_json(end_value(begin.gtid, counts, _ts_ms(begin, commit.ts))))
+            self._send(begin.gtid, end_value(begin.gtid, counts, _ts_ms(begin, commit.ts)))
 
-    def _send(self, gtid: str, value: bytes) -> None:
-        self._publisher.send(self._topic, to_json(transaction_key(gtid)), value)
+    def _send(self, gtid: str, value: Struct) -> None:
+        self._publisher.send(self._topic.name, *self._topic.record(transaction_key(gtid), value))
 
 
 def numbered(rows: EventRows, number: Number) -> EventRows:

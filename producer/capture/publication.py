@@ -7,21 +7,20 @@ producer with nothing written after it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from dataclasses import replace
 
 import structlog
 
-from producer.codec.avro_schema import avro_schema
-from producer.codec.converted import Converter, Wire
+from producer.capture.schema_ids import SchemaIds
+from producer.codec.converted import Wire
 from producer.codec.default import field_with_default
 from producer.config.sections import ConvertersConfig
 from producer.database.catalog import CatalogTable
 from producer.database.table import Column, TableId
 from producer.envelope.adjust import field_names, schema_name
 from producer.envelope.schema_block import envelope_schema, key_schema
-from producer.kafka.registry import Registry, RegistrySettings
 from producer.types.settings import ValueSettings
-from schemas.connect import ConnectSchema
+from schemas.connect import ConnectField
 from schemas.errors import SchemaError
 
 log = structlog.get_logger(__name__)
@@ -31,13 +30,21 @@ class Publication:
     """Makes the wire forms of table versions under one configuration."""
 
     def __init__(
-        self, config: ConvertersConfig, values: ValueSettings, read_catalog: Callable[[TableId], CatalogTable]
+        self,
+        config: ConvertersConfig,
+        values: ValueSettings,
+        read_catalog: Callable[[TableId], CatalogTable],
+        *,
+        comments: bool = False,
     ) -> None:
+        """``comments``: columns carry theirs in their schemas."""
         self._config = config
+        self._comments = comments
         self._values = values
         self._read_catalog = read_catalog
         self._forms = config.forms
-        self._registries: dict[RegistrySettings, Registry] = {}
+        self._ids = SchemaIds(config)
+        self._last: dict[TableId, Wire] = {}
 
     def wire(self, table: TableId, topic: str, columns: Sequence[Column], key: Sequence[str]) -> Wire:
         """Return how records of a table version are written.
@@ -46,7 +53,7 @@ class Publication:
         """
         names = field_names([column.name for column in columns], self._config.field_names)
         fields = tuple(
-            field_with_default(column, name, self._values)
+            self._commented(field_with_default(column, name, self._values), column)
             for column, name in zip(self._described(table, columns), names, strict=True)
         )
         at = {column.name: field for column, field in zip(columns, fields, strict=True)}
@@ -54,43 +61,46 @@ class Publication:
         keys = key_schema(base, [at[name] for name in key])
         values = envelope_schema(base, fields)
         key_form, value_form = self._forms
-        return Wire(
+        ids = self._ids.schema_id
+        wire = self._last[table] = Wire(
             key=key_form,
             value=value_form,
             columns=fields,
             key_schema=keys,
             value_schema=values,
-            key_id=self._schema_id("key", key_form, topic, keys),
-            value_id=self._schema_id("value", value_form, topic, values),
+            key_id=ids("key", topic, keys) if key_form == "avro" else 0,
+            value_id=ids("value", topic, values) if value_form == "avro" else 0,
             exact_nulls=self._config.nulls == "debezium-exact",
         )
+        return wire
+
+    def last(self, table: TableId) -> Wire | None:
+        """Return how a table was written when ``wire`` was last asked, None if it never was."""
+        return self._last.get(table)
+
+    def _commented(self, field: ConnectField, column: Column) -> ConnectField:
+        if not self._comments or column.catalog is None or not column.catalog.comment:
+            return field
+        return ConnectField(field.name, replace(field.schema, doc=column.catalog.comment))
 
     def _described(self, table: TableId, columns: Sequence[Column]) -> Sequence[Column]:
         """Return the columns with what only the catalog knows, if the catalog still has the same ones.
 
-        The log does not tell defaults.
+        The log tells neither defaults nor comments.
         """
         if all(column.catalog is not None for column in columns):
             return columns
         try:
             found = self._read_catalog(table).table.columns
         except SchemaError as error:
-            log.warning("schemas are published without defaults", table=str(table), reason=error.message)
+            log.warning("schemas are published without defaults and comments", table=str(table), reason=error.message)
             return columns
         known = {column.name: column for column in found}
         if any(known.get(column.name) != column for column in columns):
             log.warning(
-                "schemas are published without defaults",
+                "schemas are published without defaults and comments",
                 table=str(table),
                 reason="the table has been altered since this part of the log was written",
             )
             return columns
         return [known[column.name] for column in columns]
-
-    def _schema_id(self, side: Literal["key", "value"], form: Converter, topic: str, schema: ConnectSchema) -> int:
-        if form != "avro":
-            return 0
-        settings = self._config.registry(side)
-        if settings not in self._registries:
-            self._registries[settings] = Registry(settings)
-        return self._registries[settings].schema_id(f"{topic}-{side}", avro_schema(schema))

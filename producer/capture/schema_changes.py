@@ -13,13 +13,14 @@ import orjson
 from pymysql.connections import Connection
 
 from producer.binlog.events import Statement
+from producer.capture.beside import BesideTopic
 from producer.database import connection as database
 from producer.database.catalog import read_table
 from producer.database.ddl import Change, Touched
 from producer.database.session import Session
 from producer.database.table import TableId, quote
 from producer.envelope.java_order import hash_order
-from producer.envelope.plain_json import Struct, to_json
+from producer.envelope.plain_json import Struct
 from producer.envelope.schema_change import Described, change_key, change_value, source_block, table_change
 from producer.filters import TableFilter
 from producer.kafka.publisher import Headers, Publisher
@@ -34,12 +35,23 @@ _KINDS = {Change.CREATE: "CREATE", Change.ALTER: "ALTER", Change.RENAME: "ALTER"
 class SchemaChanges:
     """Writes the topic of schema changes; used by the log reader's thread."""
 
-    def __init__(self, session: Session, *, prefix: str, topic: str, filters: TableFilter, headers: Headers) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        prefix: str,
+        topic: BesideTopic,
+        filters: TableFilter,
+        headers: Headers,
+        comments: bool = False,
+    ) -> None:
+        """``comments``: tell those of tables and columns."""
         self._session = session
         self._prefix = prefix
         self._topic = topic
         self._filters = filters
         self._headers = headers
+        self._comments = comments
         self._known: set[str] = set()
 
     def structure(
@@ -64,7 +76,7 @@ class SchemaChanges:
             for table in (table for table in new if table.database == name):
                 described = self._described(table)
                 if described is not None:
-                    write(name, table.table, described.created, [table_change("CREATE", table, described)])
+                    write(name, table.table, described.created, [self._change("CREATE", table, described)])
         self._known |= {str(table) for table in new}
         self._store(publisher)
 
@@ -76,7 +88,7 @@ class SchemaChanges:
                 table.database,
                 table.table,
                 f"DROP TABLE IF EXISTS {table.quoted}",
-                [table_change("DROP", table, None)],
+                [self._change("DROP", table, None)],
             )
 
     def statement(self, publisher: Publisher, event: Statement, parts: Sequence[Touched]) -> None:
@@ -104,13 +116,16 @@ class SchemaChanges:
             if part.change in _KINDS:
                 gone = part.change is Change.DROP
                 described = None if gone else self._described(part.table)
-                changes.append(table_change(_KINDS[part.change], part.table, described))
+                changes.append(self._change(_KINDS[part.change], part.table, described))
                 self._known.discard(str(part.former or part.table))
                 if not gone and self._filters.wanted(part.table):
                     self._known.add(str(part.table))
             write(name, source, part.sql, changes)
         if self._known != known:
             self._store(publisher)
+
+    def _change(self, kind: str, table: TableId, described: Described | None) -> Struct:
+        return table_change(kind, table, described, comments=self._comments)
 
     def _concerns(self, part: Touched) -> bool:
         if part.change is Change.TRUNCATE:
@@ -134,7 +149,8 @@ class SchemaChanges:
     def _write_into(self, publisher: Publisher) -> Callable[[str, Struct, str, Sequence[Struct]], None]:
         def write(name: str, source: Struct, ddl: str, changes: Sequence[Struct]) -> None:
             value = change_value(source, ts_ms=time.time_ns() // 1_000_000, database=name, ddl=ddl, changes=changes)
-            publisher.send(self._topic, to_json(change_key(name)), to_json(value), self._headers, partition=0)
+            record = self._topic.record(change_key(name), value)
+            publisher.send(self._topic.name, *record, self._headers, partition=0)
 
         return write
 

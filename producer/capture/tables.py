@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from producer.capture.publication import Publication
 from producer.codec.compile import compile_table
-from producer.codec.contract import TableCodec
-from producer.codec.converted import compile_converted
+from producer.codec.contract import EventStamp, TableCodec
+from producer.codec.converted import compile_converted, frame_of
+from producer.codec.frames import JsonFrame
 from producer.config import ProducerConfig
 from producer.database.catalog import CatalogTable
 from producer.database.table import Column, Table, TableId
@@ -39,7 +40,11 @@ class Tables:
         self._unique: dict[TableId, tuple[str, ...]] = {}
         self._values = config.values.settings
         converters = config.converters
-        self._publication = None if converters.plain else Publication(converters, self._values, read_catalog)
+        self._publication = (
+            None
+            if converters.plain
+            else Publication(converters, self._values, read_catalog, comments=config.values.schema_comments)
+        )
 
     def topic(self, table: TableId) -> str:
         """Return the data topic of a table."""
@@ -59,6 +64,23 @@ class Tables:
             return compile_table(version, topic, self._values, tombstones=tombstones)
         wire = self._publication.wire(version.id, topic, version.columns, version.key)
         return compile_converted(version, topic, self._values, wire, tombstones=tombstones)
+
+    def emptied(self, table: TableId, stamp: EventStamp) -> bytes | None:
+        """Return the envelope of ``op: t``; None where the table is gone by now, and its schema with it.
+
+        Raises what ``capture`` raises.
+        """
+        if self._publication is None or self._config.converters.forms[1] == "json":
+            return JsonFrame().emptied(stamp)
+        try:
+            found = self._read_catalog(table)
+        except SchemaError:
+            wire = self._publication.last(table)
+        else:
+            columns = found.table.columns
+            key = self.key(table, columns, found.primary_key)
+            wire = self._publication.wire(table, self.topic(table), columns, key)
+        return None if wire is None else frame_of(wire).emptied(stamp)
 
     def key(self, table: TableId, columns: Sequence[Column], primary_key: Sequence[str]) -> Sequence[str]:
         """Return the columns of the record key: message.key.columns, primary key, unique index, or the whole row."""

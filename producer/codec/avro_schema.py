@@ -75,6 +75,8 @@ def _struct(schema: ConnectSchema, known: dict[str, ConnectSchema], outer: str) 
     for field in schema.fields:
         _check_field(field.name)
         body: dict[str, Any] = {"name": field.name, "type": _schema(field.schema, known, space)}
+        if field.schema.doc is not None:
+            body["doc"] = field.schema.doc
         if field.schema.default is not None:
             body["default"] = avro_default(field.schema)
         elif field.schema.optional:

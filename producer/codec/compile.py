@@ -10,10 +10,12 @@ from producer.codec.contract import (
     EventStamp,
     KeyChange,
     KeyTuple,
+    PutBlock,
     SnapshotRows,
     SnapshotStamp,
     TableCodec,
 )
+from producer.codec.frames import JsonFrame
 from producer.codec.json_writer import JsonWriter
 from producer.codec.key_header import header_printer
 from producer.codec.log_rows import Images, bitmap_size
@@ -28,6 +30,7 @@ from schemas.table import TableSchema
 _MALFORMED = (IndexError, KeyError, ValueError, TypeError, OverflowError, struct.error)
 """What generated code raises where bytes are not what the columns say."""
 _BEFORE_ROW: Final = b'{"before":null,"after":'
+_FRAME: Final = JsonFrame()
 
 
 def compile_table(table: Table, topic: str, settings: ValueSettings, *, tombstones: bool = True) -> TableCodec:
@@ -154,6 +157,10 @@ class GeneratedCodec:
         if p != size:
             raise misfit(p, size)
         return EventRows(records, range(len(raw_keys)), raw_keys)
+
+    def numbering(self, stamp: EventStamp, gtid: str) -> PutBlock:
+        """See ``contract.TableCodec``."""
+        return _FRAME.numbering(stamp, gtid)
 
     def _key_change(self, rows: tuple[str, str], keys: tuple[str, str], stamp: EventStamp, row: int) -> KeyChange:
         before, after = rows

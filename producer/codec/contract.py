@@ -6,7 +6,7 @@ The law: a row read by SELECT and the same row read from the binlog give the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,10 @@ column's own character set. str: date, datetime, timestamp as ISO text that sort
 TIME: int microseconds, signed."""
 
 KeyTuple = tuple[KeyValue, ...]
+
+
+PutBlock = Callable[[bytes, int, int], bytes]
+"""Takes an envelope, its number in the transaction and its number there among its table's; returns it with both."""
 
 
 class Record(NamedTuple):
@@ -117,3 +121,6 @@ class TableCodec(Protocol):
 
     def deletes(self, data: bytes, start: int, end: int, stamp: EventStamp, *, keys: bool = False) -> EventRows:
         """Encode the row images of a DELETE_ROWS event."""
+
+    def numbering(self, stamp: EventStamp, gtid: str) -> PutBlock:
+        """Return what puts the transaction block into the envelopes of the rows event that ``stamp`` is of."""

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal
 
-import orjson
-
-from producer.codec.avro_values import json_encoder, zigzag
 from producer.codec.avro_writer import AvroWriter
 from producer.codec.compile import FITS, cut, misfit
 from producer.codec.contract import (
@@ -20,9 +17,11 @@ from producer.codec.contract import (
     EventStamp,
     KeyChange,
     KeyTuple,
+    PutBlock,
     SnapshotRows,
     SnapshotStamp,
 )
+from producer.codec.frames import AvroFrame, Frame, JsonFrame, magic, schema_around
 from producer.codec.json_writer import JsonWriter
 from producer.codec.key_header import header_printer
 from producer.codec.log_rows import Images, bitmap_size
@@ -30,7 +29,7 @@ from producer.codec.select_rows import compile_rows
 from producer.codec.source import Namespace
 from producer.codec.writer import RowAndKey, Writer
 from producer.database.table import Table
-from producer.envelope.schema_block import block_text, default_text
+from producer.envelope.schema_block import default_text
 from producer.types.registry import column_type
 from producer.types.settings import ValueSettings
 from schemas.connect import ConnectField, ConnectSchema
@@ -53,92 +52,6 @@ class Wire:
     value_id: int = 0
     exact_nulls: bool = False
     """Write a column's default in place of NULL, as Connect's converters do."""
-
-
-class _Frame(Protocol):
-    """What stands around the rows of an envelope."""
-
-    insert_open: bytes
-    delete_open: bytes
-    delete_middle: bytes
-    update_open: bytes
-    update_middle: bytes
-
-    def event(self, stamp: EventStamp, op: str) -> tuple[bytes, bytes]:
-        """Return what stands before the row's number and what follows it."""
-
-    def row_number(self, row: int) -> bytes:
-        """Return the row's number."""
-
-    def snapshot(self, suffix: bytes) -> bytes:
-        """Return what follows a row of a snapshot."""
-
-
-class _JsonFrame:
-    def __init__(self, before: bytes, after: bytes) -> None:
-        self.insert_open = before + b'{"before":null,"after":'
-        self.delete_open = self.update_open = before + b'{"before":'
-        self.delete_middle = b',"after":null'
-        self.update_middle = b',"after":'
-        self._after = after
-
-    def event(self, stamp: EventStamp, op: str) -> tuple[bytes, bytes]:
-        return stamp.head, b"".join((stamp.middle, op.encode(), stamp.tail, self._after))
-
-    def row_number(self, row: int) -> bytes:
-        return b"%d" % row
-
-    def snapshot(self, suffix: bytes) -> bytes:
-        return suffix + self._after
-
-
-class _AvroFrame:
-    """Reads the JSON of a stamp and writes its Avro: once for each rows event, whatever the number of its rows."""
-
-    def __init__(self, schema: ConnectSchema, schema_id: int) -> None:
-        before = _magic(schema_id).encode("latin-1")
-        self.insert_open = before + b"\x00\x02"
-        self.delete_open = self.update_open = before + b"\x02"
-        self.delete_middle = b"\x00"
-        self.update_middle = b"\x02"
-        members = {field.name: field.schema for field in schema.fields}
-        source = [(field.name, json_encoder(field.schema)) for field in members["source"].fields]
-        at = [name for name, _ in source].index("row")
-        self._head, self._number, self._tail = source[:at], source[at], source[at + 1 :]
-        self._rest = [
-            (name, json_encoder(member))
-            for name, member in members.items()
-            if name not in {"before", "after", "source"}
-        ]
-
-    def event(self, stamp: EventStamp, op: str) -> tuple[bytes, bytes]:
-        envelope = orjson.loads(b"".join((b'{"before":0', stamp.head, b"0", stamp.middle, op.encode(), stamp.tail)))
-        return self._encoded(envelope)
-
-    def row_number(self, row: int) -> bytes:
-        return zigzag(row).encode("latin-1")
-
-    def snapshot(self, suffix: bytes) -> bytes:
-        envelope = orjson.loads(b'{"before":0' + suffix)
-        head, tail = self._encoded(envelope)
-        return b"".join((head, self.row_number(envelope["source"]["row"]), tail))
-
-    def _encoded(self, envelope: dict[str, Any]) -> tuple[bytes, bytes]:
-        source = envelope["source"]
-        head = "".join([encode(source[name]) for name, encode in self._head])
-        tail = "".join([encode(source[name]) for name, encode in self._tail])
-        rest = "".join([encode(envelope[name]) for name, encode in self._rest])
-        return head.encode("latin-1"), (tail + rest).encode("latin-1")
-
-
-def _magic(schema_id: int) -> str:
-    """Return the head of the registry's wire format: a zero, and the schema's id in four bytes."""
-    return (b"\0" + schema_id.to_bytes(4, "big")).decode("latin-1")
-
-
-def _block(schema: ConnectSchema) -> tuple[bytes, bytes]:
-    """Return what JsonConverter writes around a payload."""
-    return f'{{"schema":{block_text(schema)},"payload":'.encode(), b"}"
 
 
 def compile_converted(
@@ -171,7 +84,7 @@ class ConvertedCodec:
         self.select_list = ", ".join(t.select for t in types)
         self._tombstones = tombstones
         self._bitmap = bitmap_size(table.columns)
-        self._frame = _frame(wire)
+        self._frame = frame_of(wire)
         self._header = header_printer([self.schema.columns[i] for i in key])
 
         def writer(space: Namespace) -> Writer:
@@ -255,6 +168,10 @@ class ConvertedCodec:
                 row += 1
         return found.whole(p, size)
 
+    def numbering(self, stamp: EventStamp, gtid: str) -> PutBlock:
+        """See ``contract.TableCodec``."""
+        return self._frame.numbering(stamp, gtid)
+
     def _read(self, event: bytes, text: str, p: int, *, keys: bool) -> tuple[str, str, int, KeyTuple | None]:
         images = self._keyed if keys else self._images
         bitmap = event[p : p + self._bitmap]
@@ -308,20 +225,25 @@ class _Found:
         return EventRows(self._records, self._owners, self._keys)
 
 
-def _frame(wire: Wire) -> _Frame:
+def frame_of(wire: Wire) -> Frame:
+    """Return what stands around the rows of a table version."""
     if wire.value == "avro":
-        return _AvroFrame(wire.value_schema, wire.value_id)
-    return _JsonFrame(*(_block(wire.value_schema) if wire.value == "json-schema" else (b"", b"")))
+        return AvroFrame(wire.value_schema, wire.value_id)
+    return JsonFrame(*(schema_around(wire.value_schema) if wire.value == "json-schema" else (b"", b"")))
 
 
 def _writer(wire: Wire, names: Sequence[str], key: Sequence[int], space: Namespace) -> Writer:
     schemas = [field.schema for field in wire.columns]
 
     def avro() -> Writer:
-        return AvroWriter(schemas, key, space, key_open=_magic(wire.key_id), exact=wire.exact_nulls)
+        return AvroWriter(schemas, key, space, key_open=magic(wire.key_id).decode("latin-1"), exact=wire.exact_nulls)
 
     def json() -> Writer:
-        around = [part.decode("latin-1") for part in _block(wire.key_schema)] if wire.key == "json-schema" else ["", ""]
+        around = (
+            [part.decode("latin-1") for part in schema_around(wire.key_schema)]
+            if wire.key == "json-schema"
+            else ["", ""]
+        )
         nulls = {
             i: default_text(schema).encode().decode("latin-1")
             for i, schema in enumerate(schemas)

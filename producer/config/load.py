@@ -61,7 +61,6 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
                 warnings.append(f"{name} has no effect: {entry.reason}")
     _defaults(settings, values, faults)
     _contradictions(settings, values, faults)
-    _beside_converters(values, faults, warnings)
     if faults:
         raise ConfigError(faults)
     return _build(values, tuple(warnings))
@@ -173,33 +172,6 @@ def _contradictions(settings: Settings, values: dict[str, Any], faults: list[str
         f"topic.creation.default.{name.replace('_', '.')}: '0' is neither -1 nor greater than 0"
         for name in ("partitions", "replication_factor")
         if values.get(f"topics.{name}") == 0
-    ]
-
-
-def _beside_converters(values: dict[str, Any], faults: list[str], warnings: list[str]) -> None:
-    """Tell what does not follow the converters so far: transaction blocks, truncates, and records beside the rows."""
-    converted = [
-        side
-        for side in ("key", "value")
-        if values.get(f"converters.{side}") == "avro"
-        or values.get(f"converters.{side}_schemas", values.get(f"converters.{side}") is not None)
-    ]
-    if not converted:
-        return
-    named = " and ".join(f"{side}.converter" for side in converted)
-    if values.get("values.transaction_metadata"):
-        faults.append(
-            f"provide.transaction.metadata: the transaction block is written in JSON without schemas only, so far; "
-            f"set it to false, or {named} to the JSON converter with schemas.enable=false"
-        )
-    if "t" not in values.get("values.skipped_operations", {"t"}):
-        faults.append(
-            f"skipped.operations: truncate records are written in JSON without schemas only, so far; include t in the "
-            f"list, or set {named} to the JSON converter with schemas.enable=false"
-        )
-    beside = {"values.schema_changes": "schema change records", "heartbeat.interval_ms": "heartbeats"}
-    warnings += [
-        f"{what} stay JSON without schemas, whatever {named} says" for at, what in beside.items() if values.get(at)
     ]
 
 

@@ -130,6 +130,7 @@ class ValuesConfig(Section):
     include_query: bool = False
     transaction_metadata: bool = False
     schema_changes: bool = False
+    schema_comments: bool = False
 
     @property
     def settings(self) -> ValueSettings:

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from producer.envelope.plain_json import Struct
+from schemas.connect import ConnectField, ConnectSchema
+
+HEARTBEAT_KEY: Final = ConnectSchema(
+    "struct",
+    name="io.debezium.connector.common.ServerNameKey",
+    version=1,
+    fields=(ConnectField("serverName", ConnectSchema("string")),),
+)
+HEARTBEAT_VALUE: Final = ConnectSchema(
+    "struct",
+    name="io.debezium.connector.common.Heartbeat",
+    version=1,
+    fields=(ConnectField("ts_ms", ConnectSchema("int64")),),
+)
 
 
 def heartbeat_key(prefix: str) -> Struct:
-    """Return the key: ``io.debezium.connector.common.ServerNameKey`` version 1."""
+    """Return a key of HEARTBEAT_KEY."""
     return {"serverName": prefix}
 
 
 def heartbeat_value(ts_ms: int) -> Struct:
-    """Return the value, ``ts_ms`` by our clock: ``io.debezium.connector.common.Heartbeat`` version 1."""
+    """Return a value of HEARTBEAT_VALUE; ``ts_ms`` is by our clock."""
     return {"ts_ms": ts_ms}

@@ -13,7 +13,78 @@ from typing import Any, Final, NamedTuple
 from producer.database.catalog import CatalogTable
 from producer.database.table import Column, TableId, quote
 from producer.envelope.plain_json import Struct
+from producer.envelope.schema_block import SOURCE
 from producer.envelope.source import CONNECTOR, VERSION
+from schemas.connect import ConnectField, ConnectSchema
+
+
+def _field(name: str, kind: str, *, optional: bool = False) -> ConnectField:
+    return ConnectField(name, ConnectSchema(kind, optional=optional))
+
+
+def _list(name: str, items: ConnectSchema, *, optional: bool = False) -> ConnectField:
+    return ConnectField(name, ConnectSchema("array", optional=optional, items=items))
+
+
+CHANGE_KEY: Final = ConnectSchema(
+    "struct",
+    name="io.debezium.connector.mysql.SchemaChangeKey",
+    version=1,
+    fields=(_field("databaseName", "string"),),
+)
+_COLUMN: Final = ConnectSchema(
+    "struct",
+    name="io.debezium.connector.schema.Column",
+    version=1,
+    fields=(
+        _field("name", "string"),
+        _field("jdbcType", "int32"),
+        _field("nativeType", "int32", optional=True),
+        _field("typeName", "string"),
+        _field("typeExpression", "string", optional=True),
+        _field("charsetName", "string", optional=True),
+        _field("length", "int32", optional=True),
+        _field("scale", "int32", optional=True),
+        _field("position", "int32"),
+        _field("optional", "boolean", optional=True),
+        _field("autoIncremented", "boolean", optional=True),
+        _field("generated", "boolean", optional=True),
+        _field("comment", "string", optional=True),
+        _field("defaultValueExpression", "string", optional=True),
+        _list("enumValues", ConnectSchema("string"), optional=True),
+    ),
+)
+_TABLE: Final = ConnectSchema(
+    "struct",
+    optional=True,
+    name="io.debezium.connector.schema.Table",
+    version=1,
+    fields=(
+        _field("defaultCharsetName", "string", optional=True),
+        _list("primaryKeyColumnNames", ConnectSchema("string"), optional=True),
+        _list("columns", _COLUMN),
+        _field("comment", "string", optional=True),
+    ),
+)
+_CHANGE: Final = ConnectSchema(
+    "struct",
+    name="io.debezium.connector.schema.Change",
+    version=1,
+    fields=(_field("type", "string"), _field("id", "string"), ConnectField("table", _TABLE)),
+)
+CHANGE_VALUE: Final = ConnectSchema(
+    "struct",
+    name="io.debezium.connector.mysql.SchemaChangeValue",
+    version=1,
+    fields=(
+        ConnectField("source", SOURCE),
+        _field("ts_ms", "int64"),
+        _field("databaseName", "string", optional=True),
+        _field("schemaName", "string", optional=True),
+        _field("ddl", "string", optional=True),
+        _list("tableChanges", _CHANGE),
+    ),
+)
 
 _JDBC: Final = {
     "tinyint": 5,
@@ -55,12 +126,12 @@ class Described(NamedTuple):
 
 
 def change_key(database: str) -> Struct:
-    """Return the key: ``io.debezium.connector.mysql.SchemaChangeKey`` version 1."""
+    """Return a key of CHANGE_KEY."""
     return {"databaseName": database}
 
 
 def change_value(source: Struct, *, ts_ms: int, database: str, ddl: str, changes: Sequence[Struct]) -> Struct:
-    """Return the value: ``io.debezium.connector.mysql.SchemaChangeValue`` version 1."""
+    """Return a value of CHANGE_VALUE."""
     return {
         "source": source,
         "ts_ms": ts_ms,
@@ -105,12 +176,15 @@ def source_block(
     }
 
 
-def table_change(kind: str, table: TableId, described: Described | None) -> Struct:
-    """Return one of ``tableChanges``; ``kind`` is CREATE, ALTER or DROP, None stands for a table that is gone."""
+def table_change(kind: str, table: TableId, described: Described | None, *, comments: bool = False) -> Struct:
+    """Return one of ``tableChanges``; ``kind`` is CREATE, ALTER or DROP, None stands for a table that is gone.
+
+    ``comments`` are those of the table and its columns, as they are escaped in the definition.
+    """
     return {
         "type": kind,
         "id": f"{_double_quoted(table.database)}.{_double_quoted(table.table)}",
-        "table": None if described is None else _table(described),
+        "table": None if described is None else _table(described, comments=comments),
     }
 
 
@@ -118,18 +192,20 @@ def _double_quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _table(described: Described) -> Struct:
+def _table(described: Described, *, comments: bool) -> Struct:
     catalog, created = described
-    charset = re.search(r"\) ENGINE=.*? DEFAULT CHARSET=(\w+)", created[created.rfind("\n)") :])
+    options = created[created.rfind("\n)") :]
+    charset = re.search(r"\) ENGINE=.*? DEFAULT CHARSET=(\w+)", options)
+    comment = re.search(r" COMMENT='((?:[^'\\]|''|\\.)*)'", options, re.DOTALL) if comments else None
     return {
         "defaultCharsetName": charset[1] if charset else None,
         "primaryKeyColumnNames": list(catalog.index_key),
-        "columns": [_column(c, i, created) for i, c in enumerate(catalog.table.columns, 1)],
-        "comment": None,
+        "columns": [_column(c, i, created, comments=comments) for i, c in enumerate(catalog.table.columns, 1)],
+        "comment": comment[1] if comment else None,
     }
 
 
-def _column(column: Column, position: int, created: str) -> Struct:
+def _column(column: Column, position: int, created: str, *, comments: bool) -> Struct:
     more = column.catalog
     assert more is not None, "a column of the catalog"
     defined = _Definition(column.name, created)
@@ -151,7 +227,7 @@ def _column(column: Column, position: int, created: str) -> Struct:
         "optional": column.nullable,
         "autoIncremented": automatic,
         "generated": automatic,
-        "comment": None,
+        "comment": defined.comment if comments else None,
         "defaultValueExpression": _default(column, defined.default),
         "enumValues": list(defined.arguments) if column.kind in {"enum", "set"} else None,
     }
@@ -192,6 +268,8 @@ class _Definition:
         self.attributes = frozenset(word.upper() for word in words[1:4])
         at = next((i for i, word in enumerate(words) if word.upper() == "DEFAULT"), None)
         self.default = words[at + 1] if at is not None and at + 1 < len(words) else None
+        told = next((i for i, word in enumerate(words) if i > 0 and word == "COMMENT"), None)
+        self.comment = words[told + 1][1:-1] if told is not None else None
 
     @staticmethod
     def _words(text: str, at: int) -> list[str]:

@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from producer.envelope.java_order import hash_order
 from producer.envelope.plain_json import Struct
+from schemas.connect import ConnectField, ConnectSchema
+
+TRANSACTION_KEY: Final = ConnectSchema(
+    "struct",
+    name="io.debezium.connector.common.TransactionMetadataKey",
+    version=1,
+    fields=(ConnectField("id", ConnectSchema("string")),),
+)
+_COUNTED: Final = ConnectSchema(
+    "struct",
+    optional=True,
+    name="event.collection",
+    version=1,
+    fields=(
+        ConnectField("data_collection", ConnectSchema("string")),
+        ConnectField("event_count", ConnectSchema("int64")),
+    ),
+)
+TRANSACTION_VALUE: Final = ConnectSchema(
+    "struct",
+    name="io.debezium.connector.common.TransactionMetadataValue",
+    version=1,
+    fields=(
+        ConnectField("status", ConnectSchema("string")),
+        ConnectField("id", ConnectSchema("string")),
+        ConnectField("event_count", ConnectSchema("int64", optional=True)),
+        ConnectField("data_collections", ConnectSchema("array", optional=True, items=_COUNTED)),
+        ConnectField("ts_ms", ConnectSchema("int64")),
+    ),
+)
 
 
 def transaction_key(gtid: str) -> Struct:
-    """Return the key: ``io.debezium.connector.common.TransactionMetadataKey`` version 1."""
+    """Return a key of TRANSACTION_KEY."""
     return {"id": gtid}
 
 
 def begin_value(gtid: str, ts_ms: int) -> Struct:
-    """Return BEGIN: ``io.debezium.connector.common.TransactionMetadataValue`` version 1."""
+    """Return BEGIN, a value of TRANSACTION_VALUE."""
     return {"status": "BEGIN", "id": gtid, "event_count": None, "data_collections": None, "ts_ms": ts_ms}
 
 
 def end_value(gtid: str, counts: Mapping[str, int], ts_ms: int) -> Struct:
-    """Return END with the number of row records, tombstones not counted, by ``db.table``."""
+    """Return END, a value of TRANSACTION_VALUE: the number of row records by ``db.table``, tombstones not counted."""
     return {
         "status": "END",
         "id": gtid,

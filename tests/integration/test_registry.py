@@ -115,6 +115,103 @@ def test_a_topic_in_avro_is_read_through_the_registry(
     fastavro.parse_schema(latest)
 
 
+def test_the_records_beside_the_rows_are_in_avro_as_well(
+    database: Database, kafka_broker: KafkaBroker, prefix: str, registry: SchemaRegistry
+) -> None:
+    """Heartbeats, schema changes, transactions, truncates and the block in rows; schemas by the names of Debezium."""
+    database.execute("CREATE TABLE item (id INT PRIMARY KEY COMMENT 'the \\'id\\'') COMMENT 'things'")
+    more = {
+        "heartbeat.interval.ms": "200",
+        "include.schema.changes": "true",
+        "include.schema.comments": "true",
+        "provide.transaction.metadata": "true",
+        "skipped.operations": "none",
+    }
+    name, topic, beats = database.name, f"{prefix}.{database.name}.item", f"__debezium-heartbeat.{prefix}"
+    with CaptureThread(_settings(database, kafka_broker, prefix, registry.url, **more)) as capture:
+        capture.wait_snapshot()
+        database.execute("INSERT INTO item VALUES (1), (2)")
+        database.execute("TRUNCATE TABLE item")
+        database.execute("CREATE TABLE gone (id INT PRIMARY KEY)")
+        capture.wait_position(database.server)
+        eventually(lambda: read_topic(kafka_broker.bootstrap, beats), "a heartbeat")
+    reader = _Reader(registry)
+
+    def read(topic: str) -> list[tuple[Any, Any]]:
+        return _rows(read_topic(kafka_broker.bootstrap, topic), reader)
+
+    rows = read(topic)
+    assert [(key, value["op"], value["after"]) for key, value in rows] == [
+        ({"id": 1}, "c", {"id": 1}),
+        ({"id": 2}, "c", {"id": 2}),
+        (None, "t", None),
+    ]
+    gtid = rows[0][1]["source"]["gtid"]
+    blocks = [{"id": gtid, "total_order": n, "data_collection_order": n} for n in (1, 2)]
+    assert [value["transaction"] for _, value in rows] == [*blocks, None]
+    (_, begun), (_, ended) = (each for each in read(f"{prefix}.transaction") if each[0] == {"id": gtid})
+    assert (begun["status"], begun["event_count"], begun["data_collections"]) == ("BEGIN", None, None)
+    assert ended["data_collections"] == [{"data_collection": f"{name}.item", "event_count": 2}]
+    assert {key["serverName"] for key, _ in read(beats)} == {prefix}
+    changes = read(prefix)
+    assert {key["databaseName"] for key, _ in changes} == {"", name}
+    described = {
+        change["id"]: (
+            value["source"]["snapshot"],
+            change["table"]["comment"],
+            change["table"]["columns"][0]["comment"],
+        )
+        for _, value in changes
+        for change in value["tableChanges"]
+        if change["table"] is not None
+    }
+    assert described == {
+        f'"{name}"."item"': ("true", "things", "the ''id''"),
+        f'"{name}"."gone"': ("false", None, None),
+    }
+
+    def registered(subject: str) -> Any:
+        return json.loads(registry.ask(f"/subjects/{subject}/versions/latest")["schema"])
+
+    names = {
+        subject: registered(subject)["connect.name"].rpartition(".")[2]
+        for subject in registry.ask("/subjects")
+        if prefix in subject and not subject.startswith(topic)
+    }
+    assert names == {
+        f"{prefix}-key": "SchemaChangeKey",
+        f"{prefix}-value": "SchemaChangeValue",
+        f"{prefix}.transaction-key": "TransactionMetadataKey",
+        f"{prefix}.transaction-value": "TransactionMetadataValue",
+        f"{beats}-key": "ServerNameKey",
+        f"{beats}-value": "Heartbeat",
+    }
+    for subject in names:
+        fastavro.parse_schema(registered(subject))
+    [column] = registered(f"{topic}-key")["fields"]
+    assert column == {"name": "id", "type": {"type": "int", "connect.doc": "the 'id'"}, "doc": "the 'id'"}
+
+
+def test_a_table_that_was_emptied_and_dropped_is_written_as_it_last_was(
+    database: Database, kafka_broker: KafkaBroker, prefix: str, registry: SchemaRegistry
+) -> None:
+    """The schema of a truncate record is that of the rows before it, where the catalog has none any more."""
+    database.execute("CREATE TABLE item (id INT PRIMARY KEY)")
+    settings = _settings(database, kafka_broker, prefix, registry.url, **{"skipped.operations": "none"})
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        database.execute("INSERT INTO item VALUES (1)")
+        capture.wait_position(database.server)
+    database.execute("INSERT INTO item VALUES (2)")
+    database.execute("TRUNCATE TABLE item")
+    database.execute("DROP TABLE item")
+    with CaptureThread(settings) as capture:
+        capture.wait_position(database.server)
+
+    rows = _rows(read_topic(kafka_broker.bootstrap, f"{prefix}.{database.name}.item"), _Reader(registry))
+    assert [(key, value["op"]) for key, value in rows] == [({"id": 1}, "c"), ({"id": 2}, "c"), (None, "t")]
+
+
 def test_an_incompatible_schema_stops_the_capture_before_its_rows(
     database: Database, kafka_broker: KafkaBroker, prefix: str, registry: SchemaRegistry
 ) -> None:

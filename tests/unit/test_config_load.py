@@ -286,17 +286,6 @@ def test_key_and_value_have_each_their_converter(flags: Mapping[str, str], forms
     assert loaded(flags).converters.forms == forms
 
 
-def test_what_does_not_follow_the_converters_is_told() -> None:
-    """The transaction block is within rows, so it is refused; other topics are warned of."""
-    flags = {"value.converter.schemas.enable": "true"}
-
-    assert "provide.transaction.metadata" in faults({**flags, "provide.transaction.metadata": "true"})[0]
-    assert "skipped.operations" in faults({**flags, "skipped.operations": "none"})[0]
-    assert loaded({"provide.transaction.metadata": "true", "skipped.operations": "none"}).warnings == ()
-    beside = loaded({**flags, "include.schema.changes": "true", "heartbeat.interval.ms": "1000"})
-    assert [warning.partition(" stay")[0] for warning in beside.warnings] == ["schema change records", "heartbeats"]
-
-
 def test_the_users_of_a_registry_are_never_printed() -> None:
     """Neither from its URL nor from the property for them."""
     config = loaded(

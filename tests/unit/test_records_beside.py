@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import pytest
+
 from producer.binlog.events import Begin
+from producer.capture.beside import Beside
 from producer.capture.metadata import TransactionRecords, numbered
 from producer.capture.place import Place
+from producer.codec.avro_schema import avro_schema
 from producer.codec.contract import EventRows, KeyChange
+from producer.codec.converted import Wire, compile_converted
+from producer.config.sections import ConvertersConfig
 from producer.database.gtid import GtidSet
-from producer.database.table import TableId
+from producer.database.table import Column, Table, TableId
 from producer.envelope.java_order import hash_order
 from producer.envelope.plain_json import to_json
+from producer.envelope.schema_block import envelope_schema, key_schema
 from producer.envelope.source import SourceBlock
+from producer.envelope.transaction import TRANSACTION_KEY, TRANSACTION_VALUE
 from producer.kafka.state import LogState
 from producer.split.registry import Phase, Registry, Verdict
 from producer.split.split import Range, Split
+from producer.types.settings import ValueSettings
+from schemas.connect import ConnectField, ConnectSchema
 from schemas.watermark import LogPosition
+from tests.support.avro import Avro
 
 TABLE = TableId("db", "t")
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -41,22 +55,46 @@ class _Sent:
         self.records.append((topic, key, value))
 
 
-def test_the_block_is_put_where_null_stood() -> None:
+@pytest.mark.parametrize("form", ["json", "json-schema", "avro"])
+def test_the_block_is_put_where_null_stood(form: str) -> None:
+    """In an envelope of any form, and nothing else of it changes; BEGIN comes before the first."""
     place = Place(LogState(LogPosition(1, "f.000001", 4, "", UUID)))
     place.begin(Begin(f"{UUID}:5", "f.000001", 100, 180, 7, 7_000_000, 1, 1))
     sent = _Sent()
-    records = TransactionRecords(sent, "topic", place)  # type: ignore[arg-type]
+    topic = Beside(ConvertersConfig()).topic("topic", TRANSACTION_KEY, TRANSACTION_VALUE)
+    records = TransactionRecords(sent, topic, place)  # type: ignore[arg-type]
     stamp = SourceBlock("p", TABLE).event(ts_us=7, server_id=1, gtid=f"{UUID}:5", file="f", pos=9)
-    plain = b'{"before":null,"after":{"id":1}%b0%bc%b' % (stamp.head, stamp.middle, stamp.tail)
+    fields = (ConnectField("id", ConnectSchema("int32")),)
+    schemas = {"key_schema": key_schema("p.db.t", fields), "value_schema": envelope_schema("p.db.t", fields)}
+    wire = Wire(key="json", value=form, columns=fields, **schemas)  # type: ignore[arg-type]
+    table = Table(TABLE, (Column("id", "int", nullable=False),), ("id",))
+    codec = compile_converted(table, "topic", ValueSettings(), wire)
+    row = b"\x00\x01\x00\x00\x00"
+    avro = Avro(avro_schema(wire.value_schema))
+
+    def read(value: bytes | None) -> dict[str, Any]:
+        assert value is not None
+        if form == "avro":
+            return dict(avro.read(value[5:]))
+        parsed = json.loads(value)
+        return dict(parsed["payload"] if form == "json-schema" else parsed)
+
+    [inserted] = codec.inserts(row, 0, len(row), stamp).records
+    plain = inserted[1]
+    assert isinstance(plain, bytes)
     change = KeyChange(b"1", b"2", plain, plain, b"", b"")
     rows = EventRows([(b"1", plain), (b"1", None), change], (), ())
-    found = numbered(rows, records.numbering(TABLE, stamp)).records
-    block = b'"transaction":{"id":"%b:5","total_order":%d,"data_collection_order":%d},"op":"c"'
-    assert found[0] == (b"1", plain.replace(b'"transaction":null,"op":"c"', block % (UUID.encode(), 1, 1)))
-    assert found[1] == (b"1", None)
+
+    found = numbered(rows, records.numbering(TABLE, codec, stamp)).records
+
+    def numbers(total: int) -> dict[str, Any]:
+        return {"id": f"{UUID}:5", "total_order": total, "data_collection_order": total}
+
+    assert read(plain)["transaction"] is None
     assert isinstance(found[2], KeyChange)
-    assert block % (UUID.encode(), 2, 2) in found[2].delete
-    assert block % (UUID.encode(), 3, 3) in found[2].create
+    written = [found[0][1], found[2].delete, found[2].create]
+    assert [read(value) for value in written] == [read(plain) | {"transaction": numbers(n)} for n in (1, 2, 3)]
+    assert found[1] == (b"1", None)
     assert [topic for topic, _, _ in sent.records] == ["topic"]
     assert place.counts == {"db.t": 3}
 

@@ -84,11 +84,12 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "DDL statements as records in the topic named as the prefix.",
         debezium="true",
     ),
-    accepted(
+    honoured(
         "include.schema.comments",
-        "Comments in schema change records.",
-        "comments stand in the text of the statement only",
-        harmless=("false",),
+        "values.schema_comments",
+        BOOLEAN,
+        "false",
+        "Comments of columns in the schemas of rows (`doc`), those of tables and columns in schema change records.",
     ),
     refused("column.propagate.source.type", "Source types in the schemas of columns.", _OWN_TYPES, ""),
     refused("datatype.propagate.source.type", "Source types in the schemas of types.", _OWN_TYPES, ""),
