@@ -14,6 +14,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from schemas.connect import ConnectField
+from schemas.rowkind import Op
 from schemas.table import TableSchema
 from spark_consumer.normalize.order import sequence_column
 from spark_consumer.source.types import TypePlan, plan
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 _CORRUPT: Final = "_corrupt"
 _OPS: Final = ("c", "u", "d", "r")
+_TRUNCATE: Final = (
+    "it says that the source's table was emptied (op t), which no sink here applies: let the producer leave such "
+    "records out (skipped.operations=t, its default) and begin anew under another topic.prefix, with an empty target "
+    "and checkpoint, since this record stays in the topic"
+)
 
 
 class Images(Enum):
@@ -158,6 +164,7 @@ def _fault(schema: TableSchema, before: Sequence[ConnectField], plans: dict[str,
     checks = (
         fn.when(fn.col(_CORRUPT).isNotNull(), fn.lit("it is not the JSON that the table's schema describes"))
         .when(op.isNull(), fn.lit("it has no op; the envelope must be JSON without schemas"))
+        .when(op == Op.TRUNCATE.value, fn.lit(_TRUNCATE))
         .when(~op.isin(*_OPS), fn.concat(fn.lit("its op is not known: "), op))
         .when(fn.col("key").isNull(), fn.lit("it has no key; give the table one with message.key.columns"))
         .when(no_sequence, fn.lit("its place in the log is incomplete (header tailrace.event, source.file, pos, row)"))

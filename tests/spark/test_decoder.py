@@ -171,3 +171,11 @@ def test_tombstones_are_left_out_and_nulls_stay(spark: SparkSession) -> None:
 def test_what_cannot_be_represented_stops_with_its_place(spark: SparkSession, bad: bytes) -> None:
     with pytest.raises(PySparkException, match=r"topic p\.shop\.t, partition 3, offset 1: "):
         decoded(spark, [envelope(), bad])
+
+
+def test_a_truncate_record_is_refused_with_the_setting_that_leaves_it_out(spark: SparkSession) -> None:
+    """It has no key and no row: neither may be named as what is wrong."""
+    emptied = b'{"before":null,"after":null,"source":{"file":"b.1","pos":1,"row":0},"op":"t"}'
+
+    with pytest.raises(PySparkException, match=r"partition 3, offset 0: .*emptied \(op t\).*skipped\.operations=t"):
+        decoded(spark, [emptied])
