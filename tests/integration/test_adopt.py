@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -27,6 +25,7 @@ from tests.support.capture import CaptureThread, configured, eventually, propert
 from tests.support.connect import DistributedWorker
 from tests.support.oracle import final_rows
 from tests.support.topics import Read, read_topic
+from tests.support.writer import writing
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
 
 ROWS = 3_000
 NAME = "old-house"
-
-_NUMBERS = itertools.count(1)
-"""Of transactions: a second writer of one table must not make the same keys."""
 
 pytestmark = pytest.mark.long
 
@@ -128,39 +124,20 @@ def house(mysql_server: MySqlServer, kafka_broker: KafkaBroker, database: Databa
         yield House(mysql_server, kafka_broker, database, worker, settings)
 
 
-@contextmanager
-def _writer(database: Database) -> Iterator[None]:
-    """Change rows in transactions of several statements of many rows each, all the time."""
-    stop = threading.Event()
-    failure: list[BaseException] = []
+def _change(cursor: Any, n: int) -> None:
+    """Several statements of many rows each."""
+    at = n * 7919 % ROWS
+    cursor.execute("UPDATE t SET v = %s WHERE id BETWEEN %s AND %s", (f"n{n}", at, at + 60))
+    cursor.execute("INSERT INTO t VALUES (%s, 'a'), (%s, 'b')", (ROWS * 10 + n, ROWS * 40 + n))
+    cursor.execute("SAVEPOINT here")
+    cursor.execute("DELETE FROM t WHERE id BETWEEN %s AND %s", (at + 61, at + 63))
+    cursor.execute("UPDATE t SET id = %s WHERE id = %s", (ROWS * 20 + n, at + 5))
+    cursor.execute("UPDATE t SET v = CONCAT(v, '+') WHERE id BETWEEN %s AND %s", (at + 70, at + 120))
+    cursor.execute("REPLACE INTO t VALUES (%s, %s)", (at + 62, f"again{n}"))
 
-    def write() -> None:
-        try:
-            with database.connect() as session, session.cursor() as cursor:
-                while not stop.is_set():
-                    n = next(_NUMBERS)
-                    at = n * 7919 % ROWS
-                    cursor.execute("START TRANSACTION")
-                    cursor.execute("UPDATE t SET v = %s WHERE id BETWEEN %s AND %s", (f"n{n}", at, at + 60))
-                    cursor.execute("INSERT INTO t VALUES (%s, 'a'), (%s, 'b')", (ROWS * 10 + n, ROWS * 40 + n))
-                    cursor.execute("SAVEPOINT here")
-                    cursor.execute("DELETE FROM t WHERE id BETWEEN %s AND %s", (at + 61, at + 63))
-                    cursor.execute("UPDATE t SET id = %s WHERE id = %s", (ROWS * 20 + n, at + 5))
-                    cursor.execute("UPDATE t SET v = CONCAT(v, '+') WHERE id BETWEEN %s AND %s", (at + 70, at + 120))
-                    cursor.execute("REPLACE INTO t VALUES (%s, %s)", (at + 62, f"again{n}"))
-                    cursor.execute("COMMIT")
-                    stop.wait(0.03)
-        except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
-            failure.append(error)
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    assert not failure, failure
+def _writer(database: Database) -> AbstractContextManager[None]:
+    return writing(database, _change, pause_s=0.03)
 
 
 def _is_ours(record: Read) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -15,6 +13,7 @@ from pymysql import OperationalError
 from schemas.names import state_topic, watermarks_topic
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, verified_rows
 from tests.support.topics import read_topic
+from tests.support.writer import writing
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
@@ -24,37 +23,17 @@ if TYPE_CHECKING:
 ROWS = 6_000
 
 
-@contextmanager
-def _writer(database: Database) -> Iterator[None]:
-    """Change rows in transactions, all the time: updates, deletes, inserts, keys that move."""
-    stop = threading.Event()
-    failure: list[BaseException] = []
+def _change(cursor: Any, n: int) -> None:
+    """Updates, deletes, inserts, keys that move."""
+    at = n * 7919 % ROWS
+    cursor.execute("UPDATE t SET v = %s WHERE id BETWEEN %s AND %s", (f"n{n}", at, at + 3))
+    cursor.execute("DELETE FROM t WHERE id = %s", (at + 4,))
+    cursor.execute("INSERT INTO t VALUES (%s, 'fresh')", (ROWS * 10 + n,))
+    cursor.execute("UPDATE t SET id = %s WHERE id = %s", (ROWS * 20 + n, at + 5))
 
-    def write() -> None:
-        try:
-            with database.connect() as session, session.cursor() as cursor:
-                n = 0
-                while not stop.is_set():
-                    n += 1
-                    at = n * 7919 % ROWS
-                    cursor.execute("START TRANSACTION")
-                    cursor.execute("UPDATE t SET v = %s WHERE id BETWEEN %s AND %s", (f"n{n}", at, at + 3))
-                    cursor.execute("DELETE FROM t WHERE id = %s", (at + 4,))
-                    cursor.execute("INSERT INTO t VALUES (%s, 'fresh')", (ROWS * 10 + n,))
-                    cursor.execute("UPDATE t SET id = %s WHERE id = %s", (ROWS * 20 + n, at + 5))
-                    cursor.execute("COMMIT")
-                    stop.wait(0.002)
-        except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
-            failure.append(error)
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    assert not failure, failure
+def _writer(database: Database) -> AbstractContextManager[None]:
+    return writing(database, _change, pause_s=0.002)
 
 
 def _fill(database: Database) -> None:
