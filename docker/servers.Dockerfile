@@ -4,7 +4,7 @@ ARG JAVA_IMAGE=eclipse-temurin:17-jre
 
 FROM ${JAVA_IMAGE} AS environment
 RUN apt-get update \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv libaio1 \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv libaio1 libnuma1 \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --create-home --home-dir /home/tailrace --shell /usr/sbin/nologin tailrace \
     && install -d -o 10001 -g 10001 /data /cache

@@ -26,8 +26,10 @@ def build() -> typer.Typer:
         try:
             entry.load()(app)
         except ModuleNotFoundError as missing:
-            # An image carries one half only; its libraries are absent from the other by design.
-            if missing.name and missing.name.split(".")[0] in {"producer", "spark_consumer"}:
+            # An image carries one half only: the other is not there, or the libraries it needs are not. A module that
+            # is missing within a half is a fault.
+            name = missing.name or ""
+            if "." in name and name.split(".")[0] == entry.module.split(".")[0]:
                 raise
     return app
 

@@ -56,9 +56,9 @@ class Distribution(NamedTuple):
 _EIGHT: Final = {"binlog_row_metadata": "FULL", "mysqlx": "OFF"}
 
 VERSIONS: Final[Mapping[str, Distribution]] = {
-    "8.0.15": Distribution("mysql-8_0_15", "mysql-Linux-amd64.tar.gz", ("libaio.so.1",), _EIGHT),
+    "8.0.15": Distribution("mysql-8_0_15", "mysql-Linux-amd64.tar.gz", ("libaio.so.1", "libnuma.so.1"), _EIGHT),
     "8.0.33": Distribution("mysql-8_0_33", "", ("libaio.so.1", "libnuma.so.1"), _EIGHT),
-    "5.7.22": Distribution("mysql-5_7_22", "mysql-Linux-amd64.tar.gz", ("libaio.so.1",), {}),
+    "5.7.22": Distribution("mysql-5_7_22", "mysql-Linux-amd64.tar.gz", ("libaio.so.1", "libnuma.so.1"), {}),
 }
 
 DEFAULT_VERSION: Final = "8.0.15"

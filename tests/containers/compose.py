@@ -1,0 +1,86 @@
+"""docker/compose.yaml as a project of its own: small tables, the password in a file, and everything gone at the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+COMPOSE_FILE: Final = ROOT / "docker" / "compose.yaml"
+
+_STEP_S: Final = 900
+_POLL_S: Final = 0.5
+
+
+def missing() -> str:
+    """Return why no container can be run here, '' where one can."""
+    if shutil.which("docker") is None:
+        return "the command docker is not installed"
+    for command, what in ((("compose", "version"), "docker compose"), (("info",), "a container engine")):
+        done = subprocess.run(["docker", *command], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            return f"{what} is not there: {said[-1] if said else 'no answer'}"
+    return ""
+
+
+class Project:
+    """One run of the compose file under a random name; a context manager that leaves nothing behind."""
+
+    def __init__(self, override: dict[str, Any], folder: Path) -> None:
+        self._name = f"tailrace-test-{uuid.uuid4().hex[:8]}"
+        own = folder / "override.json"  # JSON is YAML
+        own.write_text(json.dumps(override), encoding="utf-8")
+        self._base = ["docker", "compose", "-p", self._name, "-f", str(COMPOSE_FILE), "-f", str(own)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        subprocess.run(
+            [*self._base, "down", "--volumes", "--timeout", "5"], capture_output=True, check=False, timeout=_STEP_S
+        )
+
+    def run(self, *arguments: str) -> str:
+        """Run one compose command and return what it printed; AssertionError with its errors where it fails."""
+        done = subprocess.run(
+            [*self._base, *arguments], capture_output=True, text=True, check=False, timeout=_STEP_S, cwd=ROOT
+        )
+        assert done.returncode == 0, f"{' '.join(arguments)}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+        return done.stdout
+
+    def begin(self, *arguments: str, output: Path) -> subprocess.Popen[bytes]:
+        """Start one compose command; what it prints goes to ``output``."""
+        with output.open("wb") as stream:
+            return subprocess.Popen([*self._base, *arguments], stdout=stream, stderr=stream, cwd=ROOT)
+
+    def state(self, service: str) -> dict[str, Any]:
+        """Return the engine's view of a service's container: Status, ExitCode, Health."""
+        return dict(self._inspect(service)["State"])
+
+    def user(self, service: str) -> str:
+        """Return the user that the container's process runs as."""
+        return str(self._inspect(service)["Config"]["User"])
+
+    def wait(self, service: str, *, status: str, deadline_s: float = 120) -> None:
+        """Wait until a service's container is ``healthy``, ``running`` or ``exited``."""
+        until = time.monotonic() + deadline_s
+        while status not in {(now := self.state(service))["Status"], now.get("Health", {}).get("Status")}:
+            assert time.monotonic() < until, f"{service} is not {status}: {now}\n{self.run('logs', service)[-3000:]}"
+            time.sleep(_POLL_S)
+
+    def _inspect(self, service: str) -> dict[str, Any]:
+        container = self.run("ps", "--all", "--quiet", service).split()
+        assert len(container) == 1, f"{service} has {len(container)} containers"
+        done = subprocess.run(["docker", "inspect", *container], capture_output=True, text=True, check=True)
+        found: Sequence[dict[str, Any]] = json.loads(done.stdout)
+        return found[0]
