@@ -66,6 +66,34 @@ _FLOATS: Final = (
     "r REAL",
     "dp DOUBLE PRECISION",
 )
+_SYNONYMS: Final = (
+    "de DEC",
+    "de6 DEC(6,2)",
+    "nu NUMERIC",
+    "fx FIXED",
+    "bo BOOL",
+    "i1 INT1",
+    "i2 INT2",
+    "i3 INT3 UNSIGNED",
+    "i4 INT4",
+    "i8 INT8 UNSIGNED",
+    "mi MIDDLEINT",
+    "i INTEGER",
+    "f4 FLOAT4",
+    "f8 FLOAT8",
+    "dp DOUBLE PRECISION UNSIGNED",
+    "ch CHARACTER(5)",
+    "cv CHARACTER VARYING(9)",
+    "vc VARCHARACTER(9)",
+    "nc NATIONAL CHAR(5)",
+    "nvc NATIONAL VARCHAR(5)",
+    "ncv NCHAR VARCHAR(5)",
+    "lo LONG",
+    "lv LONG VARCHAR",
+    "lvb LONG VARBINARY",
+    "va VARCHAR(9) ASCII",
+    "vb VARCHAR(9) BINARY",
+)
 _TEMPORALS: Final = (
     "d DATE",
     *(f"t{n} TIME({n})" for n in range(7)),
@@ -167,6 +195,7 @@ FAMILIES: Final = (
         ("f FLOAT(7,3)", "fw FLOAT(30,10)", "d DOUBLE(10,4)", "r REAL(8,2)", "fu FLOAT(9,2) UNSIGNED ZEROFILL"),
         ("NULL, NULL, NULL, NULL, NULL", "5.61, 5.61, 5.61, 5.61, 5.61", "-1234.567, 0.1, -123456.7891, 0.005, 999.99"),
     ),
+    Family("synonyms", _SYNONYMS, (_all("NULL", _SYNONYMS), _all("0", _SYNONYMS), _all("1", _SYNONYMS))),
     Family(
         "decimals",
         (

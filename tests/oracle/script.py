@@ -53,11 +53,43 @@ _DEFAULT_ROWS: Final = (
     ),
 )
 
+_MORE_DEFAULTS: Final = """CREATE TABLE `{name}` (
+  id INT NOT NULL PRIMARY KEY,
+  b64 BIT(64) DEFAULT b'1000000000000000000000000000000000000000000000000000000000000001',
+  bn BIT NOT NULL DEFAULT b'0', b8 BIT(8) DEFAULT 5, b16 BIT(16) NOT NULL DEFAULT x'1F2E',
+  bf BOOLEAN DEFAULT FALSE, ip INT DEFAULT +5, iz INT DEFAULT -0, tq TINYINT(1) NOT NULL DEFAULT '1',
+  dc DECIMAL(5,2) DEFAULT '1.005', dn DECIMAL(6,3) NOT NULL DEFAULT -.5, db DOUBLE DEFAULT 1.5e-7, dm DOUBLE(6,2) DEFAULT 3.14159,
+  th TIME DEFAULT '838:59:59', tn TIME DEFAULT '-00:00:01', yq YEAR DEFAULT '99', dt DATETIME DEFAULT '2011-02-03',
+  vl VARCHAR(9) CHARACTER SET latin1 DEFAULT 'é€', vu VARCHAR(9) CHARACTER SET utf16 DEFAULT 'é中',
+  vk VARCHAR(9) CHARACTER SET gbk DEFAULT '中', el ENUM('ä','ö') CHARACTER SET latin1 DEFAULT 'ö',
+  st SET('a','b') NOT NULL DEFAULT '', ce CHAR(3) DEFAULT '', vb VARBINARY(4) NOT NULL DEFAULT 'ab',
+  xt TEXT DEFAULT ('abc'), xb BLOB DEFAULT ('ab'), xp POINT DEFAULT (POINT(1, 2)), xj JSON NOT NULL DEFAULT (JSON_ARRAY(1)),
+  xd DECIMAL(10,2) DEFAULT (1.5 + 1), xi INT NOT NULL DEFAULT (3 * 4), xa DATE DEFAULT (DATE '2020-01-01'),
+  xv VARCHAR(9) DEFAULT (id + 1), xs SET('a','b') DEFAULT ('a'), xc BIT(3) DEFAULT (b'101'),
+  gs DECIMAL(8,2) AS (id / 3) STORED NOT NULL, gv JSON AS (JSON_OBJECT('i', id)) VIRTUAL, gp POINT AS (POINT(id, 0)) STORED,
+  gb BIT(8) AS (id) VIRTUAL, gd DATE AS (DATE '2020-01-01' + INTERVAL id DAY) VIRTUAL,
+  gt VARCHAR(20) CHARACTER SET latin1 AS (CONCAT('é', id)) STORED, ge BLOB AS (CHAR(id)) VIRTUAL
+)"""
+
+_HIDDEN: Final = (
+    (
+        "CREATE TABLE {name} (id INT PRIMARY KEY, a INT, b VARCHAR(9) DEFAULT 'x' /*!80023 INVISIBLE */, "
+        "c DECIMAL(4,1) /*!80023 INVISIBLE */, g INT AS (a + 1) VIRTUAL /*!80023 INVISIBLE */, z INT)"
+    ),
+    "INSERT INTO {name} (id, a, b, c, z) VALUES (1, 1, 'é', 1.5, 1), (2, NULL, NULL, NULL, NULL)",
+    "INSERT INTO {name} (id) VALUES (3)",
+)
+
 _BEFORE: Final = (
     *(family.create() for family in FAMILIES),
     *(statement for family in FAMILIES for statement in family.inserts()),
     _DEFAULTS.format(name="defaults"),
     *(row.format(name="defaults", a=1, b=2) for row in _DEFAULT_ROWS),
+    _MORE_DEFAULTS.format(name="more_defaults"),
+    "INSERT INTO more_defaults (id) VALUES (1)",
+    *(statement.format(name="hidden") for statement in _HIDDEN),
+    "CREATE TABLE computed_key (a INT, k INT AS (a + 100) STORED PRIMARY KEY, u BIGINT UNSIGNED AS (a * 2) VIRTUAL NOT NULL)",
+    "INSERT INTO computed_key (a) VALUES (1), (2)",
     (
         "CREATE TABLE computed (id INT PRIMARY KEY, a INT, b INT GENERATED ALWAYS AS (a * 2) STORED, "
         "c VARCHAR(20) GENERATED ALWAYS AS (CONCAT('v', a)) VIRTUAL, d INT AS (a + 1) STORED NOT NULL) COMMENT='gen'"
@@ -148,6 +180,13 @@ _OPERATIONS: Final = (
     "INSERT INTO k_none VALUES (2, 'two')",
     "DELETE FROM k_none WHERE a = 1",
     "INSERT INTO k_serial (v) VALUES (2)",
+    "INSERT INTO more_defaults (id) VALUES (2)",
+    "UPDATE more_defaults SET b64 = NULL, vl = NULL, xp = NULL WHERE id = 1",
+    "UPDATE hidden SET c = 2.5, a = 7 WHERE id = 1",
+    "INSERT INTO hidden (id, z) VALUES (4, 4)",
+    "DELETE FROM hidden WHERE id = 2",
+    "UPDATE computed_key SET a = 5 WHERE a = 1",
+    "DELETE FROM computed_key WHERE a = 2",
     "UPDATE computed SET a = 11 WHERE id = 1",
     "INSERT INTO computed (id, a) VALUES (3, 30)",
     "UPDATE `we$ird näme-1` SET `c-d` = 22, `i d` = 7",
@@ -246,6 +285,9 @@ AFTER_SNAPSHOT: Final = (
     *(statement for family in FAMILIES for statement in family.inserts(name=f"{family.name}_new")),
     _DEFAULTS.format(name="defaults_new"),
     *(row.format(name="defaults_new", a=1, b=2) for row in _DEFAULT_ROWS),
+    _MORE_DEFAULTS.format(name="more_defaults_new"),
+    "INSERT INTO more_defaults_new (id) VALUES (1)",
+    *(statement.format(name="hidden_new") for statement in _HIDDEN),
     *_ALTERS,
     *_SHAPES,
     f"INSERT INTO {SENTINEL} VALUES (1)",

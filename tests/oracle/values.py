@@ -68,6 +68,17 @@ _JSON_TEXTS: Final = (
 )
 
 
+_MORE_JSON_TEXTS: Final = (
+    "-0",
+    "[-0, -0.0, 0e0, -0e0, 0.00001, 2.5e-8, 1e22, 123456789012345678, 1e308]",
+    "[18446744073709551616, -9223372036854775809, 9007199254740993, 4294967296, -2147483649, 65536]",
+    r'"\u00e9 \ud83d\ude00 \u0000 \u001f \u007f \u0080 \uffff \/"',
+    '{"a": 1, "a": 2, "b": {"b": 1, "B": 2, "b": 3}}',
+    r'{"\u0061": "\u0022", "": "", " ": " ", "\u0001": 1}',
+    '"1e5 and 1.0, true: null"',
+)
+
+
 def _json_literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
@@ -93,6 +104,23 @@ JSON_ROWS: Final = (
             "CAST(CAST(255 AS UNSIGNED) AS JSON)",
             "CAST(POINT(1, 2) AS JSON)",
             "JSON_ARRAY(NULL, TRUE, 1, 1.5, 1.5e0, 'a', DATE '0001-01-01', JSON_OBJECT())",
+        )
+    ),
+    *(f"{_json_literal(text)}, {_json_literal(text)}" for text in _MORE_JSON_TEXTS),
+    *(
+        f"{expression}, JSON_ARRAY({expression})"
+        for expression in (
+            "CAST(CAST('2015-01-15 23:24:25.123456' AS DATETIME(6)) AS JSON)",
+            "CAST(CAST('00:00:00' AS TIME) AS JSON)",
+            "CAST(CAST('12:34:56.000001' AS TIME(6)) AS JSON)",
+            "CAST(DATE '9999-12-31' AS JSON)",
+            "CAST(CAST(-0.01 AS DECIMAL(5,2)) AS JSON)",
+            f"CAST(CAST('{'9' * 35}.{'9' * 30}' AS DECIMAL(65,30)) AS JSON)",
+            f"CAST(CAST('-{'8' * 65}' AS DECIMAL(65,0)) AS JSON)",
+            "JSON_OBJECT('g', ST_GeomFromText('LINESTRING(0 0, 1.5 1)'), 'b', BINARY 'x', 'n', 1.10)",
+            "JSON_OBJECT('b', 1, 'B', 2, 'aa', 3, 'a', 4, 'é', 5, '10', 6, '9', 7, '', 8, 'a b', 9)",
+            "CONCAT(REPEAT('[', 60), '{\"deep\": -1}', REPEAT(']', 60))",
+            'JSON_MERGE_PRESERVE(\'{"a": [1]}\', \'{"a": 2, "b": {"c": null}}\')',
         )
     ),
 )
