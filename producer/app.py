@@ -284,15 +284,29 @@ class Capture:
             captured,
             reserved=[name(self._config.topics.prefix) for name in (state_topic, schemas_topic, watermarks_topic)],
         )
+        rules, every = self._config.filters.columns, []
         for table in captured:
             found = read_table(self._session, table)
+            columns = found.table.columns
+            every += [(table, column) for column in columns]
+            faults += self._config.filters.message_keys.faults(table, [column.name for column in columns])
             try:
-                key = tables.key(table, found.table.columns, found.primary_key)
+                key = tables.key(table, columns, found.primary_key)
             except SchemaError as error:
                 faults.append(f"{error.message}: {error.hint}")
                 continue
+            faults += rules.faults(table, columns, key)
+            changed = rules.changed_keys(table, columns, key)
+            if changed:
+                log.warning(
+                    "key columns are masked, hashed or cut in rows only: keys show them as they are",
+                    table=str(table),
+                    columns=", ".join(changed),
+                )
             if not found.index_key and len(key) == len(found.table.columns):
                 log.warning("table has no key: equal rows are held to be one row", table=str(table))
+        for rule in (*rules.idle(every), *self._config.filters.message_keys.idle(every)):
+            log.warning("no captured column has a name that this is for", setting=rule)
         if faults:
             raise PrerequisiteError(faults)
 

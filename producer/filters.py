@@ -8,10 +8,10 @@ letters. The expressions are Java's; where Python's would mean something else th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from producer.database.table import TableId
+from producer.database.table import Column, TableId
 
 BUILT_IN_DATABASES = frozenset({"mysql", "performance_schema", "sys", "information_schema"})
 
@@ -163,8 +163,12 @@ class ColumnFilter:
 
     def __init__(self, *, include: str = "", exclude: str = "") -> None:
         self._column = _Selector(include, exclude)
-        self.trivial = not include.strip() and not split_list(exclude)
+        self.trivial = not split_list(include) and not split_list(exclude)
         """Every column is wanted."""
+        self._text = f"column.include.list={include}" if split_list(include) else f"column.exclude.list={exclude}"
+
+    def __str__(self) -> str:
+        return self._text
 
     def wanted(self, table: TableId, column: str) -> bool:
         """Tell whether a column of a captured table is captured."""
@@ -177,17 +181,42 @@ class MessageKeys:
 
     expressions: tuple[re.Pattern[str], ...] = field(default=())
     """One for each column named, matching the whole of ``db.table.column``."""
+    entries: tuple[tuple[str, tuple[re.Pattern[str], ...]], ...] = field(default=())
+    """For each entry its text and the expressions that it was made into."""
 
     @classmethod
     def parse(cls, text: str) -> MessageKeys:
         """Read the property's text; raise FilterFault when an entry has another form."""
-        expressions = []
+        entries: list[tuple[str, tuple[re.Pattern[str], ...]]] = []
         for entry in filter(str.strip, text.split(";")):
             if not re.fullmatch(r"\s*[^:]+:[^:,]+(,[^:,]+)*\s*", entry):
                 raise FilterFault(f"{entry.strip()!r} is not of the form db.table:column,column")
             table, _, columns = entry.partition(":")
-            expressions += [compile_expression(f"{table.strip()}.{column.strip()}") for column in columns.split(",")]
-        return cls(tuple(expressions))
+            made = tuple(compile_expression(f"{table.strip()}.{column.strip()}") for column in columns.split(","))
+            entries.append((entry.strip(), made))
+        return cls(tuple(each for _, made in entries for each in made), tuple(entries))
+
+    def faults(self, table: TableId, names: Sequence[str]) -> list[str]:
+        """Return one text for each entry that names some columns of a table, and others that it has not."""
+        found = []
+        for text, expressions in self.entries:
+            met = [any(each.fullmatch(f"{table}.{name}") for name in names) for each in expressions]
+            if any(met) and not all(met):
+                missing = [part for part, here in zip(text.partition(":")[2].split(","), met, strict=True) if not here]
+                found.append(
+                    f"message.key.columns: {text!r} names columns that {table} does not have: "
+                    f"{', '.join(map(str.strip, missing))}"
+                )
+        return found
+
+    def idle(self, columns: Iterable[tuple[TableId, Column]]) -> list[str]:
+        """Return the entries that name none of these columns, fit to be shown."""
+        names = [f"{table}.{column.name}" for table, column in columns]
+        return [
+            f"message.key.columns={text}"
+            for text, expressions in self.entries
+            if not any(any_matches(expressions, name) for name in names)
+        ]
 
     def columns(self, table: TableId, names: Iterable[str]) -> tuple[str, ...]:
         """Return the key columns given for a table in the order they are given, or () when none is."""

@@ -14,12 +14,14 @@ import structlog
 from producer.capture.schema_ids import SchemaIds
 from producer.codec.converted import Wire
 from producer.codec.default import field_with_default
+from producer.column_rules import ColumnRules, Cut, Shape
 from producer.config.sections import ConvertersConfig
 from producer.database.catalog import CatalogTable
 from producer.database.table import Column, TableId
 from producer.envelope.adjust import field_names, schema_name
 from producer.envelope.schema_block import envelope_schema, key_schema
 from producer.types.settings import ValueSettings
+from producer.types.source_type import source_parameters, source_type
 from schemas.connect import ConnectField
 from schemas.errors import SchemaError
 
@@ -36,8 +38,10 @@ class Publication:
         read_catalog: Callable[[TableId], CatalogTable],
         *,
         comments: bool = False,
+        rules: ColumnRules | None = None,
     ) -> None:
         """``comments``: columns carry theirs in their schemas."""
+        self._rules = rules
         self._config = config
         self._comments = comments
         self._values = values
@@ -46,17 +50,21 @@ class Publication:
         self._ids = SchemaIds(config)
         self._last: dict[TableId, Wire] = {}
 
-    def wire(self, table: TableId, topic: str, columns: Sequence[Column], key: Sequence[str]) -> Wire:
-        """Return how records of a table version are written.
+    def wire(
+        self, table: TableId, topic: str, columns: Sequence[Column], key: Sequence[str], shape: Shape | None = None
+    ) -> Wire:
+        """Return how records of a table version are written; ``columns`` are those that rows have.
 
         Raises SchemaError for names that cannot be, and what ``Registry.schema_id`` raises.
         """
         names = field_names([column.name for column in columns], self._config.field_names)
-        fields = tuple(
+        described = self._described(table, columns)
+        plain = [
             self._commented(field_with_default(column, name, self._values), column)
-            for column, name in zip(self._described(table, columns), names, strict=True)
-        )
-        at = {column.name: field for column, field in zip(columns, fields, strict=True)}
+            for column, name in zip(described, names, strict=True)
+        ]
+        at = {column.name: field for column, field in zip(columns, plain, strict=True)}
+        fields = tuple(self._told(table, field, column, shape) for field, column in zip(plain, described, strict=True))
         base = schema_name(topic, self._config.schema_names)
         keys = key_schema(base, [at[name] for name in key])
         values = envelope_schema(base, fields)
@@ -82,6 +90,22 @@ class Publication:
         if not self._comments or column.catalog is None or not column.catalog.comment:
             return field
         return ConnectField(field.name, replace(field.schema, doc=column.catalog.comment))
+
+    def _told(self, table: TableId, field: ConnectField, column: Column, shape: Shape | None) -> ConnectField:
+        """Add what rows tell of a column beyond what keys tell: the rule that changes it, or its source type."""
+        change = shape.changes.get(column.name) if shape is not None else None
+        more: tuple[tuple[str, str], ...] = ()
+        if isinstance(change, Cut):
+            length = source_type(column).length
+            if length is None or length > change.length:
+                more = (("truncateLength", str(change.length)),)
+        elif change is not None:
+            more = (("masked", "true"),)
+        elif self._rules is not None and self._rules.propagates(table, column):
+            more = source_parameters(column, comments=self._comments)
+        if not more:
+            return field
+        return ConnectField(field.name, replace(field.schema, parameters=(*field.schema.parameters, *more)))
 
     def _described(self, table: TableId, columns: Sequence[Column]) -> Sequence[Column]:
         """Return the columns with what only the catalog knows, if the catalog still has the same ones.

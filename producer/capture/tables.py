@@ -10,6 +10,7 @@ from producer.codec.compile import compile_table
 from producer.codec.contract import EventStamp, TableCodec
 from producer.codec.converted import compile_converted, frame_of
 from producer.codec.frames import JsonFrame
+from producer.column_rules import Shape
 from producer.config import ProducerConfig
 from producer.database.catalog import CatalogTable
 from producer.database.table import Column, Table, TableId
@@ -43,7 +44,13 @@ class Tables:
         self._publication = (
             None
             if converters.plain
-            else Publication(converters, self._values, read_catalog, comments=config.values.schema_comments)
+            else Publication(
+                converters,
+                self._values,
+                read_catalog,
+                comments=config.values.schema_comments,
+                rules=config.filters.columns,
+            )
         )
 
     def topic(self, table: TableId) -> str:
@@ -55,15 +62,20 @@ class Tables:
         key = self.key(table, columns, primary_key)
         topic = self.topic(table)
         version = Table(table, tuple(columns), tuple(key))
-        codec = self._codec(version, topic)
+        codec = self._codec(version, topic, self._config.filters.columns.shape(table, columns, key))
         return CapturedTable(version, topic, codec, SourceBlock(self._config.topics.prefix, table))
 
-    def _codec(self, version: Table, topic: str) -> TableCodec:
-        tombstones = self._config.values.tombstones
+    def _codec(self, version: Table, topic: str, shape: Shape | None) -> TableCodec:
+        tombstones, changed_only = self._config.values.tombstones, self._config.filters.skip_unchanged
         if self._publication is None:
-            return compile_table(version, topic, self._values, tombstones=tombstones)
-        wire = self._publication.wire(version.id, topic, version.columns, version.key)
-        return compile_converted(version, topic, self._values, wire, tombstones=tombstones)
+            return compile_table(
+                version, topic, self._values, tombstones=tombstones, shape=shape, skip_unchanged=changed_only
+            )
+        columns = version.columns if shape is None else shape.kept(version.columns)
+        wire = self._publication.wire(version.id, topic, columns, version.key, shape)
+        return compile_converted(
+            version, topic, self._values, wire, tombstones=tombstones, shape=shape, skip_unchanged=changed_only
+        )
 
     def emptied(self, table: TableId, stamp: EventStamp) -> bytes | None:
         """Return the envelope of ``op: t``; None where the table is gone by now, and its schema with it.
@@ -79,7 +91,9 @@ class Tables:
         else:
             columns = found.table.columns
             key = self.key(table, columns, found.primary_key)
-            wire = self._publication.wire(table, self.topic(table), columns, key)
+            shape = self._config.filters.columns.shape(table, columns, key)
+            kept = columns if shape is None else shape.kept(columns)
+            wire = self._publication.wire(table, self.topic(table), kept, key, shape)
         return None if wire is None else frame_of(wire).emptied(stamp)
 
     def key(self, table: TableId, columns: Sequence[Column], primary_key: Sequence[str]) -> Sequence[str]:

@@ -13,13 +13,22 @@ from schemas.connect import ConnectSchema
 class AvroWriter:
     """Collects the columns of one generated function, each as a variable that holds its bytes.
 
-    ``key_open`` stands before each key: the schema's id. ``exact`` writes a column's default in place of NULL.
+    ``row`` are the columns of the row. ``key_open`` stands before each key: the schema's id. ``exact`` writes a
+    column's default in place of NULL.
     """
 
     def __init__(
-        self, schemas: Sequence[ConnectSchema], key: Sequence[int], space: Namespace, *, key_open: str, exact: bool
+        self,
+        schemas: Sequence[ConnectSchema],
+        row: Sequence[int],
+        key: Sequence[int],
+        space: Namespace,
+        *,
+        key_open: str,
+        exact: bool,
     ) -> None:
         self._schemas = schemas
+        self._row = tuple(row)
         self._key = tuple(key)
         self._space = space
         self._key_open = key_open
@@ -52,7 +61,7 @@ class AvroWriter:
 
     def row(self) -> str:
         """See ``Writer``."""
-        return self._joined("", range(len(self._schemas)))
+        return self._joined("", self._row)
 
     def key(self) -> str:
         """See ``Writer``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from producer.codec.contract import (
@@ -16,13 +17,13 @@ from producer.codec.contract import (
     TableCodec,
 )
 from producer.codec.frames import JsonFrame
-from producer.codec.json_writer import JsonWriter
 from producer.codec.key_header import header_printer
 from producer.codec.log_rows import Images, bitmap_size
 from producer.codec.select_rows import compile_rows
-from producer.codec.source import Namespace
+from producer.codec.ways import ways_of
+from producer.column_rules import Shape
 from producer.database.table import Table
-from producer.types.registry import column_type, connect_field
+from producer.types.registry import connect_field
 from producer.types.settings import ValueSettings
 from schemas.errors import SchemaError
 from schemas.table import TableSchema
@@ -33,37 +34,46 @@ _BEFORE_ROW: Final = b'{"before":null,"after":'
 _FRAME: Final = JsonFrame()
 
 
-def compile_table(table: Table, topic: str, settings: ValueSettings, *, tombstones: bool = True) -> TableCodec:
-    """Compile one version of a table. Raises SchemaError where a column has no type."""
-    return GeneratedCodec(table, topic, settings, tombstones=tombstones)
+def compile_table(
+    table: Table,
+    topic: str,
+    settings: ValueSettings,
+    *,
+    tombstones: bool = True,
+    shape: Shape | None = None,
+    skip_unchanged: bool = False,
+) -> TableCodec:
+    """Compile one version of a table. ``skip_unchanged`` leaves out updates whose rows are equal as they are written.
+
+    Raises SchemaError where a column has no type.
+    """
+    made = ChangedOnlyCodec if skip_unchanged else GeneratedCodec
+    return made(table, topic, settings, tombstones=tombstones, shape=shape)
 
 
 class GeneratedCodec:
     """A table version in generated Python."""
 
-    def __init__(self, table: Table, topic: str, settings: ValueSettings, *, tombstones: bool) -> None:
+    def __init__(
+        self, table: Table, topic: str, settings: ValueSettings, *, tombstones: bool, shape: Shape | None = None
+    ) -> None:
         self._table = table
-        types = [column_type(column, settings) for column in table.columns]
-        names = [column.name for column in table.columns]
-        key = [names.index(name) for name in table.key]
+        ways = ways_of(table, settings, shape)
+        selected, logged = ways.selected, ways.logged
         self.schema = TableSchema(
             topic=topic,
             database=table.id.database,
             table=table.id.table,
-            columns=tuple(connect_field(column, settings) for column in table.columns),
-            key=tuple(table.key),
+            columns=tuple(connect_field(each.column, settings) for each in selected.types),
+            key=ways.published_key,
         )
-        self.select_list = ", ".join(t.select for t in types)
+        self.select_list = ", ".join(t.select for t in selected.types)
         self._tombstones = tombstones
-
-        def writer(space: Namespace) -> JsonWriter:
-            return JsonWriter(names, key, space)
-
-        self._rows = compile_rows(types, writer, _BEFORE_ROW)
-        self._images = Images(types, key, writer, keyed=False)
-        self._keyed = Images(types, key, writer, keyed=True)
+        self._rows = compile_rows(selected.types, selected.json(), _BEFORE_ROW)
+        self._images = Images(logged.types, logged.key, logged.json(), keyed=False)
+        self._keyed = Images(logged.types, logged.key, logged.json(), keyed=True)
         self._bitmap = bitmap_size(table.columns)
-        self._header = header_printer([self.schema.columns[i] for i in key])
+        self._header = header_printer([connect_field(column, settings) for column in table.key_columns])
 
     def snapshot(
         self, buffer: bytes | bytearray | memoryview, start: int, end: int, stamp: SnapshotStamp
@@ -174,6 +184,41 @@ class GeneratedCodec:
             new_key_header=self._header(new),
             old_key_header=self._header(old),
         )
+
+
+class ChangedOnlyCodec(GeneratedCodec):
+    """Leaves out updates that show the same row before and after."""
+
+    def updates(self, data: bytes, start: int, end: int, stamp: EventStamp, *, keys: bool = False) -> EventRows:
+        """See ``contract.TableCodec``."""
+        return changed_only(super().updates, self._images, self._bitmap, (data, start, end), stamp, keys=keys)
+
+
+def changed_only(
+    encode: Callable[..., EventRows],
+    images: Images,
+    width: int,
+    at: tuple[bytes, int, int],
+    stamp: EventStamp,
+    *,
+    keys: bool,
+) -> EventRows:
+    """Encode an UPDATE_ROWS event by ``encode`` and leave out the pairs of equal rows; the rest keep their numbers."""
+    found = encode(*at, stamp, keys=keys)
+    event, text = cut(*at)
+    changed: list[int] = []
+    known = images.by_bitmap.get
+    p = 0
+    with FITS:
+        for pair in range(len(found.records)):
+            bitmap = event[p : p + width]
+            before, _, p, _ = (known(bitmap) or images.find(bitmap))(event, text, p + width)
+            bitmap = event[p : p + width]
+            after, _, p, _ = (known(bitmap) or images.find(bitmap))(event, text, p + width)
+            if before != after:
+                changed.append(pair)
+    records = [found.records[i] for i in changed]
+    return EventRows(records, changed if keys else range(0), found.keys)
 
 
 def cut(data: bytes, start: int, end: int) -> tuple[bytes, str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from producer.codec.avro_writer import AvroWriter
-from producer.codec.compile import FITS, cut, misfit
+from producer.codec.compile import FITS, changed_only, cut, misfit
 from producer.codec.contract import (
     EventRows,
     EventStamp,
@@ -27,10 +27,11 @@ from producer.codec.key_header import header_printer
 from producer.codec.log_rows import Images, bitmap_size
 from producer.codec.select_rows import compile_rows
 from producer.codec.source import Namespace
-from producer.codec.writer import RowAndKey, Writer
+from producer.codec.ways import Way, ways_of
+from producer.codec.writer import RowAndKey, Writer, WriterFactory
+from producer.column_rules import Shape
 from producer.database.table import Table
 from producer.envelope.schema_block import default_text
-from producer.types.registry import column_type
 from producer.types.settings import ValueSettings
 from schemas.connect import ConnectField, ConnectSchema
 from schemas.table import TableSchema
@@ -45,7 +46,7 @@ class Wire:
     key: Converter
     value: Converter
     columns: tuple[ConnectField, ...]
-    """In table order, under the names that records have, with defaults."""
+    """Those that rows have, in table order, under the names that records have, with defaults."""
     key_schema: ConnectSchema
     value_schema: ConnectSchema
     key_id: int = 0
@@ -55,48 +56,59 @@ class Wire:
 
 
 def compile_converted(
-    table: Table, topic: str, settings: ValueSettings, wire: Wire, *, tombstones: bool = True
+    table: Table,
+    topic: str,
+    settings: ValueSettings,
+    wire: Wire,
+    *,
+    tombstones: bool = True,
+    shape: Shape | None = None,
+    skip_unchanged: bool = False,
 ) -> ConvertedCodec:
-    """Compile one version of a table. Raises SchemaError where a column has no type."""
-    return ConvertedCodec(table, topic, settings, wire, tombstones=tombstones)
+    """Compile one version of a table; see ``compile.compile_table``."""
+    made = ConvertedChangedOnlyCodec if skip_unchanged else ConvertedCodec
+    return made(table, topic, settings, wire, tombstones=tombstones, shape=shape)
 
 
 class ConvertedCodec:
     """A table version in generated Python; see ``contract.TableCodec``."""
 
-    def __init__(self, table: Table, topic: str, settings: ValueSettings, wire: Wire, *, tombstones: bool) -> None:
-        types = [column_type(column, settings) for column in table.columns]
-        columns = [column.name for column in table.columns]
-        key = [columns.index(name) for name in table.key]
+    def __init__(
+        self,
+        table: Table,
+        topic: str,
+        settings: ValueSettings,
+        wire: Wire,
+        *,
+        tombstones: bool,
+        shape: Shape | None = None,
+    ) -> None:
+        ways = ways_of(table, settings, shape)
+        selected, logged = ways.selected, ways.logged
         names = [field.name for field in wire.columns]
         # Without defaults: the log does not tell them, and a version must have one fingerprint from both sides.
-        bare = [
-            ConnectField(name, each.connect().as_optional() if each.column.nullable else each.connect())
-            for name, each in zip(names, types, strict=True)
-        ]
+        bare = {
+            each.column.name: ConnectField(
+                name, each.connect().as_optional() if each.column.nullable else each.connect()
+            )
+            for name, each in zip(names, selected.types, strict=True)
+        }
         self.schema = TableSchema(
             topic=topic,
             database=table.id.database,
             table=table.id.table,
-            columns=tuple(bare),
-            key=tuple(names[i] for i in key),
+            columns=tuple(bare.values()),
+            key=tuple(bare[name].name for name in ways.published_key),
         )
-        self.select_list = ", ".join(t.select for t in types)
+        self.select_list = ", ".join(t.select for t in selected.types)
         self._tombstones = tombstones
         self._bitmap = bitmap_size(table.columns)
         self._frame = frame_of(wire)
-        self._header = header_printer([self.schema.columns[i] for i in key])
-
-        def writer(space: Namespace) -> Writer:
-            return _writer(wire, names, key, space)
-
-        def plain(space: Namespace) -> Writer:
-            return JsonWriter(names, key, space)
-
-        self._rows = compile_rows(types, writer, self._frame.insert_open)
-        self._images = Images(types, key, writer, keyed=False)
-        self._keyed = Images(types, key, writer, keyed=True)
-        self._plain = Images(types, key, plain, keyed=False)
+        self._header = header_printer([bare[name] for name in table.key])
+        self._rows = compile_rows(selected.types, _writers(wire, selected), self._frame.insert_open)
+        self._images = Images(logged.types, logged.key, _writers(wire, logged), keyed=False)
+        self._keyed = Images(logged.types, logged.key, _writers(wire, logged), keyed=True)
+        self._plain = Images(logged.types, logged.key, logged.json(names), keyed=False)
         """For the headers of a changed key, which are printed from its plain JSON."""
 
     def snapshot(
@@ -199,6 +211,15 @@ class ConvertedCodec:
         )
 
 
+class ConvertedChangedOnlyCodec(ConvertedCodec):
+    """Leaves out updates that show the same row before and after."""
+
+    def updates(self, data: bytes, start: int, end: int, stamp: EventStamp, *, keys: bool = False) -> EventRows:
+        """See ``contract.TableCodec``."""
+        # By the plain rows: a NULL that is written as its default is not the default.
+        return changed_only(super().updates, self._plain, self._bitmap, (data, start, end), stamp, keys=keys)
+
+
 class _Found:
     """Collects the records of one event."""
 
@@ -232,11 +253,18 @@ def frame_of(wire: Wire) -> Frame:
     return JsonFrame(*(schema_around(wire.value_schema) if wire.value == "json-schema" else (b"", b"")))
 
 
-def _writer(wire: Wire, names: Sequence[str], key: Sequence[int], space: Namespace) -> Writer:
-    schemas = [field.schema for field in wire.columns]
+def _writers(wire: Wire, way: Way) -> WriterFactory:
+    return lambda space: way.planned(_writer(wire, way, space), space, avro=wire.value == "avro")
+
+
+def _writer(wire: Wire, way: Way, space: Namespace) -> Writer:
+    names = way.of_slots([field.name for field in wire.columns])
+    schemas = way.of_slots([field.schema for field in wire.columns])
+    row, key = way.plan.row, way.plan.key
 
     def avro() -> Writer:
-        return AvroWriter(schemas, key, space, key_open=magic(wire.key_id).decode("latin-1"), exact=wire.exact_nulls)
+        opening = magic(wire.key_id).decode("latin-1")
+        return AvroWriter(schemas, row, key, space, key_open=opening, exact=wire.exact_nulls)
 
     def json() -> Writer:
         around = (
@@ -249,9 +277,9 @@ def _writer(wire: Wire, names: Sequence[str], key: Sequence[int], space: Namespa
             for i, schema in enumerate(schemas)
             if wire.exact_nulls and schema.optional and schema.default is not None
         }
-        return JsonWriter(names, key, space, around_key=(around[0], around[1]), nulls=nulls)
+        return JsonWriter(names, key, space, row=row, around_key=(around[0], around[1]), nulls=nulls)
 
     if (wire.key == "avro") == (wire.value == "avro"):
         return avro() if wire.key == "avro" else json()
-    row, other = (avro(), json()) if wire.value == "avro" else (json(), avro())
-    return RowAndKey(row, other, key)
+    values, keys = (avro(), json()) if wire.value == "avro" else (json(), avro())
+    return RowAndKey(values, keys, key)

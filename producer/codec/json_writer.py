@@ -29,8 +29,8 @@ def base64_text(data: bytes) -> str:
 class JsonWriter:
     """Collects the columns of one generated function, then writes what assembles them.
 
-    ``around_key`` is what stands before and after each key, ``nulls`` the JSON that is written in place of null, by
-    column; both are text of one character per byte.
+    ``row`` are the columns of the row where it has not all. ``around_key`` is what stands before and after each key,
+    ``nulls`` the JSON that is written in place of null, by column; both are text of one character per byte.
     """
 
     def __init__(
@@ -39,10 +39,12 @@ class JsonWriter:
         key: Sequence[int],
         space: Namespace,
         *,
+        row: Sequence[int] | None = None,
         around_key: tuple[str, str] = ("", ""),
         nulls: Mapping[int, str] | None = None,
     ) -> None:
         self._names = [f'"{escape(name.encode().decode("latin-1"))}":' for name in names]
+        self._row = range(len(names)) if row is None else tuple(row)
         self._key = tuple(key)
         self._space = space
         self._around_key = around_key
@@ -129,7 +131,7 @@ class JsonWriter:
 
     def row(self) -> str:
         """Return the expression of the row's object, as text."""
-        return self._object(range(len(self._names)))
+        return self._object(self._row)
 
     def key(self) -> str:
         """Return the expression of the key's object and what is around it, as text."""

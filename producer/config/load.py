@@ -10,10 +10,12 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
+from producer.column_rules import read_rule, without_salt
 from producer.config.properties import PROPERTIES
-from producer.config.property import Property, Status
+from producer.config.property import COLUMN_RULE, Property, Status
 from producer.config.read import Setting, Settings, fill, read_environment, read_file
 from producer.config.sections import ProducerConfig
+from producer.filters import FilterFault
 from schemas.errors import ConfigError
 
 MASK = "********"
@@ -62,8 +64,14 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
     _defaults(settings, values, faults)
     _contradictions(settings, values, faults)
     if faults:
-        raise ConfigError(faults)
-    return _build(values, tuple(warnings))
+        raise ConfigError([_without_salts(fault, settings) for fault in faults])
+    return _build(values, tuple(_without_salts(warning, settings) for warning in warnings))
+
+
+def _without_salts(text: str, settings: Settings) -> str:
+    for name in settings:
+        text = text.replace(name, without_salt(name))
+    return text
 
 
 def find(name: str) -> Property | None:
@@ -106,6 +114,9 @@ def _refusal(entry: Property, name: str, setting: Setting) -> str:
 
 
 def _read(entry: Property, name: str, setting: Setting, values: dict[str, Any], faults: list[str]) -> None:
+    if entry.kind is COLUMN_RULE:
+        _read_column_rule(entry, name, setting, values, faults)
+        return
     if entry.open:
         head = entry.name.removesuffix("*")
         same = values.setdefault(entry.place, {})
@@ -132,6 +143,16 @@ def _read(entry: Property, name: str, setting: Setting, values: dict[str, Any], 
     refused = entry.later.get(text.strip().lower()) or entry.later.get(str(values[place]))
     if refused:
         faults.append(f"{name}: {shown(name, text)} ({setting.origin}) is not supported: {refused}")
+
+
+def _read_column_rule(entry: Property, name: str, setting: Setting, values: dict[str, Any], faults: list[str]) -> None:
+    try:
+        rule = read_rule(name, setting.value)
+    except FilterFault as error:
+        faults.append(f"{name}: {setting.value!r} ({setting.origin}) cannot be used: {error}")
+        return
+    if rule.columns:
+        values[entry.place] = (*values.get(entry.place, ()), (SecretStr(name), setting.value))
 
 
 def _defaults(settings: Settings, values: dict[str, Any], faults: list[str]) -> None:
@@ -200,7 +221,10 @@ def describe(config: ProducerConfig) -> dict[str, str]:
             continue
         section, _, attribute = entry.place.partition(".")
         value = body[section][attribute] if attribute else body[section]
-        if entry.open:
+        if entry.kind is COLUMN_RULE:
+            given = [(name.get_secret_value(), text) for name, text in value]
+            found |= {without_salt(name): text for name, text in given if find(name) is entry}
+        elif entry.open:
             if entry.name != "producer.override.*":  # the short form says the same
                 head = entry.name.removesuffix("*")
                 found |= {head + name: _plain(head + name, item) for name, item in sorted(value.items())}

@@ -95,6 +95,10 @@ def _expressions(text: str) -> str:
 EXPRESSIONS = Kind("a list of regular expressions, separated by commas, each for the whole name", _expressions)
 
 
+COLUMN_RULE = Kind(EXPRESSIONS.expects, _expressions)
+"""The same, where a part of the property's name is a setting too; ``column_rules.read_rule`` reads both."""
+
+
 def _message_keys(text: str) -> str:
     MessageKeys.parse(text)
     return text.strip()

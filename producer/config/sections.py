@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from producer.codec.converted import Converter
+from producer.column_rules import ColumnRules, read_rule
 from producer.envelope.adjust import NameAdjustment
 from producer.filters import ColumnFilter, MessageKeys, TableFilter
 from producer.kafka.registry import RegistrySettings
@@ -79,6 +80,11 @@ class FiltersConfig(Section):
     column_include: str = ""
     column_exclude: str = ""
     message_key_columns: str = ""
+    column_rules: tuple[tuple[SecretStr, str], ...] = ()
+    """Properties that change values: name, which may hold a salt, and expressions."""
+    source_types: str = ""
+    source_types_by_type: str = ""
+    skip_unchanged: bool = False
 
     @cached_property
     def tables(self) -> TableFilter:
@@ -92,9 +98,14 @@ class FiltersConfig(Section):
         )
 
     @cached_property
-    def columns(self) -> ColumnFilter:
-        """The filter of columns."""
-        return ColumnFilter(include=self.column_include, exclude=self.column_exclude)
+    def columns(self) -> ColumnRules:
+        """What becomes of columns."""
+        return ColumnRules(
+            ColumnFilter(include=self.column_include, exclude=self.column_exclude),
+            [read_rule(name.get_secret_value(), text) for name, text in self.column_rules],
+            source_types=self.source_types,
+            source_types_by_type=self.source_types_by_type,
+        )
 
     @cached_property
     def message_keys(self) -> MessageKeys:

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.config.property import BOOLEAN, EXPRESSIONS, MESSAGE_KEYS, Property, accepted, honoured, refused
+from producer.config.property import (
+    BOOLEAN,
+    COLUMN_RULE,
+    EXPRESSIONS,
+    MESSAGE_KEYS,
+    Property,
+    accepted,
+    honoured,
+    refused,
+)
 
-_COLUMNS = "every column of a captured table is written; filters and masks of columns are not there yet"
+
+def _rule(name: str, meaning: str) -> Property:
+    return honoured(name, "filters.column_rules", COLUMN_RULE, None, meaning)
+
 
 PROPERTIES: Final[tuple[Property, ...]] = (
     honoured(
@@ -25,19 +37,36 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "",
         "Key columns in place of the primary key, e.g. `shop.orders:customer,number`; the table part is an expression.",
     ),
-    refused("column.include.list", "Columns, as `db.table.column`.", _COLUMNS, "", place="filters.column_include"),
-    refused(
-        "column.exclude.list", "Columns, as `db.table.column`, left out.", _COLUMNS, "", place="filters.column_exclude"
+    honoured(
+        "column.include.list",
+        "filters.column_include",
+        EXPRESSIONS,
+        "",
+        "Columns, as `db.table.column`; empty: all. Key columns must be among them.",
     ),
-    refused("column.mask.with.*.chars", "Columns whose text is masked with so many asterisks.", _COLUMNS, ""),
-    refused("column.mask.hash.*.with.salt.*", "Columns whose text is hashed.", _COLUMNS, ""),
-    refused("column.mask.hash.v2.*.with.salt.*", "Columns whose text is hashed.", _COLUMNS, ""),
-    refused("column.truncate.to.*.chars", "Columns whose text is cut.", _COLUMNS, ""),
-    refused(
+    honoured(
+        "column.exclude.list",
+        "filters.column_exclude",
+        EXPRESSIONS,
+        "",
+        "Columns, as `db.table.column`, that no record has; no key column may be among them.",
+    ),
+    _rule("column.mask.with.*.chars", "Columns whose text is so many asterisks in rows, NULL too."),
+    _rule(
+        "column.mask.hash.v2.*.with.salt.*",
+        "Columns whose text is hashed in rows: the digest named first, of the salt and the text in UTF-8, in hex.",
+    ),
+    _rule(
+        "column.mask.hash.*.with.salt.*",
+        "The same with the text as Java serializes it, as the first version of Debezium's hash has it.",
+    ),
+    _rule("column.truncate.to.*.chars", "Columns whose text or bytes are cut in rows to so many characters."),
+    honoured(
         "skip.messages.without.change",
-        "Leave out updates in which no captured column changed.",
-        "every update in the log is written",
+        "filters.skip_unchanged",
+        BOOLEAN,
         "false",
+        "Leave out updates in which nothing changed of what is written.",
     ),
     accepted("schema.include.list", "Schemas.", "MySQL has databases, no schemas: use database.include.list"),
     accepted("schema.exclude.list", "Schemas left out.", "MySQL has databases, no schemas: use database.exclude.list"),

@@ -6,6 +6,7 @@ from typing import Final
 
 from producer.config.property import (
     BOOLEAN,
+    EXPRESSIONS,
     OPERATIONS,
     Property,
     accepted,
@@ -14,7 +15,6 @@ from producer.config.property import (
     refused,
 )
 
-_OWN_TYPES = "schemas tell the types of Connect only"
 _SMT = "records are written as Debezium's envelope; change them in the consumer"
 
 PROPERTIES: Final[tuple[Property, ...]] = (
@@ -91,8 +91,20 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "false",
         "Comments of columns in the schemas of rows (`doc`), those of tables and columns in schema change records.",
     ),
-    refused("column.propagate.source.type", "Source types in the schemas of columns.", _OWN_TYPES, ""),
-    refused("datatype.propagate.source.type", "Source types in the schemas of types.", _OWN_TYPES, ""),
+    honoured(
+        "column.propagate.source.type",
+        "filters.source_types",
+        EXPRESSIONS,
+        "",
+        "Columns, as `db.table.column`, whose schemas tell the type, length and scale at the source, and the name.",
+    ),
+    honoured(
+        "datatype.propagate.source.type",
+        "filters.source_types_by_type",
+        EXPRESSIONS,
+        "",
+        "The same by type, as `db.table.TYPE`, e.g. `.*\\.VARCHAR` or `shop\\..*\\.INT UNSIGNED`.",
+    ),
     refused(
         "converters", "Converters of single columns.", "custom converters are Java classes", "", in_environment=False
     ),
