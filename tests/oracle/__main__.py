@@ -10,20 +10,20 @@ import json
 import pickle
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 from tests.oracle import golden
 from tests.oracle.artifacts import debezium_version
+from tests.oracle.beside import all_rows, beside_schema_differences
 from tests.oracle.compare import Report, compare
 from tests.oracle.debezium import debezium_prefix
 from tests.oracle.exceptions import EXCEPTIONS, QUIET
-from tests.oracle.rows import rows_of
 from tests.oracle.schemas import debezium_schemas, published_differences, schema_differences, tailrace_schemas
 from tests.oracle.script import AFTER_SNAPSHOT, BEFORE_SNAPSHOT, DATABASE, SESSION
 from tests.oracle.session import Outcome, run
+from tests.oracle.table import column_types, print_tables
 from tests.oracle.tailrace import tailrace_prefix
-from tests.oracle.variants import VARIANTS
+from tests.oracle.variants import VARIANTS, Variant
 
 
 def main(arguments: list[str]) -> int:
@@ -50,53 +50,30 @@ def main(arguments: list[str]) -> int:
     if options.record:
         _record(outcomes)
         return 0
-    reports = {outcome.variant.name: _report(outcome) for outcome in outcomes if outcome.variant.offered}
-    _print_table(reports, not_offered=[each.name for each in chosen if not each.offered])
+    reports = {outcome.variant: _report(outcome) for outcome in outcomes}
+    print_tables(reports, {name: kind for outcome in outcomes for name, kind in column_types(outcome).items()})
     return _print_differences(reports, limit=options.show)
 
 
 def _report(outcome: Outcome) -> Report:
-    expected = rows_of(outcome.debezium, prefix=debezium_prefix(outcome.variant))
-    actual = rows_of(outcome.tailrace, prefix=tailrace_prefix(outcome.variant))
-    theirs = debezium_schemas(outcome.debezium, prefix=debezium_prefix(outcome.variant))
-    ours = tailrace_schemas(outcome.tailrace, prefix=tailrace_prefix(outcome.variant))
+    prefixes = debezium_prefix(outcome.variant), tailrace_prefix(outcome.variant)
+    expected = all_rows(outcome.debezium, prefix=prefixes[0])
+    actual = all_rows(outcome.tailrace, prefix=prefixes[1])
+    theirs = debezium_schemas(outcome.debezium, prefix=prefixes[0])
+    ours = tailrace_schemas(outcome.tailrace, prefix=prefixes[1])
     published = published_differences(outcome.variant, outcome.debezium, outcome.tailrace)
-    return compare(expected, actual, EXCEPTIONS, quiet=QUIET, beside=[*schema_differences(theirs, ours), *published])
+    beside = beside_schema_differences(outcome.debezium, outcome.tailrace, prefixes=prefixes)
+    differences = [*schema_differences(theirs, ours), *published, *beside]
+    return compare(expected, actual, EXCEPTIONS, quiet=QUIET, beside=differences)
 
 
-def _print_table(reports: dict[str, Report], *, not_offered: list[str]) -> None:
-    """Print tables x variants: equal records / records with a named exception / differences."""
-    tables = sorted({table for report in reports.values() for table in report.tables})
-    names = list(reports)
-    print(f"Debezium {debezium_version()} beside Tailrace, JSON: equal / named exception / different")
-    print(f"{'table':24}" + "".join(f"{name:>18}" for name in names))
-    total: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for table in tables:
-        cells = []
-        for name in names:
-            report = reports[name]
-            counts = report.equal[table], sum(report.excepted[table].values()), len(report.different[table])
-            total[name].update(dict(zip(("equal", "excepted", "different"), counts, strict=True)))
-            cells.append("{} / {} / {}".format(*counts))
-        print(f"{table:24}" + "".join(f"{cell:>18}" for cell in cells))
-    cells = [f"{each['equal']} / {each['excepted']} / {each['different']}" for each in total.values()]
-    print(f"{'all':24}" + "".join(f"{cell:>18}" for cell in cells))
-    for name in not_offered:
-        print(f"not offered so far: {name}")
-    used = sum((sum(report.excepted.values(), Counter()) for report in reports.values()), Counter())
-    print("\nnamed exceptions met:")
-    for exception in EXCEPTIONS:
-        if used[exception.name]:
-            print(f"  {used[exception.name]:5} {exception.name}: {exception.reason}")
-
-
-def _print_differences(reports: dict[str, Report], *, limit: int) -> int:
+def _print_differences(reports: dict[Variant, Report], *, limit: int) -> int:
     count = 0
-    for name, report in reports.items():
+    for variant, report in reports.items():
         for differences in report.different.values():
             count += len(differences)
             for difference in differences[:limit]:
-                print(f"DIFFERENT {name}: {difference}")
+                print(f"DIFFERENT {variant.name}: {difference}")
     print(f"\n{count} different" if count else "\nnothing is different")
     return 1 if count else 0
 

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from tests.oracle.rows import Row, render
-from tests.oracle.tokens import Tree
+from tests.oracle.tokens import Tree, member
 
 ABSENT: Final = "(absent)"
 _LONGEST: Final = 160
@@ -52,6 +52,8 @@ class Report:
     """Table -> name of the exception -> records that it covers something of."""
     different: defaultdict[str, list[Difference]] = field(default_factory=lambda: defaultdict(list))
     """Table -> differences that nothing covers."""
+    values: defaultdict[tuple[str, str], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """(table, column) -> values of rows and versions of its schema: ``equal``, ``excepted``, ``different``."""
 
     @property
     def tables(self) -> list[str]:
@@ -75,7 +77,8 @@ def compare(
     ours = {(row.topic, row.identity): row for row in actual}
     theirs = {(row.topic, row.identity) for row in expected}
     for row in expected:
-        _judge(report, row, list(_differences(row, ours.get((row.topic, row.identity)))), exceptions, quiet)
+        other = ours.get((row.topic, row.identity))
+        _judge(report, row, list(_differences(row, other)), exceptions, quiet, shared=other is not None)
     for row in actual:
         if (row.topic, row.identity) not in theirs:
             _judge(report, row, [Difference(row, ("record",), None, "exists")], exceptions, quiet)
@@ -93,19 +96,41 @@ def _judge(
     quiet: frozenset[str],
     *,
     counted: bool = True,
+    shared: bool = False,
 ) -> None:
     names = set()
     bad = False
+    touched: dict[tuple[str, ...], str] = {}
     for difference in differences:
         name = next((each.name for each in exceptions if each.covers(difference)), None)
+        if name not in quiet and (column := _column(difference.path)):
+            touched[column] = "different" if name is None else touched.get(column, "excepted")
         if name is None:
             bad = True
             report.different[row.table].append(difference)
         elif name not in quiet:
             names.add(name)
+    for column in {*touched, *(_columns(row) if shared else ())}:
+        report.values[row.table, column[-1]][touched.get(column, "equal")] += 1
     report.excepted[row.table].update(names)
     if counted and not names and not bad:
         report.equal[row.table] += 1
+
+
+def _column(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the part of a path that names a column of a row or of its schema, empty where it does not."""
+    if path[0] == "schema" or path[:2] in {("value", "before"), ("value", "after")}:
+        length = 2 if path[0] == "schema" else 3
+        return path[:length] if len(path) >= length and path[1] != "members" else ()
+    return ()
+
+
+def _columns(row: Row) -> Iterator[tuple[str, ...]]:
+    """Yield the columns of a record's rows, as ``_column`` names them."""
+    for part in ("before", "after"):
+        values = member(row.value, part) if isinstance(row.value, tuple) else None
+        if isinstance(values, tuple):
+            yield from (("value", part, name.strip('"')) for name, _ in values)
 
 
 def _differences(row: Row, other: Row | None) -> Iterator[Difference]:

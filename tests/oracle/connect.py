@@ -30,9 +30,14 @@ class ConnectWorker(LeashedServer):
         self._bootstrap = bootstrap
         self._heap_mb = heap_mb
 
+    @property
+    def offset_file(self) -> Path:
+        """Where a standalone worker keeps its connectors' offsets."""
+        return self.directory / "offsets"
+
     def storage(self) -> Mapping[str, object]:
         """Return where the worker keeps what it knows."""
-        return {"offset.storage.file.filename": self.directory / "offsets"}
+        return {"offset.storage.file.filename": self.offset_file}
 
     def _launch(self) -> Launch:
         settings = {

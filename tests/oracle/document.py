@@ -16,10 +16,10 @@ _END: Final = "<!-- end -->"
 
 def sections() -> dict[str, str]:
     """Return the generated parts of the page by their names."""
-    modes = ["| run | properties given to both | compared |", "| --- | --- | --- |"]
+    modes = ["| run | key / value | properties given to both |", "| --- | --- | --- |"]
     for variant in VARIANTS:
-        given = "<br>".join(f"`{name}={value}`" for name, value in variant.modes.items()) or "defaults"
-        modes.append(f"| {variant.name} | {given} | {'yes' if variant.offered else 'recorded only'} |")
+        given = "<br>".join(f"`{name}={value}`" for name, value in variant.own.items()) or "defaults"
+        modes.append(f"| {variant.name} | {variant.converters} | {given} |")
     named = ["| name | reason |", "| --- | --- |", *(f"| {each.name} | {each.reason} |" for each in EXCEPTIONS)]
     version = f"Debezium {debezium_version()}, Kafka Connect 4.3.1, MySQL 8.0.15."
     return {

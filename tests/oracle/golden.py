@@ -13,9 +13,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.oracle.topics import Written
+from tests.oracle.topics import Written, heartbeat_topic
 
 FOLDER: Final = Path(__file__).with_name("golden")
+
+HEARTBEAT: Final = "heartbeat"
+"""Stands for the topic of heartbeats, whose name does not begin with the prefix."""
 
 _HEAD: Final = '{"schema":'
 _MIDDLE: Final = ',"payload":'
@@ -46,7 +49,8 @@ def write(path: Path, records: Iterable[Written], *, prefix: str) -> None:
 
         for record in sorted(records, key=lambda each: each[:3]):
             headers = [[name, None if value is None else value.decode()] for name, value in record.headers]
-            line = [record.topic.removeprefix(prefix), record.partition, record.offset]
+            name = HEARTBEAT if record.topic == heartbeat_topic(prefix) else record.topic.removeprefix(prefix)
+            line = [name, record.partition, record.offset]
             line += [shorten(record.key), shorten(record.value), number(json.dumps(headers, ensure_ascii=False))]
             put(line)
 
@@ -68,7 +72,8 @@ def read(path: Path, *, prefix: str) -> Iterator[Written]:
                 continue
             topic, partition, offset, key, value, headers = item
             pairs = tuple((name, None if text is None else text.encode()) for name, text in json.loads(texts[headers]))
-            yield Written(prefix + topic, partition, offset, restore(key), restore(value), pairs)
+            name = heartbeat_topic(prefix) if topic == HEARTBEAT else prefix + topic
+            yield Written(name, partition, offset, restore(key), restore(value), pairs)
 
 
 def split_schema(text: str) -> tuple[str, str]:

@@ -12,6 +12,11 @@ from tests.oracle.topics import Written
 
 Identity = tuple[str, ...]
 
+CHANGES: Final = "(schema changes)"
+TRANSACTIONS: Final = "(transactions)"
+HEARTBEATS: Final = "(heartbeats)"
+"""What stands for a topic and its table where a record is no row's."""
+
 _WITH_SCHEMA: Final = b'{"schema":'
 
 
@@ -66,8 +71,12 @@ def numbered(rows: Iterable[Row]) -> list[Row]:
         if (place := _place(row)) is not None:
             places[row.topic].add(place)
     ranks = {topic: {place: rank for rank, place in enumerate(sorted(found))} for topic, found in places.items()}
+    numbers = sorted({_number(row) for row in rows if row.topic == TRANSACTIONS})
     renamed = []
     for row in rows:
+        if row.topic == TRANSACTIONS:
+            renamed.append(row._replace(identity=(row.op, str(numbers.index(_number(row))))))
+            continue
         place = _place(row)
         if place is not None:
             at = row.identity.index(place[0])
@@ -81,7 +90,13 @@ def numbered(rows: Iterable[Row]) -> list[Row]:
 def _place(row: Row) -> tuple[str, int, int] | None:
     """Return (file, position, row) of a streamed record or its tombstone."""
     parts = row.identity[1:] if row.op == "tombstone" else row.identity
-    return None if parts[0] in {"r", "of nothing"} else (parts[1], int(parts[2]), int(parts[3]))
+    streamed = parts[0] in {"c", "u", "d", "t", "ddl"}
+    return (parts[1], int(parts[2]), int(parts[3])) if streamed else None
+
+
+def _number(row: Row) -> int:
+    """Return the number of a transaction within its server's."""
+    return int(row.identity[1].rpartition(":")[2])
 
 
 def parse(raw: bytes | None) -> Tree | None:

@@ -42,7 +42,7 @@ def run(
 ) -> list[Outcome]:
     """Run the script once under all ``variants``; ``say`` is told of progress."""
     recorded = list(variants) if with_debezium else []
-    offered = [variant for variant in variants if variant.offered and with_tailrace]
+    offered = list(variants) if with_tailrace else []
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(MySqlServer(settings=MYSQL_SETTINGS))
         broker = stack.enter_context(KafkaBroker())

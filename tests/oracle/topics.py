@@ -20,14 +20,19 @@ class Written(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+def heartbeat_topic(prefix: str) -> str:
+    """Return the topic of a prefix's heartbeats."""
+    return f"__debezium-heartbeat.{prefix}"
+
+
 def topics_of(bootstrap: str, prefix: str) -> list[str]:
-    """Return the topics of a prefix: its data, its schema changes, its own."""
+    """Return the topics of a prefix: its data, its schema changes, its heartbeats, its own."""
     consumer = _consumer(bootstrap)
     try:
         names = consumer.list_topics(timeout=10).topics
     finally:
         consumer.close()
-    return sorted(name for name in names if name == prefix or name.startswith(f"{prefix}."))
+    return sorted(name for name in names if name in {prefix, heartbeat_topic(prefix)} or name.startswith(f"{prefix}."))
 
 
 def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) -> Iterator[Written]:

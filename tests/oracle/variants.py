@@ -20,39 +20,52 @@ class Variant:
     modes: Mapping[str, str] = field(default_factory=dict)
     """Properties that both are given."""
     ahead: Mapping[str, str] = field(default_factory=dict)
-    """Properties that only Debezium is given: what they show is recorded, and not offered by Tailrace so far."""
-    key_schemas: bool = False
-    value_schemas: bool = True
-    offered: bool = True
-    """Whether Tailrace can be given these at all."""
+    """Properties that only Debezium is given."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def own(self) -> dict[str, str]:
+        """Return the properties that are not the converters'."""
+        return {name: value for name, value in self.modes.items() if ".converter" not in name}
+
+    @property
+    def converters(self) -> str:
+        """Return the forms of keys and values in a word."""
+        forms = [
+            "json+schema" if self.modes[f"{side}.converter.schemas.enable"] == "true" else "json"
+            for side in ("key", "value")
+        ]
+        return forms[0] if forms[0] == forms[1] else "/".join(forms)
 
     @property
     def debezium(self) -> dict[str, str]:
         """Return the properties of Debezium's connector that make this variant."""
-        return {
-            "key.converter": JSON_CONVERTER,
-            "key.converter.schemas.enable": str(self.key_schemas).lower(),
-            "value.converter": JSON_CONVERTER,
-            "value.converter.schemas.enable": str(self.value_schemas).lower(),
-            **self.modes,
-            **self.ahead,
-        }
+        return {**self.modes, **self.ahead}
 
+
+def _json(*, key: bool, value: bool) -> dict[str, str]:
+    """Return the properties of JSON converters; true: with schemas."""
+    return {
+        "key.converter": JSON_CONVERTER,
+        "key.converter.schemas.enable": str(key).lower(),
+        "value.converter": JSON_CONVERTER,
+        "value.converter.schemas.enable": str(value).lower(),
+    }
+
+
+_PLAIN: Final = _json(key=False, value=False)
+_SCHEMAS: Final = _json(key=True, value=True)
+_VALUE_SCHEMAS: Final = _json(key=False, value=True)
 
 VARIANTS: Final = (
-    Variant("plain", value_schemas=False),
-    Variant(
-        "schemas",
-        {
-            f"{side}.converter{setting}": value
-            for side in ("key", "value")
-            for setting, value in (("", JSON_CONVERTER), (".schemas.enable", "true"))
-        },
-        key_schemas=True,
-    ),
+    Variant("plain", _PLAIN),
+    Variant("schemas", _SCHEMAS),
     Variant(
         "connect",
         {
+            **_VALUE_SCHEMAS,
             "time.precision.mode": "connect",
             "decimal.handling.mode": "double",
             "bigint.unsigned.handling.mode": "precise",
@@ -62,6 +75,7 @@ VARIANTS: Final = (
     Variant(
         "isostring",
         {
+            **_VALUE_SCHEMAS,
             "time.precision.mode": "isostring",
             "decimal.handling.mode": "string",
             "binary.handling.mode": "base64-url-safe",
@@ -69,11 +83,21 @@ VARIANTS: Final = (
     ),
     Variant(
         "microseconds",
-        {"time.precision.mode": "microseconds", "binary.handling.mode": "hex", "tombstones.on.delete": "false"},
+        {
+            **_VALUE_SCHEMAS,
+            "time.precision.mode": "microseconds",
+            "binary.handling.mode": "hex",
+            "tombstones.on.delete": "false",
+        },
     ),
     Variant(
         "nanoseconds",
-        {"time.precision.mode": "nanoseconds", "enable.time.adjuster": "false", "include.query": "true"},
+        {
+            **_VALUE_SCHEMAS,
+            "time.precision.mode": "nanoseconds",
+            "enable.time.adjuster": "false",
+            "include.query": "true",
+        },
         {
             "value.converter.replace.null.with.default": "false",
             "key.converter.replace.null.with.default": "false",
@@ -81,9 +105,8 @@ VARIANTS: Final = (
     ),
     Variant(
         "ahead",
-        {},
         {
-            "column.propagate.source.type": ".*",
+            **_SCHEMAS,
             "include.schema.comments": "true",
             "provide.transaction.metadata": "true",
             "skipped.operations": "none",
@@ -91,7 +114,43 @@ VARIANTS: Final = (
             "field.name.adjustment.mode": "avro",
             "heartbeat.interval.ms": "1000",
         },
-        key_schemas=True,
-        offered=False,
+    ),
+    Variant(
+        "masked",
+        {
+            **_SCHEMAS,
+            "include.schema.comments": "true",
+            "column.exclude.list": r"ODD\..*\.(tiu|vb300|dd), odd.ops.k",
+            "column.mask.with.5.chars": (
+                r"odd\.strings(_new)?\.(c|tt|mt), odd\.enums(_new)?\.(e|s), odd.k_text.k, odd\.charsets.*\.c_(sjis|latin1)"
+            ),
+            "column.mask.hash.SHA-256.with.salt.CzQMA0cB5K": (
+                r"odd\.strings(_new)?\.(v|t|nv), odd\.charsets.*\.t_(utf16|gbk|ucs2|latin1), odd\.enums(_new)?\.(en|sn)"
+            ),
+            "column.mask.hash.v2.MD5.with.salt.a b.c": r"odd\.strings(_new)?\.(lt|vb), odd.ops.v, odd\.charsets.*\.c_utf8mb4",
+            "column.truncate.to.3.chars": (
+                r"odd\.strings(_new)?\.(vl|nc), odd\.binaries(_new)?\..*, odd\.charsets.*\.t_utf8(mb4)?, "
+                r"odd\.temporals(_new)?\.(ts.|d), odd\.json.*\.j, odd\.bits(_new)?\.b9, odd.k_serial.*"
+            ),
+            "column.propagate.source.type": (
+                r"odd\.(integers|synonyms|floats|floats_scaled|decimals|bits|temporals|zero_dates|spatial|defaults"
+                r"|more_defaults|computed|alters|strings)(_new)?\.(?!v$|t$|nv$|lt$|vb$).*, odd.strings.c"
+            ),
+        },
+    ),
+    Variant(
+        "narrow",
+        {
+            **_VALUE_SCHEMAS,
+            "time.precision.mode": "isostring",
+            "decimal.handling.mode": "string",
+            "binary.handling.mode": "hex",
+            "field.name.adjustment.mode": "avro",
+            "skip.messages.without.change": "true",
+            "column.include.list": r".*\.(id|[a-f]|i d|y|s|sn|en|k|t|v|v[a-z]|bl|bu|bt|t[st]\d?|dt\d?|[cm]t|d6530|[dn]u|j)",
+            "column.truncate.to.2.chars": r"odd\.(strings|temporals|decimals|binaries|enums|json)(_new)?\..*",
+            "datatype.propagate.source.type": r"odd\..*\.(varchar|INT( unsigned)?|enum|Date)",
+            "message.key.columns": "odd.ops:k,id; odd.k_types:y,bu,d ;odd.strings:id",
+        },
     ),
 )
