@@ -98,6 +98,10 @@ def adopt(
     offset_topic: Annotated[
         str, typer.Option("--offset-topic", help="The worker's offset.storage.topic.")
     ] = "connect-offsets",
+    offset_file: Annotated[
+        Path | None,
+        typer.Option("--offset-file", help="A standalone worker's or an engine's offset.storage.file.filename."),
+    ] = None,
     status_topic: Annotated[
         str, typer.Option("--status-topic", help="The worker's status.storage.topic.")
     ] = "connect-status",
@@ -120,6 +124,7 @@ def adopt(
         wish = Wish(
             connector=connector,
             offset_topic=offset_topic,
+            offset_file=offset_file,
             status_topic=status_topic,
             stopped=stopped,
             force=force,

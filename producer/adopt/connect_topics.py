@@ -1,15 +1,17 @@
-"""Reads what Kafka Connect knows of a connector: its last offset, and whether it runs."""
+"""Finds what Kafka Connect knows of a connector: its last offset, and whether it runs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from producer.adopt.offset import ConnectorOffset, Owner, read_offset, read_owner
+from producer.adopt.offset_file import read_offset_file
 from producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
 from schemas.errors import AdoptError, KafkaUnavailableError
 
@@ -25,7 +27,7 @@ class _Last(NamedTuple):
 
 
 def find_offset(kafka: KafkaSettings, topic: str, *, prefix: str, connector: str | None) -> ConnectorOffset:
-    """Return the last offset of the connector that writes under ``prefix``.
+    """Return the last offset of the connector that writes under ``prefix``, from its worker's offset topic.
 
     Raises AdoptError where there is none, it was deleted, or two connectors share the prefix and none is named.
     """
@@ -39,10 +41,23 @@ def find_offset(kafka: KafkaSettings, topic: str, *, prefix: str, connector: str
     if not _read(kafka, topic, take):
         raise AdoptError(
             f"there is no topic {topic}",
-            hint="name the worker's offset.storage.topic in --offset-topic; a standalone worker has none, see the "
-            "documentation",
+            hint="name the worker's offset.storage.topic in --offset-topic; for a standalone worker, or an embedded "
+            "engine, name its file in --offset-file",
         )
-    found = {o: v.value for o, v in last.items() if o.prefix == prefix and connector in {None, o.connector}}
+    return _choose({owner: kept.value for owner, kept in last.items()}, f"the topic {topic}", prefix, connector)
+
+
+def find_offset_in_file(path: Path, *, prefix: str, connector: str | None) -> ConnectorOffset:
+    """Return the offset of the connector that writes under ``prefix``, from the file of a worker or an engine.
+
+    Raises AdoptError as :func:`find_offset` does, and where the file is none of offsets.
+    """
+    owned = ((read_owner(key), value) for key, value in read_offset_file(path).items())
+    return _choose({owner: value for owner, value in owned if owner}, f"the file {path}", prefix, connector)
+
+
+def _choose(last: Mapping[Owner, bytes | None], where: str, prefix: str, connector: str | None) -> ConnectorOffset:
+    found = {o: value for o, value in last.items() if o.prefix == prefix and connector in {None, o.connector}}
     if len(found) > 1:
         raise AdoptError(
             f"several connectors have written under the prefix {prefix}",
@@ -51,9 +66,10 @@ def find_offset(kafka: KafkaSettings, topic: str, *, prefix: str, connector: str
         )
     if not found:
         raise AdoptError(
-            f"the topic {topic} has no offset of a connector with topic.prefix={prefix}"
+            f"{where} has no offset of a connector with topic.prefix={prefix}"
             + (f" and the name {connector}" if connector else ""),
-            hint="take topic.prefix from the connector, and its worker's offset.storage.topic for --offset-topic",
+            hint="take topic.prefix from the connector, and its worker's offset.storage.topic for --offset-topic, or "
+            "offset.storage.file.filename for --offset-file",
             seen=", ".join(f"{o.connector} ({o.prefix})" for o in sorted(last)[:_SHOWN]) or "nothing",
         )
     [(owner, value)] = found.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -12,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pymysql.connections import Connection
 
-from producer.adopt.connect_topics import find_offset, running_parts
+from producer.adopt.connect_topics import find_offset, find_offset_in_file, running_parts
 from producer.adopt.offset import ConnectorOffset
 from producer.adopt.place import Source, locate
 from producer.capture.settings import kafka_settings, source_settings
@@ -42,6 +43,8 @@ class Wish:
     connector: str | None = None
     """None: the one that writes under the prefix."""
     offset_topic: str = OFFSET_TOPIC
+    offset_file: Path | None = None
+    """Of a standalone worker or an embedded engine, instead of the topics."""
     status_topic: str = STATUS_TOPIC
     stopped: bool = False
     """The connector is stopped, whatever its last status says."""
@@ -68,7 +71,7 @@ def adopt(config: ProducerConfig, wish: Wish) -> Adopted:
     Raises AdoptError where the connector seems to run, its offset cannot be taken over, or there is state already.
     """
     kafka, prefix = kafka_settings(config), config.topics.prefix
-    offset = find_offset(kafka, wish.offset_topic, prefix=prefix, connector=wish.connector)
+    offset = _offset(kafka, wish, prefix)
     notes = [] if wish.stopped else _require_stopped(kafka, wish, offset.owner.connector)
     known = existing_topics(kafka)
     if state_topic(prefix) in known:
@@ -82,7 +85,7 @@ def adopt(config: ProducerConfig, wish: Wish) -> Adopted:
         notes += check(session, captured, server_id=config.database.server_id)
         notes += _other_readers(session)
         place = locate(offset, Source(session, settings, config.database.server_id, wanted))
-    if find_offset(kafka, wish.offset_topic, prefix=prefix, connector=wish.connector) != offset:
+    if _offset(kafka, wish, prefix) != offset:
         raise AdoptError(
             "the connector's offset has moved while it was read: it is running",
             hint="stop the connector first (PUT /connectors/<name>/stop)",
@@ -96,7 +99,15 @@ def adopt(config: ProducerConfig, wish: Wish) -> Adopted:
     return Adopted(offset, place.state, done, unread, [*notes, *place.notes])
 
 
+def _offset(kafka: KafkaSettings, wish: Wish, prefix: str) -> ConnectorOffset:
+    if wish.offset_file is not None:
+        return find_offset_in_file(wish.offset_file, prefix=prefix, connector=wish.connector)
+    return find_offset(kafka, wish.offset_topic, prefix=prefix, connector=wish.connector)
+
+
 def _require_stopped(kafka: KafkaSettings, wish: Wish, connector: str) -> list[str]:
+    if wish.offset_file is not None:
+        return [f"offsets in a file say nothing of it: whether the connector {connector} is stopped was not checked"]
     running = running_parts(kafka, wish.status_topic, connector)
     if running is None:
         return [f"there is no topic {wish.status_topic}: whether the connector {connector} is stopped was not checked"]

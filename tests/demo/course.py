@@ -70,9 +70,12 @@ def judge(running: Running, console: Console, *, work: Path) -> bool:
 
 
 def load(running: Running, sizes: shop.Sizes, console: Console) -> None:
-    """Make the shop's tables and fill them."""
+    """Make the shop's tables and fill them; a shop that is there already stays as it is."""
     started = time.monotonic()
     with running.source.connect() as session:
+        if shop.exists(session):
+            console.print("the shop is there already")
+            return
         shop.create(session)
         shop.load(session, sizes)
     console.print(f"loaded {sum(sizes):,} rows into {len(shop.TABLES)} tables in {time.monotonic() - started:.1f} s")

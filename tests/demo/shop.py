@@ -110,6 +110,12 @@ class Sizes(NamedTuple):
 Row = tuple[Any, ...]
 
 
+def exists(session: Connection[Any]) -> bool:
+    """Tell whether the database is there."""
+    with session.cursor() as cursor:
+        return bool(cursor.execute("SHOW DATABASES LIKE %s", (DATABASE,)))
+
+
 def create(session: Connection[Any]) -> None:
     """Make the database and its tables, empty."""
     with session.cursor() as cursor:

@@ -26,8 +26,8 @@ class Writer:
         self._pause_s = 1 / rate
         self._stop = threading.Event()
         self._dice = random.Random(11)
-        self._next_product = sizes.products + 1
-        self._next_customer = 10_000_000
+        self._next_product = 0
+        self._next_customer = 0
         self._thread = threading.Thread(target=self._run, name="shop-writer", daemon=True)
         self._failure: BaseException | None = None
         self.transactions = 0
@@ -60,6 +60,8 @@ class Writer:
         steps = [step for step, share in shares.items() for _ in range(share)]
         try:
             with self._server.connect(database=shop.DATABASE, autocommit=False) as session:
+                with session.cursor() as cursor:
+                    self._number(cursor)
                 due = time.monotonic()
                 while not self._stop.is_set():
                     with session.cursor() as cursor:
@@ -74,6 +76,17 @@ class Writer:
                     self._stop.wait(max(0.0, due - time.monotonic()))
         except BaseException as error:  # noqa: BLE001 - raised by check()
             self._failure = error
+
+    def _number(self, cursor: Cursor) -> None:
+        """Begin behind the numbers that are taken: a shop may be written to again."""
+        cursor.execute("SELECT MAX(id) FROM customers")
+        [(customer,)] = cursor.fetchall()
+        cursor.execute(
+            "SELECT MAX(CAST(SUBSTRING_INDEX(TRIM(TRAILING 'x' FROM sku), '-', -1) AS UNSIGNED)) FROM products"
+        )
+        [(product,)] = cursor.fetchall()
+        self._next_customer = max(10_000_000, customer + 1)
+        self._next_product = product + 1
 
     def _new_order(self, cursor: Cursor) -> int:
         """An order and its lines; the server gives the key."""
