@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
 from tests.oracle.connect import ConnectWorker
-from tests.support.capture import properties
+from tests.support.capture import eventually, properties
 from tests.support.connect import DistributedWorker
 from tests.support.house import House, is_ours
 from tests.support.topics import read_topic
@@ -42,15 +44,21 @@ def test_from_the_file_of_a_standalone_worker(
     assert house.require_equal() == []
 
 
+def _told(house: House) -> Mapping[str, list[Any]]:
+    """Return what the transaction topic holds, by transaction."""
+    told: dict[str, list[Any]] = defaultdict(list)
+    for record in read_topic(house.broker.bootstrap, f"{house.prefix}.transaction"):
+        told[record.json["id"]].append(record.json)
+    return told
+
+
 def _check_numbers(house: House, *, taken_up: str) -> None:
     """Assert that the records of each transaction are numbered without a gap, and that its END counts them all.
 
     The connector itself repeats an END when it is stopped right behind it and goes on: only transactions that Tailrace
     wrote records of are held to one.
     """
-    told: dict[str, list[Any]] = defaultdict(list)
-    for record in read_topic(house.broker.bootstrap, f"{house.prefix}.transaction"):
-        told[record.json["id"]].append(record.json)
+    told = _told(house)
     numbers: dict[str, list[tuple[int, int]]] = defaultdict(list)
     writers: dict[str, set[bool]] = defaultdict(set)
     for record in house.records():
@@ -115,3 +123,32 @@ def test_records_with_schemas_go_on_with_the_same_schemas(
             schemas[is_ours(plain)].add(key + value)
     assert len(schemas[True]) == 1
     assert schemas[True] == schemas[False]
+
+
+def test_a_quiet_stop_with_transaction_metadata(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, database: Database, prefix: str
+) -> None:
+    """The last record is an END, whose offset is still that of the transaction: all of it is done but its END."""
+    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    changes = {"provide.transaction.metadata": "true"}
+    with DistributedWorker(kafka_broker.bootstrap, f"connect-{prefix}") as worker:
+        house = House(mysql_server, kafka_broker, database, worker, settings, changes)
+        house.fill()
+        with house.writer():
+            house.start()
+        executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
+        last = re.sub(r":.*-", ":", executed)
+        eventually(lambda: [value["status"] for value in _told(house)[last]] == ["BEGIN", "END"], "the last END")
+        house.stop()
+
+        done = house.adopt()
+
+    assert (done.log.gtid, done.log.rows) == (last, 0)
+    house.go_on()
+    assert house.require_equal() == []
+    _, end, again = _told(house)[last]  # as the connector itself does when it goes on
+    assert (again["status"], again["event_count"], again["data_collections"]) == (
+        "END",
+        end["event_count"],
+        end["data_collections"],
+    )
