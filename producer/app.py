@@ -16,6 +16,8 @@ from tenacity import Retrying, retry_if_exception, stop_when_event_set, wait_ran
 from tenacity.nap import sleep_using_event
 
 from producer.binlog.stream import BinlogStream
+from producer.capture.again import Again, AgainEnumerator
+from producer.capture.asking import Asking, asked_topics
 from producer.capture.companions import Companions, companions, schema_changes
 from producer.capture.companions import topics as companion_topics
 from producer.capture.enumerator import Enumerator, StoppingError
@@ -97,7 +99,8 @@ class Capture:
         self._status = status
         self._hooks = hooks
         self._run_id = str(uuid.uuid4())
-        self._closing: list[Connection | Publisher | BinlogStream | Workers | Companions | Session] = []
+        self._closing: list[Connection | Publisher | BinlogStream | Workers | Companions | Session | Asking] = []
+        self._again_sessions: dict[int, tuple[Connection, Connection]] = {}
         self._headers: Headers = list(
             context_headers(config.topics.prefix, run_id=self._run_id, enabled=config.values.context_headers)
         )
@@ -125,6 +128,7 @@ class Capture:
             )
         )
         self._topics.ensure(companion_topics(config, self._names))
+        asked_topics(config, self._topics)
         self._ensure_topics(captured)
         self._worker_count = config.snapshot.max_threads
         definitions = Session(self._dial)
@@ -151,11 +155,12 @@ class Capture:
         self, tables: Tables, captured: list[TableId], publisher: Publisher, place: Place, parts: Companions
     ) -> None:
         config, prefix = self._config, self._config.topics.prefix
+        wanted, signals = config.filters.tables.wanted, config.signals.table
         stream = BinlogStream(
             source_settings(config),
             start=place.seen,
             server_id=config.database.server_id,
-            wanted=config.filters.tables.wanted,
+            wanted=wanted if signals is None else lambda table: table == signals or wanted(table),
         )
         self._closing.append(stream)
         stream.open()
@@ -184,10 +189,17 @@ class Capture:
         self._status.connected(prefix)
         self._status.log_committed(file=place.file, pos=place.pos, gtids=str(place.seen))
         self._todo = self._track(registry, captured)
+        self._asking = Asking(config, self._state, registry, publisher, self._log_reader)
+        self._closing.append(self._asking)
+        self._again = Again(
+            self._asking.desk, self._new_again, self._start_workers, self._release_again, over=self._over
+        )
+        self._again.restore()
         self._enumerator: Enumerator | None = None
         if self._todo:
             self._enumerator = self._new_enumerator()
             self._enumerator.restore()
+        self._asking.desk.initial(self._todo, begun=bool(self._state.tables))
 
     def _track(self, registry: Registry, captured: list[TableId]) -> list[TableId]:
         """Make every captured table known before the first event; return those with a snapshot to take or finish."""
@@ -195,8 +207,8 @@ class Capture:
         todo: list[TableId] = []
         for table in captured:
             known = stored.get(str(table))
-            needless = self._config.snapshot.mode == "no_data" and known is None
-            if needless or (known is not None and known.phase == "log"):
+            needless = known is None and not self._config.snapshot.wants(str(table))
+            if needless or (known is not None and known.phase in {"log", "again"}):
                 registry.track(table, Phase.LOG)
                 self._status.table_finished(table)
             else:
@@ -227,14 +239,36 @@ class Capture:
         session = self._connect()
         return lambda sql: query(session, sql)[0]
 
+    def _new_again(self, todo: list[TableId]) -> AgainEnumerator:
+        config, sessions = self._config, (self._connect(), self._connect())
+        enumerator = AgainEnumerator(
+            sessions[0],
+            self._log_reader,
+            Tables(config, partial(read_table, sessions[0])),
+            self._state,
+            todo,
+            settings=PlanSettings(config.snapshot.chunk_size, config.snapshot.even_upper, config.snapshot.even_lower),
+            status=self._status,
+            stop=self._over,
+            log_asks=lambda sql: query(sessions[1], sql)[0],
+            guide=self._asking.desk,
+        )
+        self._again_sessions[id(enumerator)] = sessions
+        return enumerator
+
+    def _release_again(self, enumerator: AgainEnumerator) -> None:
+        for session in self._again_sessions.pop(id(enumerator)):
+            self._closing.remove(session)
+            session.close()
+
     def run(self) -> None:
         """Run until stopped, or until log reader or snapshot failed."""
         watcher = threading.Thread(target=self._pass_stop_on, name="stop-watch", daemon=True)
         watcher.start()
         failure: list[BaseException] = []
         snapshot = threading.Thread(target=self._snapshot, args=(failure,), name="enumerator", daemon=True)
-        if self._enumerator is not None:
-            snapshot.start()
+        snapshot.start()
+        self._asking.start()
         try:
             self._log_reader.run()
         except StoppedError:
@@ -247,16 +281,18 @@ class Capture:
             raise failure[0]
 
     def _snapshot(self, failure: list[BaseException]) -> None:
-        assert self._enumerator is not None
         try:
-            workers = self._start_workers()
-            try:
-                self._enumerator.run(workers)
-            finally:
-                workers.close()
-            log.info("every split is read")
+            if self._enumerator is not None:
+                workers = self._start_workers()
+                try:
+                    self._enumerator.run(workers)
+                finally:
+                    workers.close()
+                log.info("every split is read")
             if self._config.snapshot.mode == "initial_only":
                 self._log_reader.stop_when_ended = True
+                return
+            self._again.run()
         except StoppingError:
             pass
         except BaseException as error:  # noqa: BLE001 - handed to the thread that owns the capture

@@ -40,7 +40,8 @@ class Watermark:
     where open; ``upper`` is exclusive unless ``closed``. ``rows`` and ``checksum`` are 0 in LOW; ``checksum`` is the
     sum modulo 2**64 of the CRC-32 of each row's ``after`` JSON. ``backfill`` counts the change records (tombstones not
     counted) that carry the split's header, and is 0 but in END. ``snapshot`` names the snapshot run of the table:
-    within one run splits are disjoint and each is read once.
+    within one run splits are disjoint and each is read once. ``again``: the table was read before, and its records
+    carry ``tailrace.again`` in place of ``tailrace.split``.
     """
 
     kind: WatermarkKind
@@ -59,6 +60,7 @@ class Watermark:
     backfill: int
     schema: str
     ts_us: int
+    again: bool = False
 
     def record_key(self) -> bytes:
         """Return the record key: all three records of a split share it."""
@@ -66,7 +68,10 @@ class Watermark:
 
     def to_json(self) -> bytes:
         """Return the record value; the checksum as 16 hex digits, since JSON readers lose 64-bit numbers."""
-        return orjson.dumps({**asdict(self), "kind": self.kind.value, "checksum": f"{self.checksum:016x}"})
+        body = {**asdict(self), "kind": self.kind.value, "checksum": f"{self.checksum:016x}"}
+        if not self.again:
+            del body["again"]
+        return orjson.dumps(body)
 
     @classmethod
     def from_json(cls, value: bytes | str) -> Watermark:

@@ -148,7 +148,8 @@ class Pipeline:
         marks = everything.where(
             (fn.col("topic") == watermarks_topic(self._prefix)) & (kind == WatermarkKind.END.value)
         )
-        return [Watermark.from_json(bytes(row["value"])) for row in marks.select("value").collect()]
+        ends = [Watermark.from_json(bytes(row["value"])) for row in marks.select("value").collect()]
+        return [end for end in ends if not end.again]  # those name no record that has to wait
 
     def _left_over(self, everything: DataFrame, verdict: Verdict) -> DataFrame | None:
         """Return the raw records for the next batch: held ones, and END records of splits still waited for."""

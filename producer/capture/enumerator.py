@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 from pymysql.connections import Connection
@@ -35,6 +35,20 @@ T = TypeVar("T")
 
 _MOST_MISSES = 20
 """How often a table may be missed that is there when looked for: its name is being passed on again and again."""
+
+
+class Guide(Protocol):
+    """What people want of tables that are read again; may change at any moment."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether no split may be handed out now."""
+
+    def stopped(self, table: TableId) -> bool:
+        """Tell whether the rest of a table is not wanted any more."""
+
+    def condition(self, table: TableId) -> str:
+        """Return the SQL that the rows of a table must meet; empty: all rows."""
 
 
 class StoppingError(Exception):
@@ -79,7 +93,9 @@ class Enumerator:
         stop: threading.Event,
         log_asks: AskServer,
         barrier_timeout_s: float = 60.0,
+        guide: Guide | None = None,
     ) -> None:
+        """``guide`` is there for tables that are read again beside their log."""
         self._session = session
         self._inbox = log_reader.inbox
         self._log = log_reader.progress
@@ -95,6 +111,8 @@ class Enumerator:
         self._tasks: dict[int, SplitTask] = {}
         self._misses = 0
         self._closing = False
+        self._guide = guide
+        self._again = guide is not None
 
     def restore(self) -> None:
         """Tell the log reader of every stored plan. Called before its first event, on its thread.
@@ -112,7 +130,7 @@ class Enumerator:
         splits = self._splits()
         exhausted = False
         while True:
-            while idle and not exhausted and not self._closing:
+            while idle and not exhausted and not self._closing and not self._paused:
                 split = next(splits, None)
                 if split is None:
                     exhausted = True
@@ -133,8 +151,27 @@ class Enumerator:
                 if self._abandoned(workers, message):
                     idle.append(message.worker)
             elif isinstance(message, Failed):
-                failure = SourceUnavailableError if message.retryable else SourceError
-                raise failure(message.message)
+                raise self._failure(message)
+
+    @property
+    def _paused(self) -> bool:
+        return self._guide is not None and self._guide.paused
+
+    def _stopped(self, table: TableId) -> bool:
+        return self._guide is not None and self._guide.stopped(table)
+
+    def _failure(self, message: Failed) -> Exception:
+        """Return what to raise for a reader that failed; a table that is read again must not stop the log."""
+        if message.retryable:
+            return SourceUnavailableError(message.message)
+        if self._guide is None:
+            return SourceError(message.message)
+        return self._given_up_again(self._tasks[message.worker].split.table, message.message)
+
+    def _given_up_again(self, table: TableId, why: str) -> SourceUnavailableError:
+        log.error("a table cannot be read again: it is left as it is", table=str(table), error=why)
+        self._asked(lambda: self._log.give_up_again(table))
+        return SourceUnavailableError("going on without a table that could not be read again", table=str(table))
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
@@ -144,7 +181,8 @@ class Enumerator:
         barrier = self._asked(lambda: self._log.open_split(split))
         if barrier is None:
             return False
-        self._tasks[worker] = SplitTask(split, self._plans[split.table].columns, barrier)
+        condition = self._guide.condition(split.table) if self._guide is not None else ""
+        self._tasks[worker] = SplitTask(split, self._plans[split.table].columns, barrier, condition)
         workers.submit(worker, self._tasks[worker])
         return True
 
@@ -226,8 +264,12 @@ class Enumerator:
                 self._plans[table] = plan
                 yield from self._planned(plan)
             except (SourceError, SchemaError) as error:
-                if isinstance(error, SourceUnavailableError) or exists(self._session, table):
+                if isinstance(error, SourceUnavailableError):
                     raise
+                if exists(self._session, table):
+                    if self._guide is None:
+                        raise
+                    raise self._given_up_again(table, str(error)) from error
                 self._give_up(table)
             else:
                 plan.exhausted = True
@@ -235,8 +277,8 @@ class Enumerator:
 
     def _planned(self, plan: Plan) -> Iterator[Split]:
         ranges = plan.planner.ranges(plan.gaps, plan.estimated_rows)
-        for split in plan.planner.splits(ranges, plan.snapshot, plan.next_number):
-            if plan.gone:
+        for split in plan.planner.splits(ranges, plan.snapshot, plan.next_number, again=self._again):
+            if plan.gone or self._stopped(plan.table):
                 return
             plan.in_flight += 1
             self._status.split_planned(plan.table)
@@ -292,7 +334,11 @@ class Enumerator:
             )
         planner = self._planner(table, columns)
         greatest = from_json(stored.greatest)
-        self._log.resume_table(table, KeyOrder(columns, self._log_asks), planner.place(greatest))
+        order = KeyOrder(columns, self._log_asks)
+        if self._again:
+            self._log.resume_again(table, order, stored)
+        else:
+            self._log.resume_table(table, order, planner.place(greatest), stored)
         self._status.table_begun(table, estimated_rows=found.rows)
         finished = [
             self._restored(planner, table, state)
@@ -307,7 +353,7 @@ class Enumerator:
     def _restored(self, planner: Planner, table: TableId, state: SplitState) -> Split:
         span = Range(from_json(state.lower), from_json(state.upper), state.closed)
         bounds = planner.place(span.lower), planner.place(span.upper)
-        split = Split(table, state.snapshot, state.number, span, *bounds)
+        split = Split(table, state.snapshot, state.number, span, *bounds, again=self._again)
         backfill = self._state.log.backfill.get(split.id, 0) if self._state.log is not None else 0
         self._log.restore_split(split, state, backfill)
         self._status.split_planned(table)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from producer.binlog.events import Begin, Commit, MappedTable, Progress, Rows, Statement
 from producer.binlog.stream import BinlogStream
@@ -29,7 +30,11 @@ from producer.envelope.headers import event_header
 from producer.kafka.publisher import Headers, Publisher
 from producer.kafka.state import LOG_KEY, TableState
 from producer.ops.status import Status
+from producer.signal.desk import SignalDesk
+from producer.signal.source_table import SourceTable
+from producer.split.key_order import KeyOrder
 from producer.split.registry import Phase, Registry, TrackedTable, Verdict
+from schemas.errors import SchemaError, SourceUnavailableError
 from schemas.names import schemas_topic, state_topic
 
 _PLAIN = (Verdict.PLAIN, None)
@@ -91,6 +96,7 @@ class LogReader:
         self.inbox = Inbox(stream.wake)
         self._stream = stream
         self._publisher = publisher
+        self._wanted = wanted
         self._tables = tables
         self._registry = registry
         self._place = place
@@ -107,7 +113,7 @@ class LogReader:
             place,
             prefix=settings.prefix,
             status=status,
-            open_transaction=self._open_transaction,
+            open_transaction=self.open_transaction,
             commit=self.commit,
             left=self._forget_versions,
         )
@@ -134,13 +140,32 @@ class LogReader:
         self._skip = 0
         self._stored: tuple[str, int] = (place.file, place.pos)
         self._opened_at = time.monotonic()
-        self._take = {
+        self._take: dict[type, Callable[..., None]] = {
             Rows: self._rows,
             Begin: self._begin,
             Commit: self._commit_event,
             Statement: self._statement,
             Progress: self._progress,
         }
+
+    def attend(self, desk: SignalDesk, table: SourceTable | None) -> None:
+        """Tell the desk what becomes of snapshots, and have it take what is inserted into the signal table."""
+        self.progress.witness = desk
+        if table is not None:
+            self._take[Rows] = partial(self._rows_or_signal, desk, table)
+
+    def _rows_or_signal(self, desk: SignalDesk, table: SourceTable, event: Rows) -> None:
+        if event.table.id != table.id:
+            self._rows(event)
+            return
+        place = self._place
+        if place.events + 1 > self._skip:
+            assert place.transaction is not None, "a rows event outside a transaction"
+            desk.take_from_table(table, event, place.transaction.gtid, place.events + 1)
+        if self._wanted(table.id):
+            self._rows(event)
+        else:
+            place.events += 1
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -152,7 +177,7 @@ class LogReader:
             self.inbox.drain()
             events = self._stream.poll(interval if self._publisher.sent == 0 else self._until_due())
             for event in events:
-                take[type(event)](event)  # type: ignore[operator]
+                take[type(event)](event)
             if not events:
                 self._status.log_caught_up()
             self.progress.end_splits()
@@ -205,7 +230,8 @@ class LogReader:
         self._opened_at = time.monotonic()
         self._status.log_committed(file=place.file, pos=place.pos, gtids=state.position.gtids)
 
-    def _open_transaction(self) -> None:
+    def open_transaction(self) -> None:
+        """Have a Kafka transaction open, for a record that is about to be written."""
         if not self._publisher.in_transaction:
             self._publisher.begin()
             self._opened_at = time.monotonic()
@@ -263,7 +289,7 @@ class LogReader:
                 rows = rows_from(version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True), first)
             else:
                 rows = version.encode[event.op](event.data, event.start, event.stop, stamp)
-            self._open_transaction()
+            self.open_transaction()
             if self._metadata is not None:
                 rows = numbered(rows, self._metadata.numbering(event.table.id, captured.codec, stamp))
             self._send(captured.topic, rows, headers)
@@ -297,7 +323,7 @@ class LogReader:
         while tracked.phase is Phase.RANGING:
             self._wait()
         rows = rows_from(version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True), first)
-        self._open_transaction()
+        self.open_transaction()
         written = self._router.route(
             rows,
             tracked,
@@ -321,7 +347,7 @@ class LogReader:
                 raise StoppedError
             self._commit_if_due()
         self.progress.end_splits()
-        self._open_transaction()
+        self.open_transaction()
 
     def _version(self, event: Rows) -> _Version:
         """Compile a table version met for the first time, and publish its schema before its first row."""
@@ -329,13 +355,13 @@ class LogReader:
         captured = self._tables.capture(mapped.id, mapped.columns, mapped.primary_key)
         tracked = self._registry.tables.get(mapped.id)
         if tracked is not None and (order := self.progress.orders.get(mapped.id)) is not None:
-            order.require_same_key(mapped.id, captured.table.key_columns)
+            self._require_same_key(order, tracked, captured)
         if tracked is None:
             # Not there when the capture listed its tables, behind the start of the log: all its rows come from the log.
             tracked = self._registry.track(mapped.id, Phase.LOG)
             self._ensure_topic(mapped.id)
             self.progress.store_table(mapped.id, TableState(phase="log"))
-        self._open_transaction()
+        self.open_transaction()
         schema = captured.codec.schema
         if schema.fingerprint not in self._published:
             transaction = self._place.transaction
@@ -346,6 +372,18 @@ class LogReader:
         found = _Version(mapped, captured, tracked)
         self._versions[id(mapped)] = found
         return found
+
+    def _require_same_key(self, order: KeyOrder, tracked: TrackedTable, captured: CapturedTable) -> None:
+        """Raise where keys of a table under snapshot cannot be placed any more."""
+        try:
+            order.require_same_key(tracked.id, captured.table.key_columns)
+        except SchemaError as error:
+            if tracked.phase is not Phase.AGAIN:
+                raise
+            self.progress.give_up_again(tracked.id)
+            raise SourceUnavailableError(
+                "going on without reading a table again: its key changed", table=str(tracked.id)
+            ) from error
 
     def _forget_versions(self, table: TableId) -> None:
         """Forget a table that has left: one of its name that comes later is a new one."""

@@ -5,8 +5,9 @@ Used by the log reader's thread alone; the enumerator asks through the inbox.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Protocol
 
 import structlog
 
@@ -28,6 +29,22 @@ from schemas.watermark import WatermarkKind
 log = structlog.get_logger(__name__)
 
 
+class Witness(Protocol):
+    """Who is told what becomes of snapshots, on the log reader's thread, within the Kafka transaction that says it."""
+
+    def table_begun(self, table: TableId, *, again: bool) -> None:
+        """A table is being read."""
+
+    def split_read(self, table: TableId, state: SplitState, plan: TableState, *, again: bool) -> None:
+        """A split's rows are in Kafka."""
+
+    def table_finished(self, table: TableId, rows: int, *, again: bool) -> None:
+        """Every split of a table is ended."""
+
+    def table_left(self, table: TableId, *, again: bool) -> None:
+        """A table's snapshot is given up: the source no longer has it, or it cannot go on."""
+
+
 class SnapshotProgress:
     """Moves tables and splits through the registry's states, and writes ENDs and states."""
 
@@ -47,6 +64,8 @@ class SnapshotProgress:
         """``left`` is told of a table that is known no longer."""
         self.orders: dict[TableId, KeyOrder] = {}
         """How the keys of tables under snapshot are placed."""
+        self.witness: Witness | None = None
+        self._plans: dict[TableId, TableState] = {}
         self._splits: dict[str, tuple[Split, SplitState]] = {}
         self._registry = registry
         self._tables = tables
@@ -78,19 +97,67 @@ class SnapshotProgress:
     def set_range(self, table: TableId, state: TableState, greatest: tuple[object, ...] | None) -> None:
         """Let changes above the greatest planned key pass; durable on return, before any split can be."""
         self._registry.set_range(table, greatest)
+        self._plans[table] = state
         self.store_table(table, state)
+        if self.witness is not None:
+            self.witness.table_begun(table, again=False)
         self._commit()
 
-    def resume_table(self, table: TableId, order: KeyOrder, greatest: tuple[object, ...] | None) -> None:
+    def begin_again(self, table: TableId, order: KeyOrder, state: TableState, stale: Iterable[str]) -> bool:
+        """Begin to read a table again; durable on return. ``stale`` are splits of a run that is given up.
+
+        False: the table is not followed now, the log has brought its end.
+        """
+        tracked = self._registry.tables.get(table)
+        if tracked is None or tracked.phase is not Phase.LOG:
+            return False
+        self.orders[table] = order
+        self._plans[table] = state
+        self._registry.read_again(table)
+        self.store_table(table, state)
+        for split_id in stale:
+            self._publisher.send(state_topic(self._prefix), split_key(split_id), None)
+        if self.witness is not None:
+            self.witness.table_begun(table, again=True)
+        self._commit()
+        return True
+
+    def resume_again(self, table: TableId, order: KeyOrder, state: TableState) -> None:
+        """Take up a table that was being read again when the capture stopped."""
+        self.orders[table] = order
+        self._plans[table] = state
+        self._registry.read_again(table)
+
+    def give_up_again(self, table: TableId) -> None:
+        """Leave a table that is read again as it is: the log goes on, and what was read stays. Durable on return."""
+        tracked = self._registry.tables.get(table)
+        if tracked is not None and tracked.phase is Phase.AGAIN:
+            for split_id in tracked.opened:
+                if self._splits.pop(split_id, None) is not None:
+                    self._open_transaction()
+                    self._publisher.send(state_topic(self._prefix), split_key(split_id), None)
+            self._registry.to_log(table)
+            self.orders.pop(table, None)
+            self.store_table(table, TableState(phase="log"))
+            self._status.table_finished(table)
+        if self.witness is not None:
+            self._open_transaction()
+            self.witness.table_left(table, again=True)
+        self._commit()
+
+    def resume_table(
+        self, table: TableId, order: KeyOrder, greatest: tuple[object, ...] | None, state: TableState
+    ) -> None:
         """Take up a table whose plan was stored before a restart."""
         self.orders[table] = order
+        self._plans[table] = state
         self._registry.begin(table)
         self._registry.set_range(table, greatest)
 
     def restore_split(self, split: Split, state: SplitState, backfill: int) -> None:
         """Take up a split that was committed before a restart."""
         self._registry.open(split)
-        self.commit_split(split, state, backfill=backfill)
+        self._commit_split(split, state, backfill)
         if state.ended:
             self._registry.mark_ended(split)
 
@@ -98,14 +165,24 @@ class SnapshotProgress:
         """Hold the split's changes from here on; return the barrier for its low watermark.
 
         None: the table's snapshot is about to begin anew, nothing more of it may be read.
+
+        Of a table that is read again, what was written comes first in the topic: the rows will show it.
         """
         if self._registry.tables[split.table].closed:
             return None
+        if split.again:
+            self._commit()
         self._registry.open(split)
         return self._place.barrier()
 
-    def commit_split(self, split: Split, state: SplitState, *, backfill: int = 0) -> None:
+    def commit_split(self, split: Split, state: SplitState) -> None:
         """The split's rows are in Kafka: its changes go on."""
+        self._commit_split(split, state, 0)
+        if self.witness is not None:
+            self._open_transaction()
+            self.witness.split_read(split.table, state, self._plans[split.table], again=split.again)
+
+    def _commit_split(self, split: Split, state: SplitState, backfill: int) -> None:
         self._splits[split.id] = (split, state)
         high = (file_number(state.high.file), state.high.pos)
         self._registry.commit(split, GtidSet.parse(state.low.gtids), high, backfill=backfill)
@@ -171,16 +248,23 @@ class SnapshotProgress:
     def _finish(self, table: TableId) -> None:
         """Go to pure log mode; the table's splits leave the state."""
         self._open_transaction()
+        again = self._registry.tables[table].phase is Phase.AGAIN
+        opened = self._registry.tables[table].opened
+        rows = sum(self._splits[split_id][1].rows for split_id in opened if split_id in self._splits)
         self._drop_splits(table)
         self._registry.to_log(table)
         self.orders.pop(table, None)
+        self._plans.pop(table, None)
         self.store_table(table, TableState(phase="log"))
         self._status.table_finished(table)
+        if self.witness is not None:
+            self.witness.table_finished(table, rows, again=again)
         log.info("snapshot of table finished", table=str(table))
 
     def leave(self, table: TableId) -> None:
         """Forget a table: what its splits wrote is certified as far as it goes, nothing of it stays in the state."""
         self._open_transaction()
+        again = self._registry.tables[table].phase is Phase.AGAIN
         self._drop_splits(table)
         for tracked in self._registry.forget(table):
             self._end(tracked)
@@ -188,8 +272,11 @@ class SnapshotProgress:
             del self._splits[tracked.split.id]
         self.orders.pop(table, None)
         self._publisher.send(state_topic(self._prefix), table_key(table), None)
+        self._plans.pop(table, None)
         self._status.forget(table)
         self._left(table)
+        if self.witness is not None:
+            self.witness.table_left(table, again=again)
 
     def _drop_splits(self, table: TableId) -> None:
         """Take the table's ended splits out of the state."""

@@ -9,7 +9,7 @@ from producer.codec.contract import EventRows, KeyChange, KeyTuple
 from producer.kafka.publisher import Headers, Publisher
 from producer.split.key_order import KeyOrder, OrderKey
 from producer.split.registry import LogPlace, Registry, TrackedSplit, TrackedTable, Verdict
-from schemas.names import SPLIT_HEADER
+from schemas.names import AGAIN_HEADER, SPLIT_HEADER
 
 Judgement = tuple[Verdict, TrackedSplit | None]
 NEW_KEY_HEADER = "__debezium.newkey"
@@ -96,7 +96,7 @@ class Router:
             return
         if verdict is Verdict.BACKFILL:
             assert split is not None
-            headers = [(SPLIT_HEADER, split.split.id.encode()), *headers]
+            headers = [(AGAIN_HEADER if split.split.again else SPLIT_HEADER, split.split.id.encode()), *headers]
             if value is not None:
                 split.backfill += 1
         if number is not None and value is not None:

@@ -49,6 +49,9 @@ def _simple(schema: ConnectSchema, known: dict[str, ConnectSchema], space: str) 
     if schema.type == "array":
         assert schema.items is not None
         body: dict[str, Any] = {"type": "array", "items": _schema(schema.items, known, space)}
+    elif schema.type == "map":  # of texts by text, as Debezium's maps are
+        assert schema.values is not None
+        body = {"type": "map", "values": _schema(schema.values, known, space)}
     else:
         body = {"type": _TYPES[schema.type]}
     if schema.name == _DECIMAL:

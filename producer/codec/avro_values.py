@@ -85,6 +85,12 @@ def _required(schema: ConnectSchema) -> Encoder:
         assert schema.items is not None
         item = json_encoder(schema.items)
         return lambda value: (zigzag(len(value)) + "".join(map(item, value)) if value else "") + "\x00"
+    if schema.type == "map":
+        assert schema.values is not None
+        entry = json_encoder(schema.values)
+        return lambda value: (
+            (zigzag(len(value)) + "".join(_of_str(k) + entry(v) for k, v in value.items()) if value else "") + "\x00"
+        )
     simple: dict[str, Encoder] = {
         "boolean": lambda value: "\x01" if value else "\x00",
         "string": _of_str,

@@ -187,6 +187,8 @@ def _contradictions(settings: Settings, values: dict[str, Any], faults: list[str
         for side in ("key", "value")
         if values.get(f"converters.{side}") == "avro" and f"converters.{side}_registry" not in values
     ]
+    if "sink" in values.get("notifications.channels", ()) and "notifications.topic" not in values:
+        faults.append("notification.sink.topic.name is missing: the channel sink needs a topic")
     if values.get("snapshot.even_lower", 0) > values.get("snapshot.even_upper", 1):
         faults.append("chunk-key.even-distribution.factor.lower-bound is greater than the upper-bound")
     faults += [

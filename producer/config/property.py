@@ -137,6 +137,28 @@ def _operations(text: str) -> frozenset[str]:
 OPERATIONS = Kind("none, or letters out of c, u, d, t, separated by commas", _operations)
 
 
+def words(*known: str) -> Kind:
+    """Return the type of lists of words, separated by commas, each out of a list."""
+
+    def read(text: str) -> frozenset[str]:
+        found = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+        if not found <= set(known):
+            raise ValueError
+        return found
+
+    return Kind("a list out of " + ", ".join(known) + ", separated by commas", read)
+
+
+def _table_name(text: str) -> str:
+    database, _, table = text.strip().partition(".")
+    if not database or not table or "," in text:
+        raise ValueError
+    return text.strip()
+
+
+TABLE_NAME = Kind("one table as db.table", _table_name)
+
+
 @dataclass(frozen=True, slots=True)
 class Property:
     """One line of the table of properties.

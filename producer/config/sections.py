@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from re import Pattern
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from producer.codec.converted import Converter
 from producer.column_rules import ColumnRules, read_rule
+from producer.database.table import TableId
 from producer.envelope.adjust import NameAdjustment
-from producer.filters import ColumnFilter, MessageKeys, TableFilter
+from producer.filters import ColumnFilter, MessageKeys, TableFilter, any_matches, compile_list
 from producer.kafka.registry import RegistrySettings
 from producer.types.settings import ValueSettings
 
@@ -116,12 +118,23 @@ class FiltersConfig(Section):
 class SnapshotConfig(Section):
     """How tables are read."""
 
-    mode: Literal["initial", "initial_only", "no_data"] = "initial"
+    mode: Literal["always", "initial", "initial_only", "no_data", "when_needed"] = "initial"
+    include: str = ""
+    """Expressions of the tables that are read; empty: every captured one."""
     max_threads: int = 2
     chunk_size: int = 8192
     """Rows of one split."""
     even_upper: float = 100.0
     even_lower: float = 0.05
+
+    def wants(self, table: str) -> bool:
+        """Tell whether a table that was never followed is read first."""
+        return self.mode != "no_data" and (not self.included or any_matches(self.included, table))
+
+    @cached_property
+    def included(self) -> tuple[Pattern[str], ...]:
+        """The expressions, compiled."""
+        return compile_list(self.include)
 
 
 class ValuesConfig(Section):
@@ -207,6 +220,39 @@ def _form(converter: str | None, schemas: bool | None) -> Converter:
     return "json-schema" if (schemas if schemas is not None else converter is not None) else "json"
 
 
+class SignalsConfig(Section):
+    """Where signals come from."""
+
+    channels: frozenset[str] = frozenset({"source"})
+    collection: str | None = None
+    """The signal table as ``db.table``; None: there is none."""
+    kafka_topic: str | None = None
+    """None: ``<prefix>-signal``."""
+    kafka_servers: str | None = None
+    """None: the brokers that all is written to."""
+    kafka_group: str = "kafka-signal"
+    kafka_wait_ms: int = 0
+    consumer: Mapping[str, SecretStr] = {}
+    """Settings of the topic's reader, by librdkafka's names."""
+    file: str = "file-signals.txt"
+    poll_interval_ms: int = 5000
+
+    @property
+    def table(self) -> TableId | None:
+        """The signal table, where that channel is on."""
+        if "source" not in self.channels or self.collection is None:
+            return None
+        database, _, table = self.collection.partition(".")
+        return TableId(database, table)
+
+
+class NotificationsConfig(Section):
+    """Whom snapshots are told to."""
+
+    channels: frozenset[str] = frozenset()
+    topic: str | None = None
+
+
 class HeartbeatConfig(Section):
     """What is said while nothing changes."""
 
@@ -244,6 +290,8 @@ class ProducerConfig(Section):
     converters: ConvertersConfig = ConvertersConfig()
     batch: BatchConfig = BatchConfig()
     heartbeat: HeartbeatConfig = HeartbeatConfig()
+    signals: SignalsConfig = SignalsConfig()
+    notifications: NotificationsConfig = NotificationsConfig()
     ops: OpsConfig = OpsConfig()
     tables_without_key: Literal["refuse", "full-row"] = "refuse"
     warnings: tuple[str, ...] = ()

@@ -54,6 +54,7 @@ class SourceBlock:
         "_clock",
         "_clock_us",
         "_head",
+        "_incremental",
         "_middle",
         "_snapshot",
         "_start",
@@ -65,19 +66,22 @@ class SourceBlock:
         block = f'"db":{_text(table.database)},"sequence":null,"ts_us":'
         self._after_ts_ms = f',"snapshot":"false",{block}'
         self._snapshot = f',"snapshot":"true",{block}'
+        self._incremental = f',"snapshot":"incremental",{block}'
         self._after_ts_ns = f',"table":{_text(table.table)},"server_id":'
         self._begin: Begin | None = None
         self._ts = self._clock_us = 0
         self._head = self._middle = self._clock = b""
 
-    def snapshot_stamp(self, *, file: str, pos: int, read_at_us: int, now_us: int | None = None) -> SnapshotStamp:
-        """Return what follows ``after`` in each row of a split.
+    def snapshot_stamp(
+        self, *, file: str, pos: int, read_at_us: int, now_us: int | None = None, incremental: bool = False
+    ) -> SnapshotStamp:
+        """Return what follows ``after`` in each row of a split; ``incremental`` of a table that is read again.
 
         ``file`` and ``pos`` are the position given to the rows, ``read_at_us`` the server's clock, ``now_us`` ours.
         """
         now = time_ns() // 1000 if now_us is None else now_us
         text = (
-            f"{self._start}{read_at_us // 1000}{self._snapshot}{read_at_us}"
+            f"{self._start}{read_at_us // 1000}{self._incremental if incremental else self._snapshot}{read_at_us}"
             f',"ts_ns":{read_at_us * 1000}{self._after_ts_ns}0,'
             f'"gtid":null,"file":{_text(file)},"pos":{pos},"row":0,"thread":null,"query":null}},'
             f'"transaction":null,"op":"r{_processed(now)}'

@@ -7,6 +7,7 @@ Keys, and what their JSON values hold::
     table/<db>.<table>       TableState
     split/<split id>         SplitState: a split that is wholly in Kafka
     structure                {"tables": […]}: whose definitions are in the topic of schema changes
+    signals                  what signals asked for, and which were taken (producer/signal/control.py)
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from schemas.watermark import LogPosition
 LOG_KEY: Final = b"log"
 READERS_KEY: Final = b"readers"
 STRUCTURE_KEY: Final = b"structure"
+SIGNALS_KEY: Final = b"signals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Where a table stands: ``phase`` is ``snapshot`` or ``log``.
+    """Where a table stands: ``phase`` is ``snapshot``, ``log``, or ``again`` for one that is read again on demand.
 
     ``greatest`` is the greatest key the plan covers (JSON form), None where the splits are unbounded; ``key`` names the
     splitting columns the bounds belong to.
@@ -103,6 +105,8 @@ class State:
     structure: frozenset[str] | None = None
     """Tables whose definitions are in the topic of schema changes; None before any was."""
     splits: dict[str, SplitState] = field(default_factory=dict)
+    signals: Mapping[str, Any] | None = None
+    """As stored; None before the first signal."""
 
 
 def table_key(table: object) -> bytes:
@@ -127,6 +131,8 @@ def decode(records: Mapping[bytes, bytes]) -> State:
             state.readers = body["count"]
         elif kind == "structure":
             state.structure = frozenset(body["tables"])
+        elif kind == "signals":
+            state.signals = body
         elif kind == "table":
             state.tables[name] = TableState(**{**body, "key": tuple(body["key"])})
         elif kind == "split":

@@ -27,7 +27,7 @@ from producer.snapshot.watermark import Barrier, take_high, take_low
 from producer.split import bounds
 from producer.split.key_order import KeyColumn, key_changed, to_json
 from producer.split.split import Split
-from schemas.names import SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
+from schemas.names import AGAIN_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
 from schemas.watermark import LogPosition, Watermark, WatermarkKind
 
 
@@ -38,6 +38,8 @@ class SplitTask:
     split: Split
     columns: tuple[KeyColumn, ...]
     barrier: Barrier
+    condition: str = ""
+    """SQL that the rows must meet besides; empty: all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +129,18 @@ class SnapshotReader:
     def _copy(self, task: SplitTask, captured: CapturedTable, low: LogPosition) -> tuple[int, int]:
         split = task.split
         headers: Headers = [
-            (SPLIT_HEADER, split.id.encode()),
+            (AGAIN_HEADER if split.again else SPLIT_HEADER, split.id.encode()),
             event_header(low.epoch, 0),
             *self._context_headers,
         ]
         now = "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
         read_at_us = int(database.query(self._session, now)[0][0])
-        stamp = captured.source.snapshot_stamp(file=low.file, pos=low.pos, read_at_us=read_at_us)
+        stamp = captured.source.snapshot_stamp(
+            file=low.file, pos=low.pos, read_at_us=read_at_us, incremental=split.again
+        )
         sql = (
             f"SELECT {captured.codec.select_list} FROM {split.table.quoted} "
-            f"WHERE {bounds.predicate(task.columns, split.range)}"
+            f"WHERE {bounds.predicate(task.columns, split.range)}{f' AND ({task.condition})' if task.condition else ''}"
         )
         rows = checksum = 0
         for block in read_rows(self._session, sql, captured.codec, stamp):
@@ -227,4 +231,5 @@ def watermark_record(
         backfill=backfill,
         schema=schema,
         ts_us=time.time_ns() // 1000,
+        again=split.again,
     )

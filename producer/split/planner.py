@@ -59,11 +59,13 @@ class Planner:
             step = self._even_step(gap, estimated_rows)
             yield from self._uneven(gap) if step is None else self._even(gap, step)
 
-    def splits(self, ranges: Iterator[Range], snapshot: str, first_number: int) -> Iterator[Split]:
+    def splits(
+        self, ranges: Iterator[Range], snapshot: str, first_number: int, *, again: bool = False
+    ) -> Iterator[Split]:
         """Yield numbered splits with the order of their bounds."""
         for number, span in enumerate(ranges, first_number):
             lower, upper = self.place(span.lower), self.place(span.upper)
-            yield Split(self._table, snapshot, number, span, lower, upper)
+            yield Split(self._table, snapshot, number, span, lower, upper, again)
 
     def place(self, key: KeyTuple | None) -> tuple[Any, ...] | None:
         """Return the order of one bound."""

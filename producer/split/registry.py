@@ -18,6 +18,15 @@ and a split through::
     COMMITTED  at or before LW dropped; at or before HW backfill of the split; after it plain
     ENDED      plain
 
+A table whose changes have long been written may be read again, on demand::
+
+    LOG ──read again──> AGAIN ──all splits ended──> LOG
+
+    AGAIN      no change is ever dropped: readers of the topic count on every one
+      unknown    plain: it is written before the split's rows, which will show it
+      OPEN       held: its rows must not come after a change that they lack
+      COMMITTED  at or before HW backfill of the split, LW or not; after it plain
+
 A table that is dropped or renamed at the source leaves: its splits that were not read are abandoned, their changes
 dropped. ``closed`` stands for a table whose snapshot is about to begin anew: no split is opened, those open go on.
 
@@ -47,6 +56,7 @@ class Phase(Enum):
     RANGING = "ranging"
     SNAPSHOT = "snapshot"
     LOG = "log"
+    AGAIN = "again"
 
 
 class Verdict(Enum):
@@ -150,10 +160,14 @@ class Registry:
         self._move(table, Phase.RANGING, Phase.SNAPSHOT)
         self.tables[table].greatest = greatest
 
+    def read_again(self, table: TableId) -> None:
+        """A table whose changes are written is read again, beside them."""
+        self._move(table, Phase.LOG, Phase.AGAIN)
+
     def open(self, split: Split) -> None:
         """A reader is about to take the split's low watermark."""
         table = self.tables[split.table]
-        assert table.phase is Phase.SNAPSHOT, f"{split.id} opened while its table is {table.phase.value}"
+        assert table.phase in {Phase.SNAPSHOT, Phase.AGAIN}, f"{split.id} opened while its table is {table.phase.value}"
         self._unended[split.id] = table.add(split)
 
     def commit(self, split: Split, low: GtidSet, high: LogPlace, *, backfill: int = 0) -> None:
@@ -192,6 +206,8 @@ class Registry:
         if table.phase is Phase.RANGING:
             return _HOLD
         tracked = table.find(key)
+        if table.phase is Phase.AGAIN:
+            return self._judge_again(tracked, begin)
         if tracked is None:
             return _PLAIN if table.greatest is not None and key > table.greatest else _DROP
         if tracked.ended:
@@ -204,6 +220,14 @@ class Registry:
         if begin < tracked.high:
             return Verdict.BACKFILL, tracked
         return _PLAIN
+
+    @staticmethod
+    def _judge_again(tracked: TrackedSplit | None, begin: LogPlace) -> tuple[Verdict, TrackedSplit | None]:
+        if tracked is None or tracked.ended or tracked.abandoned:
+            return _PLAIN
+        if tracked.high is None:
+            return Verdict.HOLD, tracked
+        return (Verdict.BACKFILL, tracked) if begin < tracked.high else _PLAIN
 
     def passed(self, place: LogPlace) -> list[TrackedSplit]:
         """Return the splits whose HW the log reader has now passed, in order of HW; they are ended from here on."""
@@ -241,9 +265,12 @@ class Registry:
 
     def to_log(self, table: TableId) -> None:
         """Go to pure log mode and let the split list go."""
-        self._move(table, Phase.SNAPSHOT, Phase.LOG)
+        tracked = self.tables[table]
+        self._move(table, Phase.AGAIN if tracked.phase is Phase.AGAIN else Phase.SNAPSHOT, Phase.LOG)
         self._all_read.discard(table)
-        self.tables[table].forget_splits()
+        for split in tracked.opened:
+            self._unended.pop(split, None)
+        tracked.forget_splits()
 
     def _move(self, table: TableId, before: Phase, after: Phase) -> None:
         tracked = self.tables[table]

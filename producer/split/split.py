@@ -32,6 +32,8 @@ class Split:
     range: Range
     lower_order: OrderKey | None
     upper_order: OrderKey | None
+    again: bool = False
+    """The table's changes are in the topic from before."""
 
     @property
     def id(self) -> str:

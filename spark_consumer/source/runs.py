@@ -43,8 +43,8 @@ class SnapshotRuns:
             self.add(Watermark.from_json(record.value))
 
     def add(self, mark: Watermark) -> None:
-        """Take in one watermark record; only LOW tells something new."""
-        if mark.kind is not WatermarkKind.LOW:
+        """Take in one watermark record; only LOW tells something new. A table that is read again starts no load."""
+        if mark.kind is not WatermarkKind.LOW or mark.again:
             return
         self._run_of[mark.split] = mark.snapshot
         start = position_sequence(mark.position)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from producer.config.property import (
+    ANY,
+    EXPRESSIONS,
+    TABLE_NAME,
+    TEXT,
+    TOPIC_PART,
     Property,
     accepted,
     decimal,
@@ -12,12 +17,11 @@ from producer.config.property import (
     one_of,
     refused,
     whole,
+    words,
 )
 
 _NO_LOCK = "the snapshot takes no lock"
 _NO_JAVA = "it names a Java class"
-_SIGNALS = "signals are not there yet"
-_NOTES = "notifications are not there yet"
 _NOT_YET = "this mode is not there yet"
 _BASED = "snapshot.mode=configuration_based is not there yet"
 
@@ -76,11 +80,12 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "Least (max-min+1)/rows for which a table is cut by arithmetic.",
         aliases=("split-key.even-distribution.factor.lower-bound",),
     ),
-    refused(
+    honoured(
         "snapshot.include.collection.list",
-        "Tables that are read; the others are only followed in the log.",
-        "every captured table is read",
+        "snapshot.include",
+        EXPRESSIONS,
         "",
+        "Tables that are read first; the others are only followed in the log. Empty: every captured table.",
     ),
     refused(
         "snapshot.select.statement.overrides",
@@ -131,12 +136,69 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "changes between watermarks are always tagged, so that readers can normalize",
         "false",
     ),
-    refused("signal.data.collection", "Table in the source that carries signals.", _SIGNALS, ""),
-    refused("signal.enabled.channels", "Channels of signals.", _SIGNALS, "", "source"),
-    accepted("signal.poll.interval.ms", "How often channels are looked at.", _SIGNALS),
-    refused("signal.kafka.*", "The channel kafka.", _SIGNALS),
-    refused("signal.file", "The channel file.", _SIGNALS, "file-signals.txt"),
-    accepted("signal.consumer.*", "Kafka client of the channel kafka.", _SIGNALS),
-    refused("notification.enabled.channels", "Channels of notifications.", _NOTES, ""),
-    accepted("notification.sink.topic.name", "Topic of notifications.", _NOTES),
+    honoured(
+        "signal.enabled.channels",
+        "signals.channels",
+        words("source", "kafka", "file"),
+        "source",
+        "Where signals come from: a table at the source, a topic, a file. jmx and in-process need a Java process.",
+    ),
+    honoured(
+        "signal.data.collection",
+        "signals.collection",
+        TABLE_NAME,
+        None,
+        "Table of the channel source, with the columns id, type and data; what is inserted there is a signal. Its rows "
+        "are captured only where the filters include it.",
+    ),
+    honoured(
+        "signal.poll.interval.ms", "signals.poll_interval_ms", whole(1), "5000", "How often channels are looked at."
+    ),
+    honoured(
+        "signal.kafka.topic",
+        "signals.kafka_topic",
+        TOPIC_PART,
+        None,
+        "Topic of the channel kafka, of one partition; records whose key is topic.prefix are signals. "
+        "Missing: `<topic.prefix>-signal`.",
+    ),
+    honoured(
+        "signal.kafka.bootstrap.servers",
+        "signals.kafka_servers",
+        TEXT,
+        None,
+        "Brokers of that topic. Missing: bootstrap.servers.",
+    ),
+    honoured(
+        "signal.kafka.groupId",
+        "signals.kafka_group",
+        TEXT,
+        "kafka-signal",
+        "Consumer group of that topic, for its access rights; offsets are kept in the state topic.",
+    ),
+    honoured(
+        "signal.kafka.poll.timeout.ms", "signals.kafka_wait_ms", whole(0), "0", "How long one look waits for records."
+    ),
+    honoured(
+        "signal.consumer.*",
+        "signals.consumer",
+        ANY,
+        None,
+        "Kafka client of the channel kafka, over producer.override.*; librdkafka's names.",
+    ),
+    honoured(
+        "signal.file",
+        "signals.file",
+        TEXT,
+        "file-signals.txt",
+        'File of the channel file, one signal a line as {"id": …, "type": …, "data": {…}}; it is taken away when read.',
+    ),
+    honoured(
+        "notification.enabled.channels",
+        "notifications.channels",
+        words("sink", "log"),
+        "",
+        "Where notifications go: the topic, the log. jmx needs a Java process.",
+    ),
+    honoured("notification.sink.topic.name", "notifications.topic", TOPIC_PART, None, "Topic of the channel sink."),
 )

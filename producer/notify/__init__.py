@@ -1,0 +1,1 @@
+"""Notifications: what becomes of snapshots, told to a topic or to the log."""

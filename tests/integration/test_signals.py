@@ -1,0 +1,345 @@
+"""Signals over every channel and of every type: tables that are read again while they are written to."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from producer.snapshot.hooks import SnapshotHooks
+from schemas.names import state_topic, watermarks_topic
+from tests.support.again import ends_again, notifications, rows_again, send, signal, verified_again
+from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
+from tests.support.topics import read_topic
+from tests.support.writer import writing
+
+if TYPE_CHECKING:
+    from producer.split.split import Split
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mysql import MySqlServer
+    from tests.support.database import Database
+
+ROWS = 400
+SMALL = {"incremental.snapshot.chunk.size": 40, "signal.poll.interval.ms": 50}
+KAFKA = {**SMALL, "signal.enabled.channels": "kafka"}
+
+
+def _fill(database: Database, rows: int = ROWS) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))")
+    database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, rows + 1)])
+
+
+def _source(database: Database) -> dict[int, str]:
+    return dict(database.execute("SELECT id, v FROM t"))
+
+
+def _equal(broker: KafkaBroker, prefix: str, database: Database) -> None:
+    rows = verified_again(broker, prefix, database.name)
+    assert {row["id"]: row["v"] for row in rows.values()} == _source(database)
+
+
+def _state(broker: KafkaBroker, prefix: str, key: str) -> dict[str, Any] | None:
+    found = [r for r in read_topic(broker.bootstrap, state_topic(prefix)) if r.key == key.encode()]
+    return orjson.loads(found[-1].value) if found and found[-1].value else None
+
+
+def _settled(broker: KafkaBroker, prefix: str) -> bool:
+    """Tell whether a signal was taken and nothing of it is left."""
+    asked = _state(broker, prefix, "signals")
+    return asked is not None and not asked["queue"]
+
+
+def _splits_again(broker: KafkaBroker, prefix: str) -> int:
+    marks = [orjson.loads(r.value) for r in read_topic(broker.bootstrap, watermarks_topic(prefix)) if r.value]
+    return sum(mark["kind"] == "HIGH" and mark.get("again", False) for mark in marks)
+
+
+def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
+    table = _state(broker, prefix, f"table/{database.name}.t") if _made(broker, prefix) else None
+    return table is not None and table["phase"] == "log"
+
+
+def _made(broker: KafkaBroker, prefix: str) -> bool:
+    return state_topic(prefix) in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+
+
+def _position_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:
+    executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
+    stored: Any = _state(broker, prefix, "log")
+    return bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, stored["position"]["gtids"]))[0][0])
+
+
+def _change(cursor: Any, n: int) -> None:
+    at = n * 7919 % 4_000
+    cursor.execute("UPDATE t SET v = %s WHERE id BETWEEN %s AND %s", (f"n{n}", at, at + 3))
+    cursor.execute("DELETE FROM t WHERE id = %s", (at + 4,))
+    cursor.execute("REPLACE INTO t VALUES (%s, 'back')", (at * 3 % 4_000,))
+
+
+def _tables(database: Database, *names: str) -> dict[str, object]:
+    return {"data-collections": [f"{database.name}.{name}" for name in names or ("t",)]}
+
+
+@pytest.mark.parametrize("moment", ["before_low", "after_low", "before_high", "after_high"])
+def test_changes_while_a_table_is_read_again_are_all_there(
+    moment: str, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Updates, deletes, inserts and moved keys in each window of each split, with the log far and near."""
+    _fill(database)
+    lock = threading.Lock()
+    again = False
+
+    def act(split: Split) -> None:
+        if not again or split.table.database != database.name:
+            return
+        with lock:
+            n = split.number
+            database.execute(f"UPDATE t SET v = CONCAT(v, '{n}') WHERE id % 7 = {n % 7}")
+            database.execute(f"DELETE FROM t WHERE id % 41 = {n}")
+            database.execute(f"INSERT INTO t VALUES ({1000 + n}, 'above'), ({-n - 1}, 'below')")
+            database.execute(f"UPDATE t SET id = id + 5000 WHERE id % 43 = {n} AND id < 1000")
+
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, KAFKA)
+    with CaptureThread(settings, SnapshotHooks(**{moment: act})) as capture:
+        capture.wait_snapshot()
+        again = True
+        signal(kafka_broker, prefix, "execute-snapshot", _tables(database))
+        eventually(lambda: _settled(kafka_broker, prefix), "read again")
+        database.execute("UPDATE t SET v = CONCAT(v, '.')")
+        capture.wait_position(mysql_server)
+
+    _equal(kafka_broker, prefix, database)
+    assert len(ends_again(kafka_broker, prefix)) >= ROWS // 40
+
+
+def test_only_rows_that_meet_the_condition_are_read_again(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """A table by expression, rows by additional-conditions; another table is left alone."""
+    _fill(database)
+    database.execute("CREATE TABLE other (id INT PRIMARY KEY)")
+    database.execute("INSERT INTO other VALUES (1)")
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, KAFKA)) as capture:
+        capture.wait_snapshot()
+        conditions = [{"data-collection": f"{database.name}.t", "filter": "v LIKE 'v1%' AND id < 150"}]
+        signal(
+            kafka_broker,
+            prefix,
+            "execute-snapshot",
+            {"data-collections": [rf"{database.name}\.t+"], "additional-conditions": conditions},
+        )
+        eventually(lambda: _settled(kafka_broker, prefix), "read again")
+
+    found = sorted(record.json["after"]["id"] for record in rows_again(kafka_broker, prefix, database.name))
+    assert found == [n for n in range(1, 150) if str(n).startswith("1")]
+    assert rows_again(kafka_broker, prefix, database.name, "other") == []
+    _equal(kafka_broker, prefix, database)
+
+
+def test_killed_while_a_table_is_read_again(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """SIGKILL between splits, with changes under way: what is read stays, the rest is read, the signal counts once."""
+    _fill(database, 4_000)
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, KAFKA)
+    with CaptureProcess(settings, tmp_path) as producer:
+        eventually(lambda: _in_log(kafka_broker, prefix, database), "snapshot finished")
+        with writing(database, _change, pause_s=0.002):
+            signal(kafka_broker, prefix, "execute-snapshot", _tables(database))
+            for splits in (5, 30):
+                eventually(lambda: _splits_again(kafka_broker, prefix) >= splits, "splits")  # noqa: B023
+                producer.kill()
+                producer.start()
+            eventually(lambda: _settled(kafka_broker, prefix), "read again")
+        eventually(lambda: _position_reached(kafka_broker, prefix, database), "log read to its end")
+        assert producer.stop() == 0
+
+    _equal(kafka_broker, prefix, database)
+    ends = ends_again(kafka_broker, prefix)
+    assert len({end.snapshot for end in ends}) == 1, "the signal was followed twice"
+    keys = [record.key for record in rows_again(kafka_broker, prefix, database.name)]
+    assert len(keys) == len(set(keys)), "a split was read twice"
+
+
+def test_a_snapshot_is_paused_resumed_and_stopped(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """While it is paused the log goes on and nothing is read; stopped, what was read is certified; then once more."""
+    _fill(database)
+    database.execute("CREATE TABLE later (id INT PRIMARY KEY)")
+    topic = f"{prefix}.notes"
+    wanted = {
+        **KAFKA,
+        "snapshot.max.threads": 1,
+        "notification.enabled.channels": "sink,log",
+        "notification.sink.topic.name": topic,
+    }
+    asked: list[str] = []
+
+    def act(split: Split) -> None:
+        if split.again and split.number == 2 and not asked:
+            asked.append("pause-snapshot")
+            signal(kafka_broker, prefix, "pause-snapshot", {"type": "INCREMENTAL"})
+            eventually(lambda: (_state(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")
+
+    def kinds() -> list[str]:
+        return [note["type"] for note in notifications(kafka_broker, topic)]
+
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, wanted)
+    with CaptureThread(settings, SnapshotHooks(before_low=act)) as capture:
+        capture.wait_snapshot()
+        signal(kafka_broker, prefix, "execute-snapshot", _tables(database, "t", "later"), "first")
+        eventually(lambda: "PAUSED" in kinds(), "paused")
+        eventually(lambda: _splits_again(kafka_broker, prefix) == 3, "the split under way")
+        database.execute("UPDATE t SET v = 'while paused'")
+        capture.wait_position(mysql_server)
+        assert _splits_again(kafka_broker, prefix) == 3
+        signal(kafka_broker, prefix, "resume-snapshot")
+        eventually(lambda: "COMPLETED" in kinds(), "resumed and completed")
+        assert _splits_again(kafka_broker, prefix) == ROWS // 40 + 1
+
+        asked.clear()
+        signal(kafka_broker, prefix, "execute-snapshot", _tables(database, "t", "later"), "second")
+        eventually(lambda: kinds().count("PAUSED") == 2, "paused again")
+        signal(kafka_broker, prefix, "stop-snapshot", {**_tables(database, "t", "later"), "type": "INCREMENTAL"})
+        eventually(lambda: "ABORTED" in kinds(), "stopped")
+        eventually(lambda: _settled(kafka_broker, prefix), "nothing is left")
+        database.execute("UPDATE t SET v = 'after'")
+        capture.wait_position(mysql_server)
+
+        signal(kafka_broker, prefix, "execute-snapshot", _tables(database, "later"), "third")
+        eventually(lambda: kinds().count("COMPLETED") == 2, "another one")
+
+    _equal(kafka_broker, prefix, database)
+    notes = notifications(kafka_broker, topic)
+    tables = f"{database.name}.t,{database.name}.later"
+    first = [note for note in notes if note["id"] == "first"]
+    assert first[0]["type"] == "STARTED"
+    assert first[0]["additional_data"] == {"data_collections": f"{database.name}.later,{database.name}.t"} | {
+        "connector_name": prefix
+    } or first[0]["additional_data"] == {"data_collections": tables, "connector_name": prefix}
+    scans = [note["additional_data"] for note in first if note["type"] == "TABLE_SCAN_COMPLETED"]
+    assert {(s["scanned_collection"], s["total_rows_scanned"], s["status"]) for s in scans} == {
+        (f"{database.name}.t", str(ROWS), "SUCCEEDED"),
+        (f"{database.name}.later", "0", "EMPTY"),
+    }
+    progress = [note["additional_data"] for note in first if note["type"] == "IN_PROGRESS"]
+    assert {p["maximum_key"] for p in progress if p["current_collection_in_progress"] == f"{database.name}.t"} == {
+        str(ROWS)
+    }
+    assert [note["type"] for note in notes if note["id"] == "second"][-1] == "ABORTED"
+    assert set(notes[0]) == {"id", "type", "aggregate_type", "additional_data", "timestamp"}
+
+
+def test_the_signal_table_is_read_from_the_log_and_captured_only_where_included(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """An insert is a signal; old rows, updates and deletes are none; without an include there is no topic of it."""
+    _fill(database)
+    database.execute("CREATE TABLE sig (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))")
+    data = orjson.dumps(_tables(database)).decode()
+    database.execute("INSERT INTO sig VALUES ('old', 'execute-snapshot', %s)", (data,))
+    source = {**SMALL, "signal.data.collection": f"{database.name}.sig", "table.include.list": f"{database.name}.t"}
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, source)) as capture:
+        capture.wait_snapshot()
+        database.execute("UPDATE sig SET data = '{}'")
+        database.execute("DELETE FROM sig")
+        database.execute("INSERT INTO sig VALUES ('bad', 'execute-snapshot', 'no json'), ('odd', 'what', NULL)")
+        database.execute("UPDATE t SET v = 'before' WHERE id = 1")
+        capture.wait_position(mysql_server)
+        assert ends_again(kafka_broker, prefix) == []
+        with database.connect() as session, session.cursor() as cursor:
+            cursor.execute("START TRANSACTION")
+            cursor.execute("UPDATE t SET v = 'with it' WHERE id < 100")
+            cursor.execute("INSERT INTO sig VALUES ('now', 'execute-snapshot', %s)", (data,))
+            cursor.execute("UPDATE t SET v = 'behind it' WHERE id < 50")
+            cursor.execute("COMMIT")
+        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
+        eventually(lambda: _settled(kafka_broker, prefix), "all ended")
+        capture.wait_position(mysql_server)
+
+    _equal(kafka_broker, prefix, database)
+    assert read_topic(kafka_broker.bootstrap, f"{prefix}.{database.name}.sig") == []
+
+    included = {**source, "table.include.list": f"{database.name}.*"}
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, included)) as capture:
+        capture.wait_snapshot()
+        database.execute("INSERT INTO sig VALUES ('more', 'execute-snapshot', %s)", (data,))
+        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == 2 * ROWS, "read once more")
+        capture.wait_position(mysql_server)
+    records = read_topic(kafka_broker.bootstrap, f"{prefix}.{database.name}.sig")
+    assert sorted((record.json["op"], record.json["after"]["id"]) for record in records) == [
+        ("c", "more"),
+        ("r", "bad"),
+        ("r", "now"),
+        ("r", "odd"),
+    ]
+
+
+def test_signals_in_a_file_are_taken_once_and_the_file_is_taken_away(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """Lines that are no signals are told; a file whose signals were taken before a crash is only removed."""
+    _fill(database)
+    path = tmp_path / "signals.txt"
+    line = orjson.dumps({"id": "f", "type": "execute-snapshot", "data": _tables(database)}).decode()
+    settings = properties(
+        mysql_server,
+        kafka_broker,
+        prefix,
+        database.name,
+        {**SMALL, "signal.enabled.channels": "source,file", "signal.file": path},
+    )
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        path.write_text(f"no json\n\n{line}\n")
+        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
+        eventually(lambda: list(tmp_path.glob("signals.txt*")) == [], "the file is taken away")
+        eventually(lambda: _settled(kafka_broker, prefix), "all ended")
+
+    _equal(kafka_broker, prefix, database)
+
+
+def test_what_is_no_signal_is_told_and_changes_nothing(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Nothing of it stops the capture, and signals behind it are followed; each is taken once across a restart."""
+    _fill(database)
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, KAFKA)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        send(kafka_broker, prefix, b"no json")
+        send(kafka_broker, prefix, b"[1]")
+        send(kafka_broker, prefix, b'{"id": "x"}')
+        send(kafka_broker, prefix, b"")
+        signal(kafka_broker, prefix, "what")
+        signal(kafka_broker, prefix, "execute-snapshot")
+        signal(kafka_broker, prefix, "execute-snapshot", {"data-collections": ["(", 7]})
+        signal(kafka_broker, prefix, "execute-snapshot", {"data-collections": ["no.such"]})
+        signal(kafka_broker, prefix, "execute-snapshot", {**_tables(database), "type": "SIDEWAYS"})
+        signal(kafka_broker, prefix, "stop-snapshot")
+        signal(kafka_broker, prefix, "pause-snapshot")
+        signal(kafka_broker, prefix, "resume-snapshot")
+        signal(kafka_broker, prefix, "log", {"message": "hello from a signal"})
+        send(kafka_broker, prefix, orjson.dumps({"type": "execute-snapshot", "data": _tables(database)}), key="other")
+        eventually(lambda: (_state(kafka_broker, prefix, "signals") or {}).get("kafka") == 13, "all were looked at")
+        database.execute("UPDATE t SET v = CONCAT(v, '!')")
+        capture.wait_position(mysql_server)
+    assert ends_again(kafka_broker, prefix) == []
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        filters = [{"data-collection": ".*", "filter": "no_such_column = 1"}]
+        signal(
+            kafka_broker, prefix, "execute-snapshot", {**_tables(database), "additional-conditions": filters}, "wrong"
+        )
+        eventually(lambda: (_state(kafka_broker, prefix, "signals") or {}).get("kafka") == 14, "taken")
+        eventually(lambda: _settled(kafka_broker, prefix), "given up")
+        signal(kafka_broker, prefix, "execute-snapshot", _tables(database), "right")
+        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
+        eventually(lambda: _settled(kafka_broker, prefix), "all ended")
+
+    _equal(kafka_broker, prefix, database)
