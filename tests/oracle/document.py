@@ -18,7 +18,8 @@ def sections() -> dict[str, str]:
     """Return the generated parts of the page by their names."""
     modes = ["| run | key / value | properties given to both |", "| --- | --- | --- |"]
     for variant in VARIANTS:
-        given = "<br>".join(f"`{name}={value}`" for name, value in variant.own.items()) or "defaults"
+        own = [f"`{name}={value}`".replace("|", "\\|") for name, value in variant.own.items()]
+        given = "<br>".join(own) or "defaults"
         modes.append(f"| {variant.name} | {variant.converters} | {given} |")
     named = ["| name | reason |", "| --- | --- |", *(f"| {each.name} | {each.reason} |" for each in EXCEPTIONS)]
     version = f"Debezium {debezium_version()}, Kafka Connect 4.3.1, MySQL 8.0.15."

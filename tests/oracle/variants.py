@@ -122,15 +122,19 @@ VARIANTS: Final = (
             "include.schema.comments": "true",
             "column.exclude.list": r"ODD\..*\.(tiu|vb300|dd), odd.ops.k",
             "column.mask.with.5.chars": (
-                r"odd\.strings(_new)?\.(c|tt|mt), odd\.enums(_new)?\.(e|s), odd.k_text.k, odd\.charsets.*\.c_(sjis|latin1)"
+                r"odd\.strings(_new)?\.(c|tt|mt), odd\.enums(_new)?\.(e|s), odd.k_text.k, "
+                r"odd\.charsets.*\.c_(sjis|latin1)"
             ),
             "column.mask.hash.SHA-256.with.salt.CzQMA0cB5K": (
-                r"odd\.strings(_new)?\.(v|t|nv), odd\.charsets.*\.t_(utf16|gbk|ucs2|latin1), odd\.enums(_new)?\.(en|sn)"
+                r"odd\.strings(_new)?\.(v|t|nv), odd\.charsets.*\.t_(utf16|gbk|ucs2), "
+                r"odd\.enums(_new)?\.(en|sn)"
             ),
-            "column.mask.hash.v2.MD5.with.salt.a b.c": r"odd\.strings(_new)?\.(lt|vb), odd.ops.v, odd\.charsets.*\.c_utf8mb4",
+            "column.mask.hash.v2.MD5.with.salt.a b.c": (
+                r"odd\.strings(_new)?\.(lt|vb), odd.ops.v, odd\.charsets.*\.c_utf8mb4"
+            ),
             "column.truncate.to.3.chars": (
                 r"odd\.strings(_new)?\.(vl|nc), odd\.binaries(_new)?\..*, odd\.charsets.*\.t_utf8(mb4)?, "
-                r"odd\.temporals(_new)?\.(ts.|d), odd\.json.*\.j, odd\.bits(_new)?\.b9, odd.k_serial.*"
+                r"odd\.temporals(_new)?\.(ts.|d), odd\.bits(_new)?\.b9, odd.k_serial.*"
             ),
             "column.propagate.source.type": (
                 r"odd\.(integers|synonyms|floats|floats_scaled|decimals|bits|temporals|zero_dates|spatial|defaults"
@@ -147,8 +151,10 @@ VARIANTS: Final = (
             "binary.handling.mode": "hex",
             "field.name.adjustment.mode": "avro",
             "skip.messages.without.change": "true",
-            "column.include.list": r".*\.(id|[a-f]|i d|y|s|sn|en|k|t|v|v[a-z]|bl|bu|bt|t[st]\d?|dt\d?|[cm]t|d6530|[dn]u|j)",
-            "column.truncate.to.2.chars": r"odd\.(strings|temporals|decimals|binaries|enums|json)(_new)?\..*",
+            "column.include.list": (
+                r".*\.(id|a2|[a-f]|i d|y|s|sn|en|k|t|v|v[a-z]|bl|bu|bt|t[st]\d?|dt\d?|[cm]t|d6530|[dn]u|j)"
+            ),
+            "column.truncate.to.2.chars": r"odd\.(strings|temporals|decimals|binaries|enums)(_new)?\..*",
             "datatype.propagate.source.type": r"odd\..*\.(varchar|INT( unsigned)?|enum|Date)",
             "message.key.columns": "odd.ops:k,id; odd.k_types:y,bu,d ;odd.strings:id",
         },
