@@ -100,6 +100,7 @@ class Capture:
         self._hooks = hooks
         self._run_id = str(uuid.uuid4())
         self._closing: list[Connection | Publisher | BinlogStream | Workers | Companions | Session | Asking] = []
+        self._first_life = True
         self._again_sessions: dict[int, tuple[Connection, Connection]] = {}
         self._headers: Headers = list(
             context_headers(config.topics.prefix, run_id=self._run_id, enabled=config.values.context_headers)
@@ -140,6 +141,7 @@ class Capture:
             prefix=prefix,
             workers=self._worker_count,
             captured=captured,
+            renew=config.snapshot.renews,
             beside=None
             if changes is None
             else lambda publisher, state, at: changes.structure(publisher, captured, state.structure, at),
@@ -191,6 +193,8 @@ class Capture:
         self._todo = self._track(registry, captured)
         self._asking = Asking(config, self._state, registry, publisher, self._log_reader)
         self._closing.append(self._asking)
+        if config.snapshot.always and self._first_life:
+            self._asking.desk.ask_again(table for table in captured if str(table) in self._state.tables)
         self._again = Again(
             self._asking.desk, self._new_again, self._start_workers, self._release_again, over=self._over
         )
@@ -200,6 +204,7 @@ class Capture:
             self._enumerator = self._new_enumerator()
             self._enumerator.restore()
         self._asking.desk.initial(self._todo, begun=bool(self._state.tables))
+        self._first_life = False
 
     def _track(self, registry: Registry, captured: list[TableId]) -> list[TableId]:
         """Make every captured table known before the first event; return those with a snapshot to take or finish."""
@@ -289,7 +294,7 @@ class Capture:
                 finally:
                     workers.close()
                 log.info("every split is read")
-            if self._config.snapshot.mode == "initial_only":
+            if self._config.snapshot.ends:
                 self._log_reader.stop_when_ended = True
                 return
             self._again.run()

@@ -19,7 +19,8 @@ from producer.database.table import TableId
 from producer.kafka import state as states
 from producer.kafka.client import KafkaSettings
 from producer.kafka.publisher import Publisher
-from producer.kafka.state import LogState, State
+from producer.kafka.state import LogState, State, TableState
+from producer.signal.control import Control, Wanted
 from schemas.errors import LogError
 from schemas.names import state_topic
 from schemas.watermark import LogPosition
@@ -53,12 +54,14 @@ def take_over(
     prefix: str,
     workers: int,
     captured: Iterable[TableId],
+    renew: bool = False,
     beside: Callable[[Publisher, State, LogPosition], None] | None = None,
 ) -> Start:
     """Fence older instances and return the state to go on from; on the first start that is the log's end now.
 
     ``beside`` writes what else belongs into the Kafka transaction of the takeover.
-    Raises LogError where the source no longer has the log that follows the stored position, or is another source.
+    Raises LogError where the source no longer has the log that follows the stored position, or is another source. With
+    ``renew`` the log is then taken up at its end, and every table is to be read again.
     """
     topic = state_topic(prefix)
     publisher = Publisher(kafka, log_id(prefix))
@@ -70,8 +73,8 @@ def take_over(
         other.fence()
         other.close()
     state = states.read(kafka, topic) if known.readers else known
-    position = _first(session) if state.log is None else _checked(session, state, state.log)
     publisher.begin()
+    position = _position(session, state, publisher, topic, renew=renew)
     publisher.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
     publisher.send(topic, states.LOG_KEY, position.to_json())
     _forget_others(state, publisher, topic, {str(table) for table in captured})
@@ -80,6 +83,41 @@ def take_over(
     publisher.commit()
     publisher.sent = 0
     return Start(state, position, publisher)
+
+
+def _position(session: Connection, state: State, publisher: Publisher, topic: str, *, renew: bool) -> LogState:
+    if state.log is None:
+        return _first(session)
+    try:
+        return _checked(session, state, state.log)
+    except LogError as error:
+        if not renew:
+            raise
+        log.warning(
+            "the log cannot be followed from where it was left: what lies between is lost, tables are read again",
+            reason=str(error),
+            hint="rows that were deleted meanwhile stay with readers of the topics",
+        )
+    begin = _first(session)
+    _read_all_again(state, publisher, topic)
+    # The epoch grows: whatever is read from now on is later than all that was read before.
+    return replace(begin, position=replace(begin.position, epoch=state.log.position.epoch + 1))
+
+
+def _read_all_again(state: State, publisher: Publisher, topic: str) -> None:
+    """Have every table that was followed or read before read again, beside the log."""
+    for split_id in state.splits:
+        publisher.send(topic, states.split_key(split_id), None)
+    state.splits.clear()
+    for name in state.tables:
+        state.tables[name] = TableState(phase="log")
+        publisher.send(topic, states.table_key(name), state.tables[name].to_json())
+    before = Control.from_state(state.signals)
+    tables = sorted(TableId(*name.split(".", 1)) for name in state.tables)
+    control = Control(tuple(Wanted(table) for table in tables), marks=before.marks)
+    value = control.to_json()
+    publisher.send(topic, states.SIGNALS_KEY, value)
+    state.signals = orjson.loads(value)
 
 
 _FILE_START = 4

@@ -65,6 +65,8 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
     _contradictions(settings, values, faults)
     if faults:
         raise ConfigError([_without_salts(fault, settings) for fault in faults])
+    if values["snapshot.mode"] == "recovery":
+        warnings.append("snapshot.mode=recovery: there is no schema history to recover; the log is followed (no_data)")
     return _build(values, tuple(_without_salts(warning, settings) for warning in warnings))
 
 
@@ -187,8 +189,15 @@ def _contradictions(settings: Settings, values: dict[str, Any], faults: list[str
         for side in ("key", "value")
         if values.get(f"converters.{side}") == "avro" and f"converters.{side}_registry" not in values
     ]
+    if values.get("snapshot.mode") == "configuration_based" and not (
+        values.get("snapshot.based_data") or values.get("snapshot.based_stream")
+    ):
+        faults.append(
+            "snapshot.mode=configuration_based: neither snapshot.mode.configuration.based.snapshot.data nor "
+            "snapshot.mode.configuration.based.start.stream is true, so that there is nothing to do"
+        )
     if "sink" in values.get("notifications.channels", ()) and "notifications.topic" not in values:
-        faults.append("notification.sink.topic.name is missing: the channel sink needs a topic")
+        faults.append("notification.enabled.channels: the channel sink needs a topic; set notification.sink.topic.name")
     if values.get("snapshot.even_lower", 0) > values.get("snapshot.even_upper", 1):
         faults.append("chunk-key.even-distribution.factor.lower-bound is greater than the upper-bound")
     faults += [

@@ -118,7 +118,13 @@ class FiltersConfig(Section):
 class SnapshotConfig(Section):
     """How tables are read."""
 
-    mode: Literal["always", "initial", "initial_only", "no_data", "when_needed"] = "initial"
+    mode: Literal["always", "initial", "initial_only", "no_data", "when_needed", "recovery", "configuration_based"] = (
+        "initial"
+    )
+    based_data: bool = False
+    based_stream: bool = False
+    based_on_data_error: bool = False
+    """The parts of the mode configuration_based."""
     include: str = ""
     """Expressions of the tables that are read; empty: every captured one."""
     max_threads: int = 2
@@ -129,7 +135,23 @@ class SnapshotConfig(Section):
 
     def wants(self, table: str) -> bool:
         """Tell whether a table that was never followed is read first."""
-        return self.mode != "no_data" and (not self.included or any_matches(self.included, table))
+        reads = self.based_data if self.mode == "configuration_based" else self.mode not in {"no_data", "recovery"}
+        return reads and (not self.included or any_matches(self.included, table))
+
+    @property
+    def ends(self) -> bool:
+        """Whether the capture ends when every table is read."""
+        return self.mode == "initial_only" or (self.mode == "configuration_based" and not self.based_stream)
+
+    @property
+    def always(self) -> bool:
+        """Whether each start reads the tables again."""
+        return self.mode == "always" or (self.mode == "configuration_based" and self.based_data and self.based_stream)
+
+    @property
+    def renews(self) -> bool:
+        """Whether tables are read again where the log that follows the stored position is gone."""
+        return self.mode == "when_needed" or (self.mode == "configuration_based" and self.based_on_data_error)
 
     @cached_property
     def included(self) -> tuple[Pattern[str], ...]:

@@ -98,6 +98,15 @@ class SignalDesk:
             return
         self.take(table.signals(event), replace(self.marks, source=(gtid, number)))
 
+    def ask_again(self, tables: Iterable[TableId]) -> None:
+        """Have tables read again without a signal; those that are asked for already stay as they are."""
+        present = set(self.control.tables)
+        fresh = tuple(Wanted(table) for table in tables if table not in present)
+        if fresh:
+            self._store(replace(self.control, queue=self.control.queue + fresh))
+            data = {"data_collections": names(self.control.tables)}
+            self._notifier.send(Aggregate.INCREMENTAL, Kind.STARTED, data)
+
     def under_way(self, table: TableId) -> bool:
         """Tell whether a table is being read again; on the log reader's thread."""
         tracked = self._registry.tables.get(table)
@@ -142,8 +151,7 @@ class SignalDesk:
         """Set the tables of the first snapshot that are left; ``begun``: it was under way before."""
         self._initial = dict.fromkeys(todo)
         if not self._initial:
-            if not begun:
-                self._notifier.send(Aggregate.INITIAL, Kind.SKIPPED)
+            self._notifier.send(Aggregate.INITIAL, Kind.SKIPPED)
         elif not begun:
             self._notifier.send(Aggregate.INITIAL, Kind.STARTED)
 

@@ -92,6 +92,11 @@ class CaptureThread:
         if kind is None and self._failure:
             raise self._failure[0]
 
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._thread.is_alive()
+
     def wait_snapshot(self) -> None:
         """Wait until every table is in pure log mode."""
         eventually(self._in_log, "snapshot finished")

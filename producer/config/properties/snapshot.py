@@ -6,6 +6,7 @@ from typing import Final
 
 from producer.config.property import (
     ANY,
+    BOOLEAN,
     EXPRESSIONS,
     TABLE_NAME,
     TEXT,
@@ -22,8 +23,7 @@ from producer.config.property import (
 
 _NO_LOCK = "the snapshot takes no lock"
 _NO_JAVA = "it names a Java class"
-_NOT_YET = "this mode is not there yet"
-_BASED = "snapshot.mode=configuration_based is not there yet"
+_NO_HISTORY = "the log describes each table version itself; there is no schema history"
 
 PROPERTIES: Final[tuple[Property, ...]] = (
     honoured(
@@ -38,19 +38,16 @@ PROPERTIES: Final[tuple[Property, ...]] = (
             "recovery",
             "configuration_based",
             "custom",
+            "never",
             schema_only="no_data",
             schema_only_recovery="recovery",
         ),
         "initial",
-        "Read the tables once and follow the log (initial), end after reading (initial_only), "
-        "or only follow the log (no_data).",
-        later={
-            "when_needed": _NOT_YET + "; a purged log stops the producer",
-            "always": _NOT_YET,
-            "recovery": "there is no schema history to recover; use initial",
-            "configuration_based": _NOT_YET,
-            "custom": "custom modes are Java classes",
-        },
+        "Read the tables once and follow the log (initial), end after reading (initial_only), only follow the log "
+        "(no_data; recovery is the same here, with a warning), read the tables again beside the log at each start "
+        "(always) or where the log that follows the stored position is gone (when_needed), "
+        "or as snapshot.mode.configuration.based.* says.",
+        later={"custom": "custom modes are Java classes", "never": "it was taken out of Debezium; use no_data"},
     ),
     honoured(
         "snapshot.max.threads", "snapshot.max_threads", whole(1, 256), "2", "Snapshot readers at work.", debezium="1"
@@ -115,11 +112,29 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         harmless=("disabled",),
     ),
     accepted("min.row.count.to.stream.results", "When to stream results.", "results are always streamed"),
-    accepted("snapshot.mode.configuration.based.snapshot.data", "Part of a mode.", _BASED),
-    accepted("snapshot.mode.configuration.based.snapshot.schema", "Part of a mode.", _BASED),
-    accepted("snapshot.mode.configuration.based.start.stream", "Part of a mode.", _BASED),
-    accepted("snapshot.mode.configuration.based.snapshot.on.schema.error", "Part of a mode.", _BASED),
-    accepted("snapshot.mode.configuration.based.snapshot.on.data.error", "Part of a mode.", _BASED),
+    honoured(
+        "snapshot.mode.configuration.based.snapshot.data",
+        "snapshot.based_data",
+        BOOLEAN,
+        "false",
+        "With snapshot.mode=configuration_based: read the tables, again at each start.",
+    ),
+    honoured(
+        "snapshot.mode.configuration.based.start.stream",
+        "snapshot.based_stream",
+        BOOLEAN,
+        "false",
+        "With that mode: follow the log.",
+    ),
+    honoured(
+        "snapshot.mode.configuration.based.snapshot.on.data.error",
+        "snapshot.based_on_data_error",
+        BOOLEAN,
+        "false",
+        "With that mode: read the tables again where the log that follows the stored position is gone.",
+    ),
+    accepted("snapshot.mode.configuration.based.snapshot.schema", "Read the definitions.", _NO_HISTORY),
+    accepted("snapshot.mode.configuration.based.snapshot.on.schema.error", "Read them again.", _NO_HISTORY),
     accepted(
         "incremental.snapshot.watermarking.strategy",
         "How the source table of signals is written.",

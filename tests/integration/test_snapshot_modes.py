@@ -1,0 +1,172 @@
+"""Snapshot modes: what is read at a first start, at every start, and where the log is gone; and who is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.again import ends_again, notifications, rows_again, verified_again
+from tests.support.capture import CaptureThread, eventually, properties
+from tests.support.oracle import final_rows
+from tests.support.topics import read_topic
+
+if TYPE_CHECKING:
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mysql import MySqlServer
+    from tests.support.database import Database
+
+ROWS = 120
+BASED = "snapshot.mode.configuration.based."
+
+
+def _fill(database: Database) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))")
+    database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, ROWS + 1)])
+
+
+def _ops(broker: KafkaBroker, prefix: str, database: Database, table: str = "t") -> list[str]:
+    topic = f"{prefix}.{database.name}.{table}"
+    return [record.json["op"] for record in read_topic(broker.bootstrap, topic) if record.value]
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {"snapshot.mode": "always"},
+        {
+            "snapshot.mode": "configuration_based",
+            BASED + "snapshot.data": "true",
+            BASED + "start.stream": "true",
+        },
+    ],
+)
+def test_always_reads_at_each_start(
+    mode: dict[str, Any], mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """The log goes on from where it was; the rows come again beside it."""
+    _fill(database)
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, mode)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+    assert rows_again(kafka_broker, prefix, database.name) == []
+    database.execute("UPDATE t SET v = 'while away' WHERE id < 10")
+    with CaptureThread(settings) as capture:
+        eventually(lambda: sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS, "read again")
+        database.execute("UPDATE t SET v = 'later' WHERE id < 5")
+        capture.wait_position(mysql_server)
+
+    rows = verified_again(kafka_broker, prefix, database.name)
+    assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {"snapshot.mode": "no_data"},
+        {"snapshot.mode": "schema_only"},
+        {"snapshot.mode": "recovery"},
+        {"snapshot.mode": "configuration_based", BASED + "start.stream": "true"},
+    ],
+)
+def test_only_the_log_is_followed(
+    mode: dict[str, Any], mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """No row that was there before is written."""
+    _fill(database)
+    topic = f"{prefix}.notes"
+    told = {"notification.enabled.channels": "sink", "notification.sink.topic.name": topic}
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, {**mode, **told})) as capture:
+        capture.wait_snapshot()
+        database.execute("INSERT INTO t VALUES (1000, 'new')")
+        capture.wait_position(mysql_server)
+
+    assert _ops(kafka_broker, prefix, database) == ["c"]
+    assert [note["type"] for note in notifications(kafka_broker, topic, "Initial Snapshot")] == ["SKIPPED"]
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {"snapshot.mode": "initial_only"},
+        {"snapshot.mode": "configuration_based", BASED + "snapshot.data": "true"},
+    ],
+)
+def test_the_capture_ends_when_all_is_read(
+    mode: dict[str, Any], mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """A second start finds nothing to do and ends too."""
+    _fill(database)
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, mode)
+    for _ in range(2):
+        with CaptureThread(settings) as capture:
+            eventually(lambda: not capture.running, "it ends by itself")
+    assert _ops(kafka_broker, prefix, database) == ["r"] * ROWS
+
+
+def test_tables_left_out_of_the_snapshot_are_followed(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """With snapshot.include.collection.list only those named are read, and all are told of."""
+    _fill(database)
+    database.execute("CREATE TABLE other (id INT PRIMARY KEY)")
+    database.execute("INSERT INTO other VALUES (1)")
+    topic = f"{prefix}.notes"
+    wanted = {
+        "snapshot.include.collection.list": rf"{database.name}\.t",
+        "notification.enabled.channels": "sink",
+        "notification.sink.topic.name": topic,
+    }
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, wanted)) as capture:
+        capture.wait_snapshot()
+        database.execute("INSERT INTO other VALUES (2)")
+        capture.wait_position(mysql_server)
+
+    assert _ops(kafka_broker, prefix, database) == ["r"] * ROWS
+    assert _ops(kafka_broker, prefix, database, "other") == ["c"]
+    notes = notifications(kafka_broker, topic, "Initial Snapshot")
+    table = f"{database.name}.t"
+    assert [(note["type"], note["additional_data"]) for note in notes] == [
+        ("STARTED", {"connector_name": prefix}),
+        (
+            "IN_PROGRESS",
+            {"current_collection_in_progress": table, "data_collections": table, "connector_name": prefix},
+        ),
+        (
+            "TABLE_SCAN_COMPLETED",
+            {
+                "data_collections": table,
+                "scanned_collection": table,
+                "total_rows_scanned": str(ROWS),
+                "status": "SUCCEEDED",
+                "connector_name": prefix,
+            },
+        ),
+        ("COMPLETED", {"connector_name": prefix}),
+    ]
+
+
+def test_when_needed_reads_again_where_the_log_is_gone(
+    own_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, own_database: Database
+) -> None:
+    """Changes that went with the log are made up for by rows; those kept are followed without a snapshot."""
+    _fill(own_database)
+    settings = properties(own_server, kafka_broker, prefix, own_database.name, {"snapshot.mode": "when_needed"})
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+    own_database.execute("UPDATE t SET v = 'kept' WHERE id = 1")
+    with CaptureThread(settings) as capture:
+        capture.wait_position(own_server)
+    assert ends_again(kafka_broker, prefix) == []
+
+    own_database.execute("UPDATE t SET v = 'lost with the log'")
+    own_database.execute("FLUSH BINARY LOGS")
+    (file,) = own_database.execute("SHOW BINARY LOGS")[-1][:1]
+    own_database.execute("PURGE BINARY LOGS TO %s", (file,))
+    with CaptureThread(settings) as capture:
+        eventually(lambda: sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS, "read again")
+        own_database.execute("DELETE FROM t WHERE id = 2")
+        capture.wait_position(own_server)
+
+    rows = final_rows(read_topic(kafka_broker.bootstrap, f"{prefix}.{own_database.name}.t"))
+    assert {row["id"]: row["v"] for row in rows.values()} == dict(own_database.execute("SELECT id, v FROM t"))
