@@ -17,7 +17,6 @@ from producer.database.table import Column
 from producer.types.base import NULL, Form, Raw
 from producer.types.registry import column_type, connect_field
 from producer.types.settings import ValueSettings
-from producer.types.text import CODECS
 from schemas.connect import ConnectField
 from schemas.errors import SchemaError
 
@@ -36,6 +35,8 @@ def connect_default(column: Column, settings: ValueSettings) -> Any:
     data = _stored(column)
     if data is None:
         return None
+    if column.kind in {"char", "varchar", "text"}:
+        return data.decode()  # the catalog has it as text already, whatever the column's character set
     family = column_type(column, settings)
     if family.connect().type in {"struct", "array"}:
         return None
@@ -71,8 +72,6 @@ def _stored(column: Column) -> bytes | None:
     if column.charset == "binary" and column.kind in {"binary", "varbinary", "blob"}:
         stored = bytes.fromhex(text[2:]) if re.fullmatch(r"0x(?:[0-9A-Fa-f]{2})*", text) else text.encode()
         return stored.ljust(column.length, b"\0") if column.kind == "binary" else stored
-    if column.kind in {"char", "varchar", "text"} and column.charset in CODECS:
-        return text.encode(CODECS[column.charset])
     if column.kind == "timestamp" and text.startswith("0000-00-00"):
         return b"0000-00-00 00:00:00"
     return text.encode()

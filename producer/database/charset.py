@@ -1,4 +1,4 @@
-"""Character sets: the collation ids of MySQL 5.7 to 9, and which Python codec reads each set.
+"""Character sets: the collation ids of MySQL 5.7 to 9; ``charset_text`` reads the sets themselves.
 
 The binlog names a collation by number. ``utf8`` and ``utf8mb3`` are one set, whose name changed in 8.0.30; it is called
 ``utf8mb3`` here whatever the server calls it, so that catalog and binlog agree.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from producer.database.charset_text import reader
 from schemas.errors import SchemaError
 
 _IDS: Final = {
@@ -54,60 +55,6 @@ _IDS: Final = {
     "utf8mb4": "45 46 224-247 255-323",
 }
 
-_CODECS: Final = {
-    "ascii": "ascii",
-    "big5": "big5",
-    "binary": "utf-8",
-    "cp1250": "cp1250",
-    "cp1251": "cp1251",
-    "cp1256": "cp1256",
-    "cp1257": "cp1257",
-    "cp850": "cp850",
-    "cp852": "cp852",
-    "cp866": "cp866",
-    "cp932": "cp932",
-    "eucjpms": "euc_jp",
-    "euckr": "cp949",
-    "gb18030": "gb18030",
-    "gb2312": "gb2312",
-    "gbk": "gbk",
-    "greek": "iso8859_7",
-    "hebrew": "iso8859_8",
-    "hp8": "hp_roman8",
-    "koi8r": "koi8_r",
-    "koi8u": "koi8_u",
-    "latin1": "cp1252",
-    "latin2": "iso8859_2",
-    "latin5": "iso8859_9",
-    "latin7": "iso8859_13",
-    "macce": "mac_latin2",
-    "macroman": "mac_roman",
-    "sjis": "shift_jis",
-    "swe7": "ascii",
-    "tis620": "tis_620",
-    "ucs2": "utf_16_be",
-    "ujis": "euc_jp",
-    "utf16": "utf_16_be",
-    "utf16le": "utf_16_le",
-    "utf32": "utf_32_be",
-    "utf8mb3": "utf-8",
-    "utf8mb4": "utf-8",
-}
-"""For names, labels and statements; row values have converters of their own. The sets without a codec are read as
-ASCII, and refused where they are more."""
-
-_DIFFERENT: Final = {
-    "cp866": str.maketrans("№¤", "ⁿ²"),
-    "eucjpms": str.maketrans("〜‖−¢£¬", "～∥－￠￡￢"),
-    "greek": str.maketrans("‘’", "ʽʼ"),
-    "hebrew": str.maketrans("¯", "‾"),
-    "koi8u": str.maketrans("∙", "•"),
-    "sjis": str.maketrans("＼", "\\"),
-    "swe7": str.maketrans("@[\\]^`{|}~", "ÉÄÖÅÜéäöåü"),
-    "ujis": str.maketrans("＼", "\\"),
-}
-"""Where Python's codec and the server read the same bytes as different characters."""
-
 
 def _expand() -> dict[int, str]:
     table: dict[int, str] = {}
@@ -142,36 +89,12 @@ def canonical(charset: str) -> str:
 
 def decode(text: bytes, charset: str, *, what: str) -> str:
     """Decode a name, label or statement. Raises SchemaError where the bytes are not of that character set."""
-    codec = _CODECS.get(charset)
-    if codec is None:
-        try:
-            return text.decode("ascii")
-        except UnicodeDecodeError:
-            raise SchemaError(
-                f"{what} is in a character set that cannot be read",
-                hint="convert the column to utf8mb4",
-                charset=charset,
-                bytes=text.hex(),
-            ) from None
     try:
-        if charset == "latin1":
-            return _latin1(text)
-        return text.decode(codec).translate(_DIFFERENT.get(charset, {}))
-    except UnicodeDecodeError:
+        return reader(charset)(text)
+    except UnicodeError:
         raise SchemaError(
             f"{what} is not text of its character set",
             hint="check the column's or the client's character set",
             charset=charset,
             bytes=text.hex(),
         ) from None
-
-
-def _latin1(text: bytes) -> str:
-    """MySQL's latin1 is cp1252 with the five holes kept as the control characters of ISO 8859-1."""
-    try:
-        return text.decode("cp1252")
-    except UnicodeDecodeError:
-        return "".join(bytes((b,)).decode("latin-1" if b in _HOLES else "cp1252") for b in text)
-
-
-_HOLES: Final = frozenset({0x81, 0x8D, 0x8F, 0x90, 0x9D})

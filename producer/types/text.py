@@ -1,8 +1,8 @@
 """CHAR, VARCHAR, TEXT in any character set, and JSON's escapes.
 
-UTF-8 passes through untouched. latin1 is cp1252 with the five undefined bytes as control characters, which is what the
-server makes of it. For every other character set both paths read the column's own bytes (the SELECT casts to binary)
-and the same Python codec, so that differences between codecs cannot show between the paths.
+UTF-8 passes through untouched. Of latin1 and ascii the SELECT gives what the server makes of them, and the log's side
+does the same by a table. For every other character set both paths read the column's own bytes (the SELECT casts to
+binary) by one reader, so that no difference can show between the paths; it reads as the server does.
 """
 
 from __future__ import annotations
@@ -11,48 +11,14 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from producer.database.charset_text import READABLE, agreeing_codec, reader
 from producer.database.table import quote
 from producer.types.base import ColumnType, Form, Prefixed, Raw, Value
 from schemas.connect import ConnectSchema
 from schemas.errors import SchemaError
 
-UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
+UTF8: Final = frozenset({"utf8mb4", "utf8mb3"})
 """Character sets whose bytes are UTF-8."""
-
-CODECS: Final = {
-    "big5": "cp950",
-    "cp1250": "cp1250",
-    "cp1251": "cp1251",
-    "cp1256": "cp1256",
-    "cp1257": "cp1257",
-    "cp850": "cp850",
-    "cp852": "cp852",
-    "cp866": "cp866",
-    "cp932": "cp932",
-    "eucjpms": "euc_jp",
-    "euckr": "cp949",
-    "gb18030": "gb18030",
-    "gb2312": "gb2312",
-    "gbk": "cp936",
-    "greek": "iso8859_7",
-    "hebrew": "iso8859_8",
-    "hp8": "hp_roman8",
-    "koi8r": "koi8_r",
-    "koi8u": "koi8_u",
-    "latin2": "iso8859_2",
-    "latin5": "iso8859_9",
-    "latin7": "iso8859_13",
-    "macce": "mac_latin2",
-    "macroman": "mac_roman",
-    "sjis": "cp932",
-    "tis620": "tis_620",
-    "ucs2": "utf_16_be",
-    "ujis": "euc_jp",
-    "utf16": "utf_16_be",
-    "utf16le": "utf_16_le",
-    "utf32": "utf_32_be",
-}
-"""Python codec by MySQL character set; what is missing here has no codec."""
 
 
 class TextType(ColumnType):
@@ -66,7 +32,7 @@ class TextType(ColumnType):
     @property
     def _as_stored(self) -> bool:
         """Both paths give the column's own bytes."""
-        return self.column.charset not in UTF8 and self.column.charset != "latin1"
+        return self.column.charset not in UTF8 and self.column.charset not in _MENDED
 
     @property
     def select(self) -> str:
@@ -85,8 +51,8 @@ class TextType(ColumnType):
     def from_log(self, raw: Raw) -> Value:
         if self._as_stored:
             return self._decoded(raw)
-        if self.column.charset == "latin1":
-            return Value(raw.text, Form.LOCAL_TEXT, mend=utf8_of_latin1)
+        if self.column.charset in _MENDED:
+            return Value(raw.text, Form.LOCAL_TEXT, mend=_MENDED[self.column.charset])
         return Value(raw.text, Form.TEXT)
 
     def _decoded(self, raw: Raw) -> Value:
@@ -113,17 +79,18 @@ def prefix_width(name: str, kind: str, length: int) -> int:
 
 def decoder(charset: str, column: str) -> Callable[[bytes], str]:
     """Return the function from bytes in a character set to UTF-8 with one character per byte."""
-    codec = CODECS.get(charset)
-    if codec is None:
+    if charset not in READABLE:
         raise SchemaError(
             f"character set {charset} has no decoder",
             hint="convert the column to utf8mb4, or exclude the table with table.exclude.list",
             column=column,
         )
+    read = reader(charset)
+    codec = agreeing_codec(charset)
 
     def decoded(data: bytes) -> str:
         try:
-            return data.decode(codec).encode().decode("latin-1")
+            return read(data).encode().decode("latin-1")
         except UnicodeError as error:
             raise SchemaError(
                 f"text is not valid {charset}",
@@ -132,26 +99,26 @@ def decoder(charset: str, column: str) -> Callable[[bytes], str]:
                 bytes=data[:40].hex(),
             ) from error
 
-    return decoded
-
-
-def _latin1_table() -> dict[int, str]:
-    table = {}
-    for byte in range(0x80, 0x100):
+    def decoded_at_once(data: bytes) -> str:
         try:
-            char = bytes([byte]).decode("cp1252")
-        except UnicodeDecodeError:
-            char = chr(byte)
-        table[byte] = char.encode().decode("latin-1")
-    return table
+            return data.decode(codec).encode().decode("latin-1")  # type: ignore[arg-type]
+        except UnicodeError:
+            return decoded(data)
+
+    return decoded if codec is None else decoded_at_once
 
 
-_UTF8_OF_LATIN1: Final = _latin1_table()
+def _mended(charset: str) -> Callable[[str], str]:
+    """Return the function to UTF-8, one character per byte, from the bytes of a set that ASCII is the lower half of."""
+    table = {
+        byte: char.encode().decode("latin-1")
+        for byte, char in enumerate(reader(charset)(bytes(range(256))))
+        if byte > 127
+    }
+    return lambda text: text.translate(table)
 
 
-def utf8_of_latin1(text: str) -> str:
-    """Return UTF-8, one character per byte, for the bytes of MySQL's latin1."""
-    return text.translate(_UTF8_OF_LATIN1)
+_MENDED: Final = {charset: _mended(charset) for charset in ("ascii", "latin1")}
 
 
 NEEDS_ESCAPE: Final = re.compile(r'[\x00-\x1f"\\\xf0-\xff]').search

@@ -19,7 +19,9 @@ from tests.support.database import Database
 _FIRST_ID: Final = 101
 """The ids under which the golden script streams the rows of a family."""
 
-_BY_NAME: Final = {variant.name: variant for variant in VARIANTS if variant.offered}
+_TYPES: Final = frozenset({"plain", "schemas", "connect", "isostring", "microseconds", "nanoseconds"})
+"""The variants that differ in how values are written, and leave no column out."""
+_BY_NAME: Final = {variant.name: variant for variant in VARIANTS if variant.name in _TYPES}
 
 _SCALED = "FLOAT(M,D) is a 64-bit float in Debezium; the log's own description does not tell it from FLOAT"
 _OLD_JAVA = "the Java that ran Debezium does not print the fewest digits"
@@ -34,6 +36,13 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
     **{
         ("charsets", name): ("Debezium loses the five bytes that cp1252 leaves undefined", frozenset({7}))
         for name in ("c_latin1", "t_latin1")
+    },
+    **{
+        ("charsets", name): (
+            "Java reads a backslash of two bytes as a wide one, the server as a plain one",
+            frozenset({4}),
+        )
+        for name in ("c_sjis", "t_sjis")
     },
     ("enums", "e"): ("Debezium prints commas and backslashes of labels escaped", frozenset({3, 7})),
     **{

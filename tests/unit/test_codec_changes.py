@@ -218,7 +218,7 @@ def test_an_enum_ordinal_beyond_the_labels_is_a_schema_error() -> None:
     [
         (Column("g", "inet6"), "not supported"),
         (Column("t", "text", charset="utf8mb4"), "size"),
-        (Column("t", "varchar", length=9, charset="swe7"), "decoder"),
+        (Column("t", "varchar", length=9, charset="cp037"), "decoder"),
     ],
 )
 def test_a_column_that_cannot_be_decoded_is_refused_when_compiled(column: Column, words: str) -> None:
