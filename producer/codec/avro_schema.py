@@ -86,7 +86,7 @@ def _struct(schema: ConnectSchema, known: dict[str, ConnectSchema], outer: str) 
             body["default"] = None
         fields.append(body)
     record: dict[str, Any] = {"type": "record", "name": name}
-    if space:
+    if space != outer:  # Avro leaves out what the record around it has
         record["namespace"] = space
     return {**record, "fields": fields, **_properties(schema)}
 

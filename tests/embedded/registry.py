@@ -15,7 +15,7 @@ from tests.embedded.server import Launch, LeashedServer
 
 VERSION: Final = "2.6.13"
 
-_API: Final = "/apis/ccompat/v7"
+API: Final = "/apis/ccompat/v7"
 _OPENER: Final = build_opener(ProxyHandler({}))
 
 
@@ -35,7 +35,7 @@ class SchemaRegistry(LeashedServer):
     @property
     def url(self) -> str:
         """The root of the interface: what ``schema.registry.url`` names."""
-        return f"http://{self.host}:{self.port}{_API}"
+        return f"http://{self.host}:{self.port}{API}"
 
     def ask(self, path: str, body: object = None, *, method: str | None = None) -> Any:
         """Return the answer to a request under ``url``. Raises HTTPError where it is refused."""

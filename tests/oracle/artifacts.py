@@ -21,8 +21,8 @@ def fetch(section: str) -> list[Path]:
 
 
 def connect_classpath() -> str:
-    """Return the Java class path of a Connect worker."""
-    return os.pathsep.join([*map(str, fetch("connect")), classpath("kafka")])
+    """Return the Java class path of a Connect worker, an Avro converter on it."""
+    return os.pathsep.join([*map(str, fetch("connect")), classpath("kafka"), *map(str, fetch("converter"))])
 
 
 def debezium_version() -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from tests.embedded.mysql import MySqlServer
 from tests.oracle.connect import CONNECTOR_CLASS, ConnectWorker
 from tests.oracle.script import DATABASE
-from tests.oracle.variants import Variant
+from tests.oracle.variants import REGISTRY, Variant
 
 PARTITIONS: Final = 3
 """Of every data topic: enough to see where a key goes."""
@@ -32,7 +32,7 @@ def source_properties(server: MySqlServer, *, server_id: int) -> dict[str, str]:
 
 
 def connector_config(
-    server: MySqlServer, variant: Variant, worker: ConnectWorker, *, server_id: int
+    server: MySqlServer, variant: Variant, worker: ConnectWorker, *, server_id: int, registry: str = ""
 ) -> Mapping[str, str]:
     """Return what is posted to Kafka Connect for one variant."""
     prefix = debezium_prefix(variant)
@@ -47,11 +47,19 @@ def connector_config(
         "topic.creation.default.replication.factor": "1",
         "topic.creation.default.partitions": str(PARTITIONS),
         "poll.interval.ms": "50",
-        **variant.debezium,
+        **filled(variant.debezium, registry),
     }
 
 
-def start_connectors(server: MySqlServer, variants: Sequence[Variant], worker: ConnectWorker) -> None:
+def filled(properties: Mapping[str, str], registry: str) -> dict[str, str]:
+    """Return properties with the root of the schema registry's address in its place."""
+    return {name: value.replace(REGISTRY, registry) for name, value in properties.items()}
+
+
+def start_connectors(
+    server: MySqlServer, variants: Sequence[Variant], worker: ConnectWorker, *, registry: str = ""
+) -> None:
     """Post one connector per variant."""
     for index, variant in enumerate(variants):
-        worker.put(debezium_prefix(variant), connector_config(server, variant, worker, server_id=7000 + index))
+        config = connector_config(server, variant, worker, server_id=7000 + index, registry=registry)
+        worker.put(debezium_prefix(variant), config)

@@ -347,6 +347,12 @@ def _snapshot_flag(difference: Difference) -> bool:
     )
 
 
+def _doc_of_field(difference: Difference) -> bool:
+    if difference.path[0] != "avro" or not isinstance(difference.actual, tuple):
+        return False
+    return difference.expected == tuple(each for each in difference.actual if each[0] != '"doc"')
+
+
 def _ddl_boolean(difference: Difference) -> bool:
     if _schema(difference, ("boolean", "int16")):
         return difference.row.table.endswith(("_new", "inline_key"))
@@ -523,6 +529,12 @@ EXCEPTIONS: Final = (
         "TIMESTAMP(0) has no length as the server keeps it, so that column.truncate cuts its text; while streaming "
         "Debezium takes it for shorter than the cut",
         of_length_zero,
+    ),
+    NamedException(
+        "doc of a field",
+        "an Avro field carries the doc of its schema, as Confluent's converter writes it; Apicurio's, which runs here, "
+        "has it in connect.doc alone",
+        _doc_of_field,
     ),
     NamedException("DDL boolean", "BOOLEAN is TINYINT(1) as the server keeps it, a number", _ddl_boolean),
     NamedException("DDL real", "REAL is DOUBLE as the server keeps it", _ddl_real),

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from tests.embedded import leash
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
+from tests.embedded.registry import API, SchemaRegistry
+from tests.oracle.avro import in_json
 from tests.oracle.connect import ConnectWorker
 from tests.oracle.debezium import debezium_prefix, start_connectors
 from tests.oracle.script import AFTER_SNAPSHOT, BEFORE_SNAPSHOT, DATABASE, SENTINEL, SESSION
@@ -58,11 +60,13 @@ def run(
         execute((f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}", *SESSION, *BEFORE_SNAPSHOT))
         say("rows for the snapshot are in")
         worker = stack.enter_context(ConnectWorker(broker.bootstrap)) if recorded else None
+        registry = stack.enter_context(SchemaRegistry()) if any(each.avro for each in variants) else None
+        root = registry.url.removesuffix(API) if registry is not None else ""
         if worker is not None:
-            start_connectors(server, recorded, worker)
+            start_connectors(server, recorded, worker, registry=root)
         producers = []
         for index, variant in enumerate(offered):
-            config = producer_config(server, broker, variant, server_id=8000 + index)
+            config = producer_config(server, broker, variant, server_id=8000 + index, registry=root)
             producers.append(Producer(config, folder))
             stack.callback(producers[-1].stop)
 
@@ -78,7 +82,7 @@ def run(
             leash.wait_until(ask, what=what, deadline_s=_PHASE_S, pause_s=0.5)
 
         for prefix in map(debezium_prefix, recorded):
-            wait(lambda prefix=prefix: _snapshot_ended(broker, prefix), f"the snapshot of {prefix}")  # type: ignore[misc]
+            wait(lambda prefix=prefix: _snapshot_ended(broker, prefix, registry), f"the snapshot of {prefix}")  # type: ignore[misc]
         for producer in producers:
             wait(producer.has_read_all, "the snapshot of Tailrace")
         say("snapshots are done")
@@ -91,20 +95,21 @@ def run(
         return [
             Outcome(
                 variant,
-                _all_of(broker, debezium_prefix(variant)) if variant in recorded else [],
-                _all_of(broker, tailrace_prefix(variant)) if variant in offered else [],
+                _all_of(broker, debezium_prefix(variant), registry) if variant in recorded else [],
+                _all_of(broker, tailrace_prefix(variant), registry) if variant in offered else [],
             )
             for variant in variants
         ]
 
 
-def _all_of(broker: KafkaBroker, prefix: str) -> list[Written]:
-    return list(read_topics(broker.bootstrap, topics_of(broker.bootstrap, prefix)))
+def _all_of(broker: KafkaBroker, prefix: str, registry: SchemaRegistry | None) -> list[Written]:
+    records = read_topics(broker.bootstrap, topics_of(broker.bootstrap, prefix))
+    return list(records if registry is None else in_json(records, registry.schema))
 
 
-def _snapshot_ended(broker: KafkaBroker, prefix: str) -> bool:
+def _snapshot_ended(broker: KafkaBroker, prefix: str, registry: SchemaRegistry | None) -> bool:
     """Whether the row that Debezium marks as the last of its snapshot is there."""
-    return any(b'"snapshot":"last"' in (record.value or b"") for record in _all_of(broker, prefix))
+    return any(b'"snapshot":"last"' in (record.value or b"") for record in _all_of(broker, prefix, registry))
 
 
 def _sentinel_came(broker: KafkaBroker, prefix: str) -> bool:

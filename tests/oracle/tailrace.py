@@ -13,7 +13,7 @@ from tests.embedded import leash
 from tests.embedded.java import EmbeddedServerError
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
-from tests.oracle.debezium import PARTITIONS, source_properties
+from tests.oracle.debezium import PARTITIONS, filled, source_properties
 from tests.oracle.variants import Variant
 
 TAILRACE: Final = Path(sys.executable).with_name("tailrace")
@@ -24,7 +24,9 @@ def tailrace_prefix(variant: Variant) -> str:
     return f"tlr_{variant.name}"
 
 
-def producer_config(server: MySqlServer, broker: KafkaBroker, variant: Variant, *, server_id: int) -> Mapping[str, str]:
+def producer_config(
+    server: MySqlServer, broker: KafkaBroker, variant: Variant, *, server_id: int, registry: str = ""
+) -> Mapping[str, str]:
     """Return the configuration of one producer."""
     return {
         "topic.prefix": tailrace_prefix(variant),
@@ -35,7 +37,7 @@ def producer_config(server: MySqlServer, broker: KafkaBroker, variant: Variant, 
         "include.schema.changes": "true",
         "tailrace.log.format": "json",
         "tailrace.tables.without.key": "full-row",
-        **variant.modes,
+        **filled({**variant.modes, **variant.ours}, registry),
     }
 
 

@@ -8,20 +8,18 @@ from typing import Final
 import pytest
 
 from tests.oracle import golden
-from tests.oracle.beside import all_rows, beside_schema_differences
-from tests.oracle.compare import Difference, NamedException, compare
+from tests.oracle.beside import all_rows
+from tests.oracle.compare import Difference, NamedException
 from tests.oracle.debezium import debezium_prefix
-from tests.oracle.exceptions import EXCEPTIONS, QUIET
-from tests.oracle.rows import CHANGES, HEARTBEATS, TRANSACTIONS, numbered
-from tests.oracle.schemas import published_differences
+from tests.oracle.judge import judge
+from tests.oracle.rows import CHANGES, HEARTBEATS, TRANSACTIONS
 from tests.oracle.script import AFTER_SNAPSHOT, BEFORE_SNAPSHOT
 from tests.oracle.session import run
-from tests.oracle.tailrace import tailrace_prefix
 from tests.oracle.topics import Written
 from tests.oracle.variants import VARIANTS, Variant
 
-REDUCED: Final = {"plain", "ahead"}
-"""What runs always: JSON without schemas, and JSON with schemas together with all that stands beside the rows."""
+REDUCED: Final = {"plain", "ahead", "avro"}
+"""What runs always: each converter; with schemas, also all that stands beside the rows."""
 
 pytestmark = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -57,17 +55,7 @@ def _kept(variant: Variant) -> list[Written]:
 def test_records_equal_those_that_debezium_wrote(variant: Variant) -> None:
     """Keys, rows, operations, headers, partitions and order, in every mode, save the named exceptions."""
     [outcome] = run([variant], with_debezium=False)
-    kept, prefixes = _kept(variant), (debezium_prefix(variant), tailrace_prefix(variant))
-    expected, written = (
-        numbered(all_rows(records, prefix=prefix))
-        for records, prefix in zip((kept, outcome.tailrace), prefixes, strict=True)
-    )
-
-    beside = [
-        *published_differences(variant, kept, outcome.tailrace),
-        *beside_schema_differences(kept, outcome.tailrace, prefixes=prefixes),
-    ]
-    report = compare(expected, written, (*EXCEPTIONS, *ANOTHER_RUN), quiet=QUIET, beside=beside)
+    report = judge(outcome._replace(debezium=_kept(variant)), ANOTHER_RUN, ranked=True)
 
     differences = [str(each) for found in report.different.values() for each in found]
     assert not differences, "\n".join(differences[:40])
@@ -83,7 +71,7 @@ def test_kept_records_are_whole(variant: Variant) -> None:
     assert len({row.table for row in rows}) >= 45
     assert {row.op for row in rows} >= {"r", "c", "u", "d", "ddl"}
     assert CHANGES in {row.table for row in rows}
-    if variant.name == "ahead":
+    if variant.name in {"ahead", "avro"}:
         assert {TRANSACTIONS, HEARTBEATS} <= {row.table for row in rows}
         assert {"t", "BEGIN", "END"} <= {row.op for row in rows}
 

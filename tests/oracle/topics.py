@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+_NOT_YET: Final = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 
 
 class Written(NamedTuple):
@@ -38,17 +40,17 @@ def topics_of(bootstrap: str, prefix: str) -> list[str]:
 def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) -> Iterator[Written]:
     """Yield all committed records of ``topics``, in order within each partition, up to the ends seen at the start."""
     consumer = _consumer(bootstrap)
+    end_at = time.monotonic() + deadline_s
     try:
         known = consumer.list_topics(timeout=10).topics
         assigned, left = [], {}
         for topic in topics:
             for partition in known[topic].partitions if topic in known else ():
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+                low, high = _ends(consumer, TopicPartition(topic, partition), end_at)
                 if high > low:
                     assigned.append(TopicPartition(topic, partition, low))
                     left[topic, partition] = high
         consumer.assign(assigned)
-        end_at = time.monotonic() + deadline_s
         while left:
             if time.monotonic() > end_at:
                 raise TimeoutError(f"records of {sorted(left)} did not arrive within {deadline_s:g} s")
@@ -66,6 +68,19 @@ def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) ->
                     del left[place.topic, place.partition]
     finally:
         consumer.close()
+
+
+def _ends(consumer: Consumer, place: TopicPartition, end_at: float) -> tuple[int, int]:
+    """Return the first and the next offset of a partition; one made a moment ago is waited for."""
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=10)
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > end_at:
+                raise
+            consumer.poll(0.1)
+        else:
+            return low, high
 
 
 def _written(message: Message) -> Written:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+REGISTRY: Final = "{registry}"
+"""Stands for the root of the schema registry's address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,8 @@ class Variant:
     """Properties that both are given."""
     ahead: Mapping[str, str] = field(default_factory=dict)
     """Properties that only Debezium is given."""
+    ours: Mapping[str, str] = field(default_factory=dict)
+    """Properties that only Tailrace is given."""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -31,8 +35,15 @@ class Variant:
         return {name: value for name, value in self.modes.items() if ".converter" not in name}
 
     @property
+    def avro(self) -> bool:
+        """Whether keys and values are in Avro, whose schemas a registry has."""
+        return "key.converter" in self.ours
+
+    @property
     def converters(self) -> str:
         """Return the forms of keys and values in a word."""
+        if self.avro:
+            return "avro"
         forms = [
             "json+schema" if self.modes[f"{side}.converter.schemas.enable"] == "true" else "json"
             for side in ("key", "value")
@@ -55,6 +66,28 @@ def _json(*, key: bool, value: bool) -> dict[str, str]:
     }
 
 
+def _avro(side: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the properties of Avro converters, Debezium's and Tailrace's; Confluent's own is in no public repository.
+
+    Ids are those of Confluent's interface: of the schema's content, in four bytes.
+    """
+    name = f"{side}.converter"
+    apicurio = {
+        "": "io.apicurio.registry.utils.converter.AvroConverter",
+        ".apicurio.registry.url": f"{REGISTRY}/apis/registry/v2",
+        ".apicurio.registry.auto-register": "true",
+        ".apicurio.registry.as-confluent": "true",
+        ".apicurio.registry.headers.enabled": "false",
+        ".apicurio.registry.use-id": "contentId",
+    }
+    confluent = {
+        "": "io.confluent.connect.avro.AvroConverter",
+        ".schema.registry.url": f"{REGISTRY}/apis/ccompat/v7",
+    }
+    return tuple({name + key: value for key, value in each.items()} for each in (apicurio, confluent))  # type: ignore[return-value]
+
+
+_AVRO: Final = [{**key, **value} for key, value in zip(_avro("key"), _avro("value"), strict=True)]
 _PLAIN: Final = _json(key=False, value=False)
 _SCHEMAS: Final = _json(key=True, value=True)
 _VALUE_SCHEMAS: Final = _json(key=False, value=True)
@@ -158,5 +191,17 @@ VARIANTS: Final = (
             "datatype.propagate.source.type": r"odd\..*\.(varchar|INT( unsigned)?|enum|Date)",
             "message.key.columns": "odd.ops:k,id; odd.k_types:y,bu,d ;odd.strings:id",
         },
+    ),
+    Variant(
+        "avro",
+        {
+            "provide.transaction.metadata": "true",
+            "include.schema.comments": "true",
+            "skipped.operations": "none",
+            "schema.name.adjustment.mode": "avro",
+            "field.name.adjustment.mode": "avro",
+            "heartbeat.interval.ms": "1000",
+        },
+        *_AVRO,
     ),
 )
