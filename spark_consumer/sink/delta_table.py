@@ -78,11 +78,7 @@ class DeltaTable:
     def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
         """Create the table, empty, with the columns of the captured table and the sequence column."""
         check_names(schema)
-        if not schema.key:
-            raise SinkError(
-                f"{schema.database}.{schema.table} has no key, so its rows cannot be told apart",
-                hint="name key columns for it with message.key.columns in the producer",
-            )
+        _require_key(schema)
         columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)]
         given = {**DEFAULTS, **properties}
         if any(_NEEDS_MAPPING.search(column.name) for column in columns):
@@ -94,6 +90,7 @@ class DeltaTable:
 
     def evolve(self, schema: TableSchema) -> None:
         """Add the columns that the captured table has gained; raise SinkError for a change that cannot be followed."""
+        _require_key(schema)
         known = {field.name.lower(): field for field in self.columns}
         if SEQUENCE_COLUMN not in known:
             raise SinkError(
@@ -129,6 +126,15 @@ class DeltaTable:
         listed = ", ".join(literal(name) for name in names)
         self._spark.sql(f"ALTER TABLE {self.sql_name} UNSET TBLPROPERTIES IF EXISTS ({listed})")
         self._properties = None
+
+
+def _require_key(schema: TableSchema) -> None:
+    if not schema.key:
+        raise SinkError(
+            f"{schema.database}.{schema.table} has no key, so its rows cannot be told apart",
+            hint="in the producer, name key columns for it with message.key.columns, and leave key columns out of "
+            "column.mask and column.truncate",
+        )
 
 
 def _storable(now: tp.DataType, stored: tp.DataType) -> bool:

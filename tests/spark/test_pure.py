@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from schemas.connect import ConnectField
-from schemas.errors import ConfigError, KafkaFailure, SchemaError
+from schemas.errors import ConfigError, KafkaFailure, SchemaError, SinkError
 from schemas.sequence import Sequence
 from schemas.watermark import LogPosition, Watermark, WatermarkKind
 from spark_consumer.normalize.order import file_number, position_sequence
 from spark_consumer.normalize.summary import SplitFacts
 from spark_consumer.normalize.window import judge
 from spark_consumer.session import coordinates
+from spark_consumer.sink.delta_table import DeltaTable
 from spark_consumer.sink.first_load import FirstLoad
 from spark_consumer.source import offsets
 from spark_consumer.source.control import ControlTopic
@@ -22,6 +24,9 @@ from spark_consumer.source.runs import SnapshotRuns
 from spark_consumer.source.schema_tracker import SchemaTracker
 from spark_consumer.source.types import plan
 from tests.spark.records import Table, connect, decimal, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 START = Sequence(1, 7, 100, 0, 0)
 
@@ -187,3 +192,15 @@ def test_tombstone_follows_a_delete() -> None:
     made = Table(table_schema("p", "t")).change("d", {"id": 1, "name": "a"}, None, pos=5)
 
     assert [m.value is None for m in made] == [False, True]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_table_without_key_is_no_delta_table(exists: bool) -> None:
+    """The producer publishes no key where rows show its columns masked; told before Spark is asked for anything."""
+    schema = table_schema("p", "t", key=())
+    table = DeltaTable(cast("SparkSession", None), "/nowhere")
+
+    with pytest.raises(SinkError, match="has no key") as caught:
+        table.evolve(schema) if exists else table.create(schema, {})
+
+    assert "leave key columns out of column.mask" in caught.value.hint
