@@ -1,0 +1,186 @@
+"""Signals without servers: what is read from them, what they make of the queue, and that a file is taken once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from producer.database.table import TableId
+from producer.notify.notification import Kind
+from producer.signal.channels import FileChannel, Found
+from producer.signal.control import Control, Marks, Wanted, decide
+from producer.signal.request import Execute, Log, Pause, Resume, Signal, SignalFault, Stop, from_json, from_row, read
+
+A, B, C = TableId("db", "a"), TableId("db", "b"), TableId("other", "a")
+CAPTURED = (C, B, A)
+
+
+def execute(*tables: str, **more: Any) -> Execute:
+    """Return the request to read tables again."""
+    request = read(Signal("x", "execute-snapshot", {"data-collections": list(tables), **more}))
+    assert isinstance(request, Execute)
+    return request
+
+
+def stop(*tables: str) -> Stop:
+    """Return the request to stop."""
+    request = read(Signal("x", "stop-snapshot", {"data-collections": list(tables)} if tables else {}))
+    assert isinstance(request, Stop)
+    return request
+
+
+def after(control: Control, request: Any, *under_way: TableId) -> tuple[Control, list[str], str]:
+    """Return the control after a request, the kinds told and what is odd."""
+    control, told, odd = decide(control, request, "sig", CAPTURED, under_way.__contains__)
+    return control, [kind.value for kind, _ in told], odd
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (b"", "not JSON"),
+        (b"no", "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b'{"id":"1"}', "type is missing"),
+        (b'{"id":"1","type":7}', "type is 7"),
+        (b'{"id":"1","type":"log","data":7}', "data is 7"),
+        (b'{"id":"1","type":"log","data":"x"}', "data is not JSON"),
+        (b'{"id":"1","type":"log"}', "message is missing"),
+        (b'{"id":"1","type":"schema-changes"}', "not supported"),
+        (b'{"id":"1","type":"execute"}', "not known"),
+        (b'{"id":"1","type":"execute-snapshot"}', "data-collections is missing"),
+        (b'{"id":"1","type":"execute-snapshot","data":{"data-collections":"db.a"}}', "not a list"),
+        (b'{"id":"1","type":"execute-snapshot","data":{"data-collections":["("]}}', "not a regular expression"),
+        (b'{"id":"1","type":"execute-snapshot","data":{"data-collections":["a.b"],"type":"x"}}', "INCREMENTAL"),
+        (
+            b'{"id":"1","type":"execute-snapshot","data":{"data-collections":["a.b"],"additional-conditions":[7]}}',
+            "not an object",
+        ),
+        (
+            orjson.dumps(
+                {
+                    "type": "execute-snapshot",
+                    "data": {
+                        "data-collections": ["a.b"],
+                        "type": "BLOCKING",
+                        "additional-conditions": [{"data-collection": "a.b", "filter": "x"}],
+                    },
+                }
+            ),
+            "whole SELECT",
+        ),
+        (b'{"id":"1","type":"stop-snapshot","data":{"type":"blocking"}}', "cannot be stopped"),
+    ],
+)
+def test_a_fault_says_what_was_seen(text: bytes, part: str) -> None:
+    """Whatever comes in is a request or a fault."""
+    with pytest.raises(SignalFault) as caught:
+        read(from_json(text))
+    assert part in str(caught.value)
+
+
+def test_every_type_is_read() -> None:
+    """As Debezium's documentation has them; data of a row is a text."""
+    assert read(Signal("1", "pause-snapshot", {})) == Pause()
+    assert read(Signal("1", "resume-snapshot", {"type": "INCREMENTAL"})) == Resume()
+    assert read(from_row(["1", "log", '{"message": "hi"}'])) == Log("hi")
+    assert stop().tables is None
+    with pytest.raises(SignalFault, match="2 columns"):
+        from_row(["1", "log"])
+    request = execute(
+        "db.*", **{"additional-conditions": [{"data-collection": "db.A", "filter": "x > 1"}], "type": "incremental"}
+    )
+    assert (request.condition("db.a"), request.condition("db.b")) == ("x > 1", "")
+
+
+def test_tables_are_added_once_and_told_of_when_the_first_comes() -> None:
+    """Expressions are for whole names; a second signal while a snapshot runs adds to it."""
+    control, told, odd = after(Control(), execute(r"db\..*"))
+    assert (control.tables, told, odd, control.about) == ((A, B), ["STARTED"], "", "sig")
+    control, told, odd = after(control, execute("db.a", "other.a", "no.such"))
+    assert (control.tables, told) == ((A, B, C), [])
+    assert "no captured table matches no.such" in odd
+    assert "already in the snapshot: db.a" in odd
+    assert after(control, execute("d", "b.a"))[0] == control
+
+
+def test_a_stopped_table_ends_where_it_stands_and_can_be_asked_for_at_once() -> None:
+    """What has not begun goes; what is under way stays until its splits are ended."""
+    control, *_ = after(Control(), execute("db.a", "db.b"))
+    stopped, told, odd = after(control, stop("db.*"), A)
+    assert (stopped.tables, stopped.queue, told, odd) == ((), (Wanted(A, stopped=True),), ["ABORTED"], "")
+    once_more, told, _ = after(stopped, execute("db.a"), A)
+    assert (once_more.queue, told) == ((Wanted(A, stopped=True), Wanted(A)), ["STARTED"])
+    assert once_more.without(A).queue == (Wanted(A),)
+    assert after(Control(), stop())[1:] == ([], "nothing to stop: no snapshot is under way")
+    assert after(control, stop("other.a"))[1:] == ([], "nothing to stop: none of the tables is in the snapshot")
+
+
+def test_pause_and_resume_are_for_a_snapshot_that_runs() -> None:
+    """Each counts once; the last table that is stopped takes a pause along."""
+    assert after(Control(), Pause())[1] == []
+    control, *_ = after(Control(), execute("db.a"))
+    assert after(control, Resume())[2] == "nothing to resume: it is not paused"
+    paused, told, _ = after(control, Pause())
+    assert (paused.paused, told, after(paused, Pause())[1]) == (True, ["PAUSED"], [])
+    assert after(paused, Resume())[:2] == (control, ["RESUMED"])
+    assert not after(paused, stop(), A)[0].paused
+    assert not paused.without(A).paused
+
+
+def test_blocking_and_surrogate_keys_are_told() -> None:
+    """Both are read as what there is."""
+    control, _, odd = after(Control(), execute("db.a", type="BLOCKING", **{"surrogate-key": "x"}))
+    assert control.tables == (A,)
+    assert "does not stop" in odd
+    assert "surrogate-key" in odd
+
+
+def test_the_control_survives_its_record() -> None:
+    """What is stored is what is read."""
+    control = Control((Wanted(A, "x = 'ü'"), Wanted(B, stopped=True)), True, "id", Marks(7, "digest", ("g:1", 3)))
+    assert Control.from_state(orjson.loads(control.to_json())) == control
+    assert Control.from_state(None) == Control()
+    assert Kind.STARTED == "STARTED"
+
+
+def test_a_file_is_taken_once_whenever_the_process_dies(tmp_path: Path) -> None:
+    """Before it is taken, between that and its removal, and with lines that come meanwhile."""
+    path = tmp_path / "signals"
+    marks = Marks()
+    seen: list[Found] = []
+
+    def take(found: Found, move: Callable[[Marks], Marks]) -> None:
+        nonlocal marks
+        seen.append(found)
+        marks = move(marks)
+
+    def die(found: Found, move: Callable[[Marks], Marks]) -> None:
+        raise OSError("died")
+
+    path.write_text('{"id":"1","type":"log","data":{"message":"x"}}\nno json\n')
+    with pytest.raises(OSError, match="died"):
+        FileChannel(path, mark="").poll(die)
+    path.write_text('{"id":"2","type":"log","data":{"message":"y"}}\n')
+    FileChannel(path, mark=marks.file).poll(take)
+    assert isinstance(seen[0][0], Signal)
+    assert isinstance(seen[0][1], SignalFault)
+    assert (seen[0][0].id, len(seen)) == ("1", 1)
+
+    def take_and_die(found: Found, move: Callable[[Marks], Marks]) -> None:
+        take(found, move)
+        raise OSError("died")
+
+    with pytest.raises(OSError, match="died"):
+        FileChannel(path, mark=marks.file).poll(take_and_die)
+    again = FileChannel(path, mark=marks.file)
+    again.poll(take)
+    again.poll(take)
+    assert [[signal.id for signal in found if isinstance(signal, Signal)] for found in seen] == [["1"], ["2"]]
+    assert list(tmp_path.iterdir()) == []
+    assert replace(marks, file="") == Marks()
