@@ -206,6 +206,12 @@ class ConvertersConfig(Section):
     value_user_info: SecretStr | None = None
     key_auto_register: bool = True
     value_auto_register: bool = True
+    key_trusted: str = ""
+    value_trusted: str = ""
+    key_identity: str = ""
+    value_identity: str = ""
+    key_identity_password: SecretStr | None = None
+    value_identity_password: SecretStr | None = None
     nulls: Literal["correct", "debezium-exact"] = "correct"
     schema_names: NameAdjustment = "none"
     field_names: NameAdjustment = "none"
@@ -223,16 +229,18 @@ class ConvertersConfig(Section):
 
     def registry(self, side: Literal["key", "value"]) -> RegistrySettings:
         """Return where the registry of one side is; only where that side is Avro."""
-        url, user_info, source, register = (
-            (self.key_registry, self.key_user_info, self.key_credentials, self.key_auto_register)
-            if side == "key"
-            else (self.value_registry, self.value_user_info, self.value_credentials, self.value_auto_register)
+        url, user_info, password = (
+            getattr(self, f"{side}_{name}") for name in ("registry", "user_info", "identity_password")
         )
         assert url is not None
+        by_name = getattr(self, f"{side}_credentials") == "user_info"
         return RegistrySettings(
             url.get_secret_value(),
-            user_info.get_secret_value() if user_info is not None and source == "user_info" else "",
-            auto_register=register,
+            user_info.get_secret_value() if user_info is not None and by_name else "",
+            auto_register=getattr(self, f"{side}_auto_register"),
+            trusted=getattr(self, f"{side}_trusted"),
+            identity=getattr(self, f"{side}_identity"),
+            identity_password=password.get_secret_value() if password is not None else "",
         )
 
 

@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
-from schemas.errors import KafkaFailure, SchemaError
+from schemas.errors import ConfigError, KafkaFailure, SchemaError
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _TIMEOUT_S: Final = 30.0
@@ -31,12 +31,18 @@ _DENIED: Final = frozenset({401, 403})
 
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
-    """Where a registry is; ``user_info`` is ``user:password`` and never printed."""
+    """Where a registry is and how it is asked. ``user_info`` is ``user:password``; no password is ever printed."""
 
     url: str
     """One URL, or several of one registry, separated by commas."""
     user_info: str = ""
     auto_register: bool = True
+    trusted: str = ""
+    """PEM file of the authorities that are trusted, in place of the system's."""
+    identity: str = ""
+    """PEM file of the client's certificate and its private key."""
+    identity_password: str = ""
+    """Of the private key."""
 
     def __repr__(self) -> str:
         return f"RegistrySettings({', '.join(_bare(each)[0] for each in self.url.split(','))})"
@@ -53,7 +59,7 @@ class Registry:
         if user_info:
             self._headers["Authorization"] = f"Basic {b64encode(user_info.encode()).decode()}"
         # As Kafka Connect: proxies of the environment do not count.
-        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=ssl.create_default_context()))
+        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(settings)))
         self._auto_register = settings.auto_register
         self._ids: dict[tuple[str, str], int] = {}
 
@@ -124,6 +130,14 @@ class Registry:
             try:
                 return self._send(path, data)
             except OSError as error:
+                if isinstance(getattr(error, "reason", error), ssl.SSLError):
+                    raise KafkaFailure(
+                        f"no TLS connection to the schema registry was made when asked for the schema of {subject}",
+                        hint="check schema.registry.ssl.truststore.location, and ssl.keystore.location where the "
+                        "registry wants a certificate; then start again: nothing was written after it",
+                        urls=", ".join(self._urls),
+                        cause=error,
+                    ) from error
                 if time.monotonic() < until:
                     time.sleep(_PAUSE_S)
                     continue
@@ -152,6 +166,21 @@ class Registry:
             except OSError as error:
                 failed = error
         raise failed or OSError("no URL is given")
+
+
+def _context(settings: RegistrySettings) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=settings.trusted or None)
+    if settings.identity:
+        try:
+            # Never None: OpenSSL would ask for it at the terminal.
+            context.load_cert_chain(settings.identity, password=settings.identity_password)
+        except (OSError, ValueError) as error:
+            fault = (
+                f"schema.registry.ssl.keystore.location: {settings.identity!r} has no certificate with a private "
+                f"key that schema.registry.ssl.key.password opens ({error}); both belong into that one PEM file"
+            )
+            raise ConfigError([fault]) from error
+    return context
 
 
 def _parsed(data: bytes) -> Any:

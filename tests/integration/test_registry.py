@@ -253,9 +253,12 @@ def test_a_registry_that_is_down_stops_the_capture(database: Database, kafka_bro
     with pytest.raises(TailraceError) as caught, capture:
         eventually(lambda: capture._failure, "the capture stops")
 
-    assert "schema registry did not answer" in str(caught.value)
+    topic = f"{prefix}.{database.name}.item"
+    assert f"schema registry did not answer when asked for the schema of {topic}-" in str(caught.value)
     assert url in str(caught.value)
-    assert read_topic(kafka_broker.bootstrap, f"{prefix}.{database.name}.item") == []
+    assert isinstance(caught.value, KafkaFailure)
+    assert caught.value.hint.startswith("start the registry")
+    assert read_topic(kafka_broker.bootstrap, topic) == []
 
 
 def test_the_client_tells_what_the_registry_says(registry: SchemaRegistry) -> None:

@@ -294,6 +294,28 @@ def test_key_and_value_have_each_their_converter(flags: Mapping[str, str], forms
     assert loaded(flags).converters.forms == forms
 
 
+def test_java_key_stores_are_refused_with_the_way_to_pem(tmp_path: Path) -> None:
+    """As is what a registry's client would do silently otherwise than told; all at once."""
+    store = tmp_path / "trust.jks"
+    store.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
+    name = "value.converter.schema.registry.ssl"
+
+    found = faults(
+        {
+            f"{name}.truststore.location": str(store),
+            f"{name}.truststore.password": "hush",
+            f"{name}.keystore.location": str(tmp_path / "none.pem"),
+            f"{name}.keystore.type": "JKS",
+            f"{name}.endpoint.identification.algorithm": "",
+            "value.converter.use.latest.version": "true",
+        }
+    )
+
+    assert len(found) == 6
+    assert "keytool -exportcert" in next(each for each in found if "truststore.location" in each)
+    assert not any("hush" in each for each in found)
+
+
 def test_the_users_of_a_registry_are_never_printed() -> None:
     """Neither from its URL nor from the property for them."""
     config = loaded(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
 from typing import Final
 
 from producer.config.property import BOOLEAN, TEXT, Kind, Property, accepted, honoured, one_of, refused
@@ -31,6 +33,71 @@ def _urls(text: str) -> str:
 
 
 _URLS: Final = Kind("one or more URLs that begin with http:// or https://, separated by commas", _urls)
+
+
+def _pem(text: str) -> str:
+    path = text.strip()
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise ValueError from error
+    return path
+
+
+def _identity(text: str) -> str:
+    path = text.strip()
+    try:
+        held = Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError from error
+    if b"-----BEGIN" not in held:
+        raise ValueError
+    return path
+
+
+_KEYTOOL: Final = "a Java or PKCS12 store gives one by keytool -exportcert -rfc, or openssl pkcs12 -in STORE -out FILE"
+_TRUSTED: Final = Kind(f"a PEM file with certificates, which can be read here ({_KEYTOOL})", _pem)
+_IDENTITY: Final = Kind(
+    f"a PEM file with a certificate and its private key, which can be read here ({_KEYTOOL})", _identity
+)
+
+
+def _tls(name: str, place: str, what: str) -> tuple[Property, ...]:
+    stores = "Java key stores cannot be read; give PEM files"
+    return (
+        honoured(
+            f"{name}.truststore.location",
+            f"{place}_trusted",
+            _TRUSTED,
+            None,
+            f"PEM file of the authorities trusted by the registry's client for {what}; without it the system's.",
+        ),
+        honoured(
+            f"{name}.keystore.location",
+            f"{place}_identity",
+            _IDENTITY,
+            None,
+            f"PEM file of the certificate and private key that the registry's client for {what} shows.",
+        ),
+        honoured(
+            f"{name}.key.password",
+            f"{place}_identity_password",
+            TEXT,
+            None,
+            "Password of that private key.",
+            secret=True,
+        ),
+        refused(f"{name}.truststore.type", "Form of the trust store.", stores, "pem"),
+        refused(f"{name}.keystore.type", "Form of the key store.", stores, "pem"),
+        refused(f"{name}.truststore.password", "Password of the trust store.", stores, "", secret=True),
+        refused(f"{name}.keystore.password", "Password of the key store.", stores, "", secret=True),
+        refused(
+            f"{name}.endpoint.identification.algorithm",
+            "How the registry's name is checked.",
+            "the name in its certificate is always checked",
+            "https",
+        ),
+    )
 
 
 def _of(side: str, what: str) -> tuple[Property, ...]:
@@ -84,6 +151,7 @@ def _of(side: str, what: str) -> tuple[Property, ...]:
             "true",
             "Register schemas that the registry does not know; false: stop at such a schema.",
         ),
+        *_tls(f"{name}.schema.registry.ssl", place, what),
         accepted(
             f"{name}.replace.null.with.default",
             "Write a column's default in place of NULL.",
