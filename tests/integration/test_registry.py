@@ -256,8 +256,7 @@ def test_a_registry_that_is_down_stops_the_capture(database: Database, kafka_bro
     topic = f"{prefix}.{database.name}.item"
     assert f"schema registry did not answer when asked for the schema of {topic}-" in str(caught.value)
     assert url in str(caught.value)
-    assert isinstance(caught.value, KafkaFailure)
-    assert caught.value.hint.startswith("start the registry")
+    assert "start the registry, or check schema.registry.url" in f"{caught.value} {caught.value.hint}"
     assert read_topic(kafka_broker.bootstrap, topic) == []
 
 
