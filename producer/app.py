@@ -20,6 +20,7 @@ from producer.capture.again import Again, AgainEnumerator
 from producer.capture.asking import Asking, asked_topics
 from producer.capture.companions import Companions, companions, schema_changes
 from producer.capture.companions import topics as companion_topics
+from producer.capture.demands import demands
 from producer.capture.enumerator import Enumerator, StoppingError
 from producer.capture.log_reader import LogReader, LogSettings, StoppedError
 from producer.capture.place import Place
@@ -43,7 +44,7 @@ from producer.snapshot.workers import ProcessWorkers, ThreadWorkers, Workers
 from producer.split.key_order import AskServer
 from producer.split.planner import PlanSettings
 from producer.split.registry import Phase, Registry
-from schemas.errors import PrerequisiteError, Retryable, SchemaError
+from schemas.errors import PrerequisiteError, Retryable
 from schemas.names import schemas_topic, state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
@@ -117,7 +118,11 @@ class Capture:
         for note in check(self._session, captured, server_id=config.database.server_id):
             log.warning(note)
         tables = Tables(config, partial(read_table, self._connect()))
-        self._require_keys_and_topics(tables, captured)
+        asked = demands(config, tables, captured, partial(read_table, self._session))
+        for note in asked.notes:
+            log.warning(note)
+        if asked.faults:
+            raise PrerequisiteError(asked.faults)
         kafka = kafka_settings(config)
         self._topics = Topics(kafka)
         self._topics.ensure(
@@ -319,37 +324,6 @@ class Capture:
             if self._stop.is_set():
                 self._over.set()
                 self._log_reader.wake()
-
-    def _require_keys_and_topics(self, tables: Tables, captured: list[TableId]) -> None:
-        faults = self._names.collisions(
-            captured,
-            reserved=[name(self._config.topics.prefix) for name in (state_topic, schemas_topic, watermarks_topic)],
-        )
-        rules, every = self._config.filters.columns, []
-        for table in captured:
-            found = read_table(self._session, table)
-            columns = found.table.columns
-            every += [(table, column) for column in columns]
-            faults += self._config.filters.message_keys.faults(table, [column.name for column in columns])
-            try:
-                key = tables.key(table, columns, found.primary_key)
-            except SchemaError as error:
-                faults.append(f"{error.message}: {error.hint}")
-                continue
-            faults += rules.faults(table, columns, key)
-            changed = rules.changed_keys(table, columns, key)
-            if changed:
-                log.warning(
-                    "key columns are masked, hashed or cut in rows only: keys show them as they are",
-                    table=str(table),
-                    columns=", ".join(changed),
-                )
-            if not found.index_key and len(key) == len(found.table.columns):
-                log.warning("table has no key: equal rows are held to be one row", table=str(table))
-        for rule in (*rules.idle(every), *self._config.filters.message_keys.idle(every)):
-            log.warning("no captured column has a name that this is for", setting=rule)
-        if faults:
-            raise PrerequisiteError(faults)
 
     def _ensure_topics(self, captured: list[TableId]) -> None:
         topics = self._config.topics

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -16,7 +17,7 @@ import structlog
 import typer
 
 from producer.config import ProducerConfig, describe, load
-from schemas.errors import ConfigError, TailraceError
+from schemas.errors import ConfigError, PrerequisiteError, TailraceError
 
 ConfigFile = Annotated[
     Path | None,
@@ -62,8 +63,8 @@ def show_config(config: ConfigFile = None, settings: Set = None, debug: Debug = 
     """Print the effective configuration, secrets masked."""
     with _errors_told(debug):
         settled = _load(config, settings)
-        for name, value in sorted(describe(settled).items()):
-            sys.stdout.write(f"{name}={value}\n")
+        for line in sorted(f"{name}={value}" for name, value in describe(settled).items()):
+            sys.stdout.write(f"{line}\n")
         for warning in settled.warnings:
             sys.stderr.write(f"warning: {warning}\n")
 
@@ -72,8 +73,10 @@ def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False)
     """Check the configuration and the source's prerequisites; write nothing."""
     with _errors_told(debug):
         settled = _load(config, settings)
+        from producer.capture.demands import demands  # noqa: PLC0415
         from producer.capture.settings import source_settings  # noqa: PLC0415
-        from producer.database.catalog import list_tables  # noqa: PLC0415
+        from producer.capture.tables import Tables  # noqa: PLC0415
+        from producer.database.catalog import list_tables, read_table  # noqa: PLC0415
         from producer.database.connection import connect  # noqa: PLC0415
         from producer.database.prerequisites import check as check_source  # noqa: PLC0415
 
@@ -81,10 +84,14 @@ def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False)
         try:
             captured = list_tables(session, settled.filters.tables.wanted)
             notes = check_source(session, captured, server_id=settled.database.server_id)
+            read = partial(read_table, session)
+            asked = demands(settled, Tables(settled, read), captured, read)
         finally:
             session.close()
-        for note in (*settled.warnings, *notes):
+        for note in (*settled.warnings, *notes, *asked.notes):
             sys.stderr.write(f"note: {note}\n")
+        if asked.faults:
+            raise PrerequisiteError(asked.faults)
         sys.stdout.write(f"ready to capture {len(captured)} table(s)\n")
 
 

@@ -39,6 +39,7 @@ class Tables:
         self._keys = config.filters.message_keys
         self._read_catalog = read_catalog
         self._unique: dict[TableId, tuple[str, ...]] = {}
+        self._owners: dict[str, TableId] = {}
         self._values = config.values.settings
         converters = config.converters
         self._publication = (
@@ -61,6 +62,12 @@ class Tables:
         """Compile one version of a table. Raises SchemaError for a table without a key, unless configured otherwise."""
         key = self.key(table, columns, primary_key)
         topic = self.topic(table)
+        owner = self._owners.setdefault(topic, table)
+        if owner != table:  # of tables that were there at the start, the start has made sure
+            raise SchemaError(
+                f"the topic {topic} would serve both {owner} and {table}",
+                hint="exclude one of them by table.exclude.list, or capture it under another topic.prefix",
+            )
         version = Table(table, tuple(columns), tuple(key))
         codec = self._codec(version, topic, self._config.filters.columns.shape(table, columns, key))
         return CapturedTable(version, topic, codec, SourceBlock(self._config.topics.prefix, table))

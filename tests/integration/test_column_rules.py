@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -99,3 +101,33 @@ def test_everything_wrong_with_columns_is_told_at_once(
     assert f"{name}.a.t is named by rules of which only one can hold" in said
     assert f"column.mask.hash.v2.SHA-256.with.salt.********={name}.a.t, {name}.a.never" in said
     assert f"names columns that {name}.a does not have: nope" in said
+
+
+def test_check_tells_the_same_before_anything_runs(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """``tailrace check``: faults of tables, and as notes what is allowed but seldom meant."""
+    name = database.name
+    database.execute("CREATE TABLE a (id INT, mail VARCHAR(20), n INT, PRIMARY KEY (id, mail))")
+    settings = {
+        **properties(mysql_server, kafka_broker, prefix, name),
+        "column.mask.hash.MD5.with.salt.open-sesame": f"{name}.a.mail, {name}.a.n",
+        "column.truncate.to.2.chars": f"{name}.a.nothing",
+    }
+    config = tmp_path / "producer.json"
+
+    def check() -> subprocess.CompletedProcess[str]:
+        config.write_text(json.dumps(settings))
+        command = [sys.executable, "-m", "producer", "check", "--config", str(config)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    bad = check()
+    settings["column.mask.hash.MD5.with.salt.open-sesame"] = f"{name}.a.mail"
+    good = check()
+
+    assert (bad.returncode, good.returncode) == (1, 0)
+    assert f"names {name}.a.n, which is INT: only text can be masked" in bad.stderr
+    assert "keys show them as they are: mail" in good.stderr
+    assert f"no captured column has a name that this is for: column.truncate.to.2.chars={name}.a.nothing" in good.stderr
+    assert "ready to capture 1 table(s)" in good.stdout
+    assert "sesame" not in bad.stdout + bad.stderr + good.stdout + good.stderr

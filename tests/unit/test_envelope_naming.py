@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from producer.capture.tables import Tables
 from producer.config import TopicsConfig
-from producer.database.table import TableId
+from producer.config.load import load
+from producer.database.catalog import CatalogTable
+from producer.database.table import Column, TableId
 from producer.envelope.naming import TopicNames, sanitized
+from schemas.errors import SchemaError
+from tests.unit.test_config_load import BASE
 
 
 @pytest.mark.parametrize(
@@ -53,3 +58,18 @@ def test_tables_whose_topics_fall_together_are_both_named() -> None:
         "the topic p.tailrace.state would serve both the topic of that name itself and tailrace.state",
     ]
     assert names.collisions([TableId("d", "a"), TableId("d", "b")]) == []
+
+
+def test_two_tables_never_share_a_topic() -> None:
+    """Names that differ only in what a topic's name cannot have, the second made while the log is followed."""
+
+    def nothing(_: TableId) -> CatalogTable:
+        raise AssertionError
+
+    tables = Tables(load(None, {}, BASE), nothing)
+    columns = (Column("id", "int", nullable=False),)
+    tables.capture(TableId("shop", "a$b"), columns, ["id"])
+    tables.capture(TableId("shop", "a$b"), columns, ["id"])
+
+    with pytest.raises(SchemaError, match=r"a_b would serve both .*\.a\$b and .*\.a€b"):
+        tables.capture(TableId("shop", "a€b"), columns, ["id"])
