@@ -23,6 +23,10 @@ from producer.config.property import (
 
 _NO_LOCK = "the snapshot takes no lock"
 _NO_JAVA = "it names a Java class"
+_WHOLE = (
+    "splits are read by key over the whole table, and the log has every row of it; leave rows out in the consumer, "
+    "columns with column.exclude.list"
+)
 _NO_HISTORY = "the log describes each table version itself; there is no schema history"
 
 PROPERTIES: Final[tuple[Property, ...]] = (
@@ -87,12 +91,10 @@ PROPERTIES: Final[tuple[Property, ...]] = (
     refused(
         "snapshot.select.statement.overrides",
         "Tables with a SELECT of their own.",
-        "splits are read by key over the whole table",
+        _WHOLE,
         "",
     ),
-    refused(
-        "snapshot.select.statement.overrides.*", "The SELECT of a table.", "splits are read by key over the whole table"
-    ),
+    refused("snapshot.select.statement.overrides.*", "The SELECT of a table.", _WHOLE),
     refused("snapshot.query.mode", "Who makes the SELECT.", "custom queries are Java classes", "select_all"),
     accepted("snapshot.query.mode.custom.name", "Java class of the query.", _NO_JAVA),
     accepted("snapshot.mode.custom.name", "Java class of the mode.", _NO_JAVA),
