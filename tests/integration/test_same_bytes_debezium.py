@@ -11,6 +11,7 @@ import pytest
 
 from producer.types.settings import ValueSettings
 from tests.oracle import golden
+from tests.oracle.exceptions import JAVA_READS_OTHERWISE
 from tests.oracle.families import FAMILIES, Family
 from tests.oracle.variants import VARIANTS, Variant
 from tests.support.codec import BothWays
@@ -28,6 +29,9 @@ _OLD_JAVA = "the Java that ran Debezium does not print the fewest digits"
 _DEFAULT = "Debezium puts the column's default for a zero date; the log's own description has no defaults"
 _TEXT_TELLS_NOT = "the server's text cannot be told apart, or lacks what Debezium prints; see producer/types/json.py"
 
+_JAVA = "Java reads the character set in another way than the server, or does not have it"
+_WIDE: Final = frozenset({"big5", "cp932", "eucjpms", "euckr", "gbk", "sjis", "ujis"})
+
 EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
     **{("floats_scaled", name): (_SCALED, frozenset({2, 3})) for name in ("f", "fw", "fu")},
     **{("floats", name): (_OLD_JAVA, frozenset({14})) for name in ("f", "f24", "fu")},
@@ -43,6 +47,10 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
             frozenset({4}),
         )
         for name in ("c_sjis", "t_sjis")
+    },
+    **{
+        ("charset_bytes", f"t_{name}"): (_JAVA, frozenset({1} if name in _WIDE else {1, 2} if name == "swe7" else {2}))
+        for name in JAVA_READS_OTHERWISE
     },
     ("enums", "e"): ("Debezium prints commas and backslashes of labels escaped", frozenset({3, 7})),
     **{

@@ -125,6 +125,36 @@ _CHARSETS: Final = (
     "utf8mb4",
     "ascii",
 )
+_BYTES: Final = (
+    *("armscii8", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "dec8", "geostd8", "greek"),
+    *(
+        "hebrew",
+        "hp8",
+        "keybcs2",
+        "koi8r",
+        "koi8u",
+        "latin2",
+        "latin5",
+        "latin7",
+        "macce",
+        "macroman",
+        "swe7",
+        "tis620",
+    ),
+)
+"""Character sets of one byte; latin1 and ascii are with the others."""
+_ODD_BYTES: Final = {
+    "big5": "a145a14ea15aa1c3a1e3a2ccf9d6f9dd",
+    "cp932": "5c7e815f8160817c8191874081adfa40f040",
+    "eucjpms": "5c7ea1c0a1c1a1ddada18ea18ff3f38fa2b7f5a18ff5a1",
+    "euckr": "5ca1a4a1aaa2e6b0a1c8fe8141",
+    "gb18030": "a1a4a2e3a8bc8135f43790308130fe50aaa1",
+    "gb2312": "a1a4a1aab0a1f7fe",
+    "gbk": "a1a4a1aaa2a1a980fe50aaa1",
+    "sjis": "5c7e815f8160817c81918740a1",
+    "ujis": "5c7ea1c0a1c1a1ddada18ea18fa2b78fb0a1f5a1",
+}
+"""Bytes of characters that are known to be read in more than one way."""
 _STRINGS: Final = (
     "c CHAR(20)",
     "v VARCHAR(60)",
@@ -301,6 +331,16 @@ FAMILIES: Final = (
             _all("'ЖяΩ שלום 中文'", _CHARSETS * 2),
             _all("'한국 ①㈱～－'", _CHARSETS * 2),
             _all("_latin1 x'8081859FA0FF'", _CHARSETS * 2),
+        ),
+    ),
+    Family(
+        "charset_bytes",
+        tuple(f"t_{charset} TEXT CHARACTER SET {charset}" for charset in (*_BYTES, *_ODD_BYTES)),
+        (
+            ", ".join(
+                [f"x'{bytes(range(0x20, 0x80)).hex()}'"] * len(_BYTES) + [f"x'{b}'" for b in _ODD_BYTES.values()]
+            ),
+            ", ".join([f"x'{bytes(range(0x80, 0x100)).hex()}'"] * len(_BYTES) + ["NULL"] * len(_ODD_BYTES)),
         ),
     ),
     Family(
