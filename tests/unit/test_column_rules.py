@@ -259,6 +259,14 @@ def test_other_converters_show_the_same(key: Converter, value: Converter) -> Non
     shown = {"json-schema": [b'{"id":1,"mail":"**","note":"**"}', b'{"id":2,"mail":"**","note":"**"}']}
     shown["avro"] = [b"\x02\x04**\x02\x04**", b"\x04\x04**\x02\x04**"]
     assert all(row in each[1] for row, each in zip(shown[value], found, strict=True))
+    pair = image(1, "ann", None, 3) + image(1, "ann", "x", 4)
+    assert len(codec.updates(pair, 0, len(pair), stamp).records) == 1
+    changed_only = compile_converted(BY_MAIL, "t", SETTINGS, wire, shape=shape, skip_unchanged=True)
+    assert changed_only.updates(pair, 0, len(pair), stamp, keys=True).records == []
+    moved = image(1, "ann", None, 3) + image(2, "ann", None, 3)
+    assert (
+        changed_only.updates(moved, 0, len(moved), stamp).records == codec.updates(moved, 0, len(moved), stamp).records
+    )
 
 
 def test_a_table_that_no_rule_touches_has_the_code_of_before() -> None:
