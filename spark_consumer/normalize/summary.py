@@ -23,6 +23,11 @@ class SplitFacts(NamedTuple):
     newest_ms: int | None
     """Greatest source.ts_ms."""
 
+    @property
+    def again(self) -> bool:
+        """Whether these are, or have among them, rows of a table that was read again: they bear no split."""
+        return self.split is None and self.rows > 0
+
 
 def summarize(decoded: DataFrame) -> list[SplitFacts]:
     """Return the facts of each split; one row per split is brought to the driver.

@@ -84,10 +84,12 @@ class DeltaSink:
         load = self._open_load(table, batch)
         if load is not None:
             self._load(table, batch, batch_id, load, empty=empty)
-        elif empty:
-            self._append(table, batch.schema, None, batch.records, batch_id)
+            return
+        last = last_per_key(batch.records, again=any(fact.again for fact in batch.facts))
+        if empty:
+            self._append(table, batch.schema, None, last, batch_id)
         else:
-            self._merge(table, batch.schema, batch.records, batch_id)
+            self._merge(table, batch.schema, last, batch_id)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -118,12 +120,12 @@ class DeltaSink:
             loads, others = part(batch.records, load.splits, load.early, changed)
             more = bool(changes) or (bool(load.early) and not others.isEmpty())
             if empty:
-                self._append(table, batch.schema, loads, others if more else None, batch_id)
+                self._append(table, batch.schema, loads, last_per_key(others) if more else None, batch_id)
                 return
             if load.splits:
                 self._append(table, batch.schema, loads, None, batch_id)
             if more:
-                self._merge(table, batch.schema, others, batch_id)
+                self._merge(table, batch.schema, last_per_key(others), batch_id)
         finally:
             if changed is not None:
                 changed.unpersist()
@@ -160,23 +162,22 @@ class DeltaSink:
         log.info("table created", table=table.path, first_load=run.id if run else None)
 
     def _append(
-        self, table: DeltaTable, schema: TableSchema, loads: DataFrame | None, others: DataFrame | None, batch_id: int
+        self, table: DeltaTable, schema: TableSchema, loads: DataFrame | None, last: DataFrame | None, batch_id: int
     ) -> None:
-        """Append ``loads``, of which each is a key's only record, and what the keys of ``others`` end as."""
+        """Append ``loads``, of which each is a key's only record, and what the keys of ``last`` end as."""
         parts = [] if loads is None else [loads]
-        if others is not None:
-            parts.append(last_per_key(others).where(fn.col("op") != Op.DELETE.value))
+        if last is not None:
+            parts.append(last.where(fn.col("op") != Op.DELETE.value))
         stored = [*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN)]
         rows = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         writer = rows.write.format("delta").mode("append")
         writer = writer.option("txnAppId", self._app_id(schema, "append")).option("txnVersion", str(batch_id))
         writer.save(table.path)
 
-    def _merge(self, table: DeltaTable, schema: TableSchema, records: DataFrame, batch_id: int) -> None:
-        last = last_per_key(records)
+    def _merge(self, table: DeltaTable, schema: TableSchema, last: DataFrame, batch_id: int) -> None:
         deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
         source = last.select(*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
-        spark = records.sparkSession
+        spark = last.sparkSession
         source.createOrReplaceTempView(_SOURCE)
         spark.conf.set(_APP_ID, self._app_id(schema, "merge"))
         spark.conf.set(_VERSION, str(batch_id))

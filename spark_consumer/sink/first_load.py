@@ -5,8 +5,9 @@ table have been created by this very query, and let X be the snapshot run whose 
 for the topic. The producer promises, per partition and so per key: within a run each split is read once, splits are
 disjoint, and no record of a key of a split is written between the start of the run and the key's ``r`` row.
 
-A record that the promise does not cover is *foreign*. There are two kinds. One that carries a split of another run
-closes the load for good: from then on every row goes through MERGE. One without a split that lies before the start of
+A record that the promise does not cover is *foreign*. There are two kinds. One that carries a split of another run, or
+a row without any (the table was read again beside its log), closes the load for good: from then on every row goes
+through MERGE. One without a split that lies before the start of
 X (the least LOW position of X known when the table was created) is *early*: rows inserted above the greatest planned
 key while the run begins are such, few as a rule. Hashes of their keys are kept in a property of the table, and those
 keys take MERGE; beyond MAX_EARLY of them the load is closed. So a key that is appended had no record before its ``r``
@@ -64,8 +65,8 @@ class FirstLoad:
         return {FIRST_LOAD: run.id, FIRST_LOAD_START: ".".join(str(part) for part in run.start)}
 
     def meets_other_run(self, facts: Iterable[SplitFacts], splits: Collection[str]) -> bool:
-        """Tell whether a batch has records of another run; ``splits`` are those of this run in the batch."""
-        return any(fact.split is not None and fact.split not in splits for fact in facts)
+        """Tell whether a batch has rows of another run; ``splits`` are those of this run in the batch."""
+        return any(fact.again or (fact.split is not None and fact.split not in splits) for fact in facts)
 
     def with_early(self, decoded: DataFrame, facts: Iterable[SplitFacts]) -> FirstLoad | None:
         """Return the load with the batch's early keys added, None where they are too many."""

@@ -11,7 +11,7 @@ import orjson
 from confluent_kafka import Producer
 
 from schemas.connect import ConnectField, ConnectSchema
-from schemas.names import EVENT_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
+from schemas.names import AGAIN_HEADER, EVENT_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
 from schemas.table import TableSchema
 from schemas.watermark import LogPosition, Watermark, WatermarkKind
 from tests.embedded.kafka import KafkaBroker
@@ -65,6 +65,8 @@ class Table:
     schema: TableSchema
     partitions: int = 1
     run: str = RUN
+    again: bool = False
+    """The records are of a run that reads the table again."""
     numbers: Mapping[str, int] = field(default_factory=dict)
 
     def key(self, row: Row) -> bytes:
@@ -90,7 +92,7 @@ class Table:
         value = orjson.dumps({"before": before, "after": after, "source": source, "op": op, "ts_ms": 1})
         headers = [(EVENT_HEADER, f"{EPOCH}.0".encode())]
         if split is not None:
-            headers.append((SPLIT_HEADER, split.encode()))
+            headers.append((AGAIN_HEADER if self.again else SPLIT_HEADER, split.encode()))
         made = Message(self.schema.topic, key, value, self.partition(key), tuple(headers))
         if op != "d":
             return [made]
@@ -117,6 +119,7 @@ class Table:
             backfill=backfill,
             schema=self.schema.fingerprint,
             ts_us=1,
+            again=self.again,
         )
         return Message(watermarks_topic(prefix), mark.record_key(), mark.to_json())
 

@@ -152,6 +152,7 @@ def test_first_run_is_the_earliest_and_starts_at_its_least_low() -> None:
         ([facts("s1", 5), facts(None, 0, 3)], False),
         ([facts(None, 0, 3)], False),
         ([facts("s1", 5), facts("of another run", 1)], True),
+        ([facts("s1", 5), facts(None, 1)], True),  # a row that was read again
     ],
 )
 def test_first_load_is_closed_by_what_the_promise_does_not_cover(seen: list[SplitFacts], *, foreign: bool) -> None:
