@@ -51,7 +51,8 @@ class SignalDesk:
         self._prefix = prefix
         self._wanted = wanted
         self._open_transaction = open_transaction
-        self._initial: dict[TableId, None] = {}
+        self._initial: tuple[TableId, ...] = ()
+        self._left: set[TableId] = set()
         if control.queue:
             self.work.set()
 
@@ -149,7 +150,8 @@ class SignalDesk:
 
     def initial(self, todo: Iterable[TableId], *, begun: bool) -> None:
         """Set the tables of the first snapshot that are left; ``begun``: it was under way before."""
-        self._initial = dict.fromkeys(todo)
+        self._initial = tuple(todo)
+        self._left = set(self._initial)
         if not self._initial:
             self._notifier.send(Aggregate.INITIAL, Kind.SKIPPED)
         elif not begun:
@@ -163,7 +165,7 @@ class SignalDesk:
 
     def split_read(self, table: TableId, state: SplitState, plan: TableState, *, again: bool) -> None:
         """See ``Witness``."""
-        if again:
+        if again and state.rows:
             data = dict(chunk(self.control.tables, table, plan.greatest, state.upper))
             self._notifier.send(Aggregate.INCREMENTAL, Kind.IN_PROGRESS, data, about=self.control.about)
 
@@ -187,8 +189,7 @@ class SignalDesk:
 
     def table_left(self, table: TableId, *, again: bool) -> None:
         """See ``Witness``; also for a table that is asked for and not there when its turn comes."""
-        if table in self._initial:
-            self._less_initial(table)
+        self._less_initial(table)
         before = self.control
         entry = before.wanted(table)
         if entry is None:
@@ -201,6 +202,7 @@ class SignalDesk:
         self._store(before.without(table))
 
     def _less_initial(self, table: TableId) -> None:
-        known = self._initial.pop(table, table)
-        if known is None and not self._initial:
-            self._notifier.send(Aggregate.INITIAL, Kind.COMPLETED)
+        if table in self._left:
+            self._left.discard(table)
+            if not self._left:
+                self._notifier.send(Aggregate.INITIAL, Kind.COMPLETED)
