@@ -67,7 +67,7 @@ def _json(*, key: bool, value: bool) -> dict[str, str]:
 
 
 def _avro(side: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the properties of Avro converters, Debezium's and Tailrace's; Confluent's own is in no public repository.
+    """Return the properties of Avro converters, Debezium's and Tailrace's; Confluent's own is not on Maven Central.
 
     Ids are those of Confluent's interface: of the schema's content, in four bytes.
     """
