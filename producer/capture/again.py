@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import structlog
 
-from producer.capture.enumerator import Enumerator, Plan
+from producer.capture.enumerator import Enumerator, Plan, UnreadableError
 from producer.database import connection as database
 from producer.database.catalog import exists
 from producer.database.table import TableId
@@ -20,6 +20,7 @@ from producer.kafka.state import TableState
 from producer.signal.desk import SignalDesk
 from producer.snapshot.workers import Workers
 from producer.split.key_order import KeyOrder, to_json
+from schemas.errors import SourceUnavailableError
 
 log = structlog.get_logger(__name__)
 
@@ -75,6 +76,12 @@ class AgainEnumerator(Enumerator):
         log.info("table is read again", table=str(table), estimated_rows=found.rows, split_on=list(names))
         return Plan(table, snapshot, columns, planner, planner.gaps(greatest, []), 0, found.rows)
 
+    def given_up(self, error: UnreadableError) -> SourceUnavailableError:
+        """Give up a table that is there and cannot be read; no reader may be at work. Return what to start again by."""
+        log.error("a table cannot be read again: it is left as it is", table=str(error.table), error=str(error))
+        self._asked(lambda: self._log.give_up_again(error.table))
+        return SourceUnavailableError("going on without a table that could not be read again", table=str(error.table))
+
     def _give_up(self, table: TableId) -> None:
         plan = self._plans.get(table)
         if plan is None:
@@ -120,6 +127,10 @@ class Again:
             workers = self._start_workers()
             try:
                 enumerator.run(workers)
+            except UnreadableError as error:
+                # Changes are held while a reader is at their split; only behind its rows may they go on.
+                workers.close()
+                raise enumerator.given_up(error) from error
             finally:
                 workers.close()
             while not enumerator.settled(self._desk.under_way):

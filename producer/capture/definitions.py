@@ -126,19 +126,36 @@ class Definitions:
         if tracked is not None:
             if tracked.phase is Phase.WAITING:
                 return False  # no row of it is in the topic, and those that are read later are read after this
+            if tracked.phase is Phase.AGAIN:
+                self._emptied_again(event, tracked, place)
+                return False
             tracked.closed = True
             while self._busy(tracked):
                 self._wait()
+        self._write_emptied(event, table, place)
+        if tracked is None or tracked.phase is Phase.LOG or self._registry.tables.get(table) is not tracked:
+            return False
+        self._leave(table)
+        return True
+
+    def _emptied_again(self, event: Statement, tracked: TrackedTable, place: Place) -> None:
+        """Write ``op: t`` behind the splits that may have rows from before the statement; their reading goes on.
+
+        Whatever a split that knows of the statement has put before the record comes from the log as well: no change of
+        a table that is read again is dropped.
+        """
+        readers = [split for split in tracked.opened.values() if split.high is None]
+        while tracked.phase is Phase.AGAIN and any(split.high is None and not split.abandoned for split in readers):
+            self._wait()
+        self._write_emptied(event, tracked.id, place)
+
+    def _write_emptied(self, event: Statement, table: TableId, place: Place) -> None:
         value = self._emptied(event, table)
         if value is not None:
             self._ensure_topic(table)
             self._publisher.begin()
             headers: Headers = [event_header(place.epoch, 0), *self._context_headers]
             self._publisher.send(self._tables.topic(table), None, value, headers)
-        if tracked is None or tracked.phase is Phase.LOG or self._registry.tables.get(table) is not tracked:
-            return False
-        self._leave(table)
-        return True
 
     def _emptied(self, event: Statement, table: TableId) -> bytes | None:
         """Return the envelope of ``op: t``, None where the table's schema is wanted and the table is gone by now."""

@@ -55,6 +55,14 @@ class StoppingError(Exception):
     """The capture is stopping; the enumerator leaves quietly."""
 
 
+class UnreadableError(Exception):
+    """A table cannot be read again, and is to be given up as soon as no reader is at work."""
+
+    def __init__(self, table: TableId, why: str) -> None:
+        super().__init__(why)
+        self.table = table
+
+
 @dataclass(slots=True)
 class Plan:
     """One table's plan under way."""
@@ -166,12 +174,7 @@ class Enumerator:
             return SourceUnavailableError(message.message)
         if self._guide is None:
             return SourceError(message.message)
-        return self._given_up_again(self._tasks[message.worker].split.table, message.message)
-
-    def _given_up_again(self, table: TableId, why: str) -> SourceUnavailableError:
-        log.error("a table cannot be read again: it is left as it is", table=str(table), error=why)
-        self._asked(lambda: self._log.give_up_again(table))
-        return SourceUnavailableError("going on without a table that could not be read again", table=str(table))
+        return UnreadableError(self._tasks[message.worker].split.table, message.message)
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
@@ -269,7 +272,7 @@ class Enumerator:
                 if exists(self._session, table):
                     if self._guide is None:
                         raise
-                    raise self._given_up_again(table, str(error)) from error
+                    raise UnreadableError(table, str(error)) from error
                 self._give_up(table)
             else:
                 plan.exhausted = True

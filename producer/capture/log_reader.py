@@ -380,6 +380,8 @@ class LogReader:
         except SchemaError as error:
             if tracked.phase is not Phase.AGAIN:
                 raise
+            # This event is not done: a restart must read it again, now that its table is followed alone.
+            self._place.events -= 1
             self.progress.give_up_again(tracked.id)
             raise SourceUnavailableError(
                 "going on without reading a table again: its key changed", table=str(tracked.id)

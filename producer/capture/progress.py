@@ -61,7 +61,7 @@ class SnapshotProgress:
         commit: Callable[[], None],
         left: Callable[[TableId], None],
     ) -> None:
-        """``left`` is told of a table that is known no longer."""
+        """``left`` is told of a table whose versions met in the log are to be looked at anew."""
         self.orders: dict[TableId, KeyOrder] = {}
         """How the keys of tables under snapshot are placed."""
         self.witness: Witness | None = None
@@ -114,6 +114,7 @@ class SnapshotProgress:
         self.orders[table] = order
         self._plans[table] = state
         self._registry.read_again(table)
+        self._left(table)  # versions that the log met must be held to this key: the log may be behind its definition
         self.store_table(table, state)
         for split_id in stale:
             self._publisher.send(state_topic(self._prefix), split_key(split_id), None)
@@ -129,7 +130,10 @@ class SnapshotProgress:
         self._registry.read_again(table)
 
     def give_up_again(self, table: TableId) -> None:
-        """Leave a table that is read again as it is: the log goes on, and what was read stays. Durable on return."""
+        """Leave a table that is read again as it is: the log goes on, and what was read stays. Durable on return.
+
+        No reader may be at it any more, unless the log reader stops: its rows would stand behind changes they lack.
+        """
         tracked = self._registry.tables.get(table)
         if tracked is not None and tracked.phase is Phase.AGAIN:
             for split_id in tracked.opened:

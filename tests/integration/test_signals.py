@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from producer.snapshot.hooks import SnapshotHooks
 from schemas.names import state_topic, watermarks_topic
-from tests.support.again import ends_again, notifications, rows_again, send, signal, verified_again
+from tests.support.again import ends_again, notifications, rows_again, send, settled, signal, state_of, verified_again
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
 from tests.support.topics import read_topic
 from tests.support.writer import writing
@@ -42,24 +42,13 @@ def _equal(broker: KafkaBroker, prefix: str, database: Database) -> None:
     assert {row["id"]: row["v"] for row in rows.values()} == _source(database)
 
 
-def _state(broker: KafkaBroker, prefix: str, key: str) -> dict[str, Any] | None:
-    found = [r for r in read_topic(broker.bootstrap, state_topic(prefix)) if r.key == key.encode()]
-    return orjson.loads(found[-1].value) if found and found[-1].value else None
-
-
-def _settled(broker: KafkaBroker, prefix: str) -> bool:
-    """Tell whether a signal was taken and nothing of it is left."""
-    asked = _state(broker, prefix, "signals")
-    return asked is not None and not asked["queue"]
-
-
 def _splits_again(broker: KafkaBroker, prefix: str) -> int:
     marks = [orjson.loads(r.value) for r in read_topic(broker.bootstrap, watermarks_topic(prefix)) if r.value]
     return sum(mark["kind"] == "HIGH" and mark.get("again", False) for mark in marks)
 
 
 def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
-    table = _state(broker, prefix, f"table/{database.name}.t") if _made(broker, prefix) else None
+    table = state_of(broker, prefix, f"table/{database.name}.t") if _made(broker, prefix) else None
     return table is not None and table["phase"] == "log"
 
 
@@ -69,7 +58,7 @@ def _made(broker: KafkaBroker, prefix: str) -> bool:
 
 def _position_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:
     executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
-    stored: Any = _state(broker, prefix, "log")
+    stored: Any = state_of(broker, prefix, "log")
     return bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, stored["position"]["gtids"]))[0][0])
 
 
@@ -108,7 +97,7 @@ def test_changes_while_a_table_is_read_again_are_all_there(
         capture.wait_snapshot()
         again = True
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database))
-        eventually(lambda: _settled(kafka_broker, prefix), "read again")
+        eventually(lambda: settled(kafka_broker, prefix), "read again")
         database.execute("UPDATE t SET v = CONCAT(v, '.')")
         capture.wait_position(mysql_server)
 
@@ -132,7 +121,7 @@ def test_only_rows_that_meet_the_condition_are_read_again(
             "execute-snapshot",
             {"data-collections": [rf"{database.name}\.t+"], "additional-conditions": conditions},
         )
-        eventually(lambda: _settled(kafka_broker, prefix), "read again")
+        eventually(lambda: settled(kafka_broker, prefix), "read again")
 
     found = sorted(record.json["after"]["id"] for record in rows_again(kafka_broker, prefix, database.name))
     assert found == [n for n in range(1, 150) if str(n).startswith("1")]
@@ -154,7 +143,7 @@ def test_killed_while_a_table_is_read_again(
                 eventually(lambda: _splits_again(kafka_broker, prefix) >= splits, "splits")  # noqa: B023
                 producer.kill()
                 producer.start()
-            eventually(lambda: _settled(kafka_broker, prefix), "read again")
+            eventually(lambda: settled(kafka_broker, prefix), "read again")
         eventually(lambda: _position_reached(kafka_broker, prefix, database), "log read to its end")
         assert producer.stop() == 0
 
@@ -184,7 +173,7 @@ def test_a_snapshot_is_paused_resumed_and_stopped(
         if split.again and split.number == 2 and not asked:
             asked.append("pause-snapshot")
             signal(kafka_broker, prefix, "pause-snapshot", {"type": "INCREMENTAL"})
-            eventually(lambda: (_state(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")
+            eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")
 
     def kinds() -> list[str]:
         return [note["type"] for note in notifications(kafka_broker, topic)]
@@ -207,7 +196,7 @@ def test_a_snapshot_is_paused_resumed_and_stopped(
         eventually(lambda: kinds().count("PAUSED") == 2, "paused again")
         signal(kafka_broker, prefix, "stop-snapshot", {**_tables(database, "t", "later"), "type": "INCREMENTAL"})
         eventually(lambda: "ABORTED" in kinds(), "stopped")
-        eventually(lambda: _settled(kafka_broker, prefix), "nothing is left")
+        eventually(lambda: settled(kafka_broker, prefix), "nothing is left")
         database.execute("UPDATE t SET v = 'after'")
         capture.wait_position(mysql_server)
 
@@ -259,7 +248,7 @@ def test_the_signal_table_is_read_from_the_log_and_captured_only_where_included(
             cursor.execute("UPDATE t SET v = 'behind it' WHERE id < 50")
             cursor.execute("COMMIT")
         eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
-        eventually(lambda: _settled(kafka_broker, prefix), "all ended")
+        eventually(lambda: settled(kafka_broker, prefix), "all ended")
         capture.wait_position(mysql_server)
 
     _equal(kafka_broker, prefix, database)
@@ -299,7 +288,7 @@ def test_signals_in_a_file_are_taken_once_and_the_file_is_taken_away(
         path.write_text(f"no json\n\n{line}\n")
         eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
         eventually(lambda: list(tmp_path.glob("signals.txt*")) == [], "the file is taken away")
-        eventually(lambda: _settled(kafka_broker, prefix), "all ended")
+        eventually(lambda: settled(kafka_broker, prefix), "all ended")
 
     _equal(kafka_broker, prefix, database)
 
@@ -326,7 +315,7 @@ def test_what_is_no_signal_is_told_and_changes_nothing(
         signal(kafka_broker, prefix, "resume-snapshot")
         signal(kafka_broker, prefix, "log", {"message": "hello from a signal"})
         send(kafka_broker, prefix, orjson.dumps({"type": "execute-snapshot", "data": _tables(database)}), key="other")
-        eventually(lambda: (_state(kafka_broker, prefix, "signals") or {}).get("kafka") == 13, "all were looked at")
+        eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("kafka") == 13, "all were looked at")
         database.execute("UPDATE t SET v = CONCAT(v, '!')")
         capture.wait_position(mysql_server)
     assert ends_again(kafka_broker, prefix) == []
@@ -336,10 +325,10 @@ def test_what_is_no_signal_is_told_and_changes_nothing(
         signal(
             kafka_broker, prefix, "execute-snapshot", {**_tables(database), "additional-conditions": filters}, "wrong"
         )
-        eventually(lambda: (_state(kafka_broker, prefix, "signals") or {}).get("kafka") == 14, "taken")
-        eventually(lambda: _settled(kafka_broker, prefix), "given up")
+        eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("kafka") == 14, "taken")
+        eventually(lambda: settled(kafka_broker, prefix), "given up")
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database), "right")
         eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
-        eventually(lambda: _settled(kafka_broker, prefix), "all ended")
+        eventually(lambda: settled(kafka_broker, prefix), "all ended")
 
     _equal(kafka_broker, prefix, database)

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from confluent_kafka import Producer
 
-from schemas.names import AGAIN_HEADER, watermarks_topic
+from schemas.names import AGAIN_HEADER, state_topic, watermarks_topic
 from schemas.watermark import Watermark, WatermarkKind
 from tests.embedded.kafka import KafkaBroker
 from tests.support.oracle import Row, check_story, ends_of, final_rows
@@ -28,6 +28,18 @@ def send(broker: KafkaBroker, prefix: str, value: bytes, *, key: str | None = No
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(f"{prefix}-signal", value, (key or prefix).encode())
     assert producer.flush(30) == 0
+
+
+def state_of(broker: KafkaBroker, prefix: str, key: str) -> dict[str, Any] | None:
+    """Return what the state topic holds under a key."""
+    found = [r for r in read_topic(broker.bootstrap, state_topic(prefix)) if r.key == key.encode()]
+    return orjson.loads(found[-1].value) if found and found[-1].value else None
+
+
+def settled(broker: KafkaBroker, prefix: str) -> bool:
+    """Tell whether a signal was taken and nothing of it is left."""
+    asked = state_of(broker, prefix, "signals")
+    return asked is not None and not asked["queue"]
 
 
 def is_again(record: Read) -> bool:
