@@ -275,6 +275,7 @@ class Capture:
         """Run until stopped, or until log reader or snapshot failed."""
         watcher = threading.Thread(target=self._pass_stop_on, name="stop-watch", daemon=True)
         watcher.start()
+        self._log_reader.stop_when_ended = self._config.snapshot.ends and self._enumerator is None
         failure: list[BaseException] = []
         snapshot = threading.Thread(target=self._snapshot, args=(failure,), name="enumerator", daemon=True)
         snapshot.start()

@@ -92,7 +92,7 @@ class LogReader:
     ) -> None:
         self.wake = stream.wake
         self.stop_when_ended = False
-        """Stop by itself once every table is in pure log mode (snapshot.mode=initial_only)."""
+        """Stop by itself once no table's first snapshot is under way (snapshot.mode=initial_only)."""
         self.inbox = Inbox(stream.wake)
         self._stream = stream
         self._publisher = publisher
@@ -175,6 +175,8 @@ class LogReader:
         interval = self._settings.commit_interval_s
         while not self._stop.is_set():
             self.inbox.drain()
+            if self.stop_when_ended and not self.progress.running:
+                break
             events = self._stream.poll(interval if self._publisher.sent == 0 else self._until_due())
             for event in events:
                 take[type(event)](event)
@@ -183,8 +185,6 @@ class LogReader:
             self.progress.end_splits()
             self._tell_status()
             self._commit_if_due()
-            if self.stop_when_ended and not self.progress.running:
-                break
         self.commit()
 
     def _until_due(self) -> float:

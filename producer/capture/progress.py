@@ -296,5 +296,5 @@ class SnapshotProgress:
 
     @property
     def running(self) -> bool:
-        """Tell whether any table is on its way to pure log mode."""
-        return any(t.phase is not Phase.LOG and not t.abandoned for t in self._registry.tables.values())
+        """Tell whether any table's first snapshot is not over."""
+        return any(t.phase not in {Phase.LOG, Phase.AGAIN} and not t.abandoned for t in self._registry.tables.values())

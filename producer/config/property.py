@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -74,13 +74,16 @@ def decimal(least: float) -> Kind:
     return Kind(f"a number, at least {least:g}", read)
 
 
-def one_of(*words: str, **same: str) -> Kind:
-    """Return the type of words out of a list; ``same`` maps older spellings to the present ones."""
+def one_of(*words: str, refused: Sequence[str] = (), **same: str) -> Kind:
+    """Return the type of words out of a list; ``same`` maps older spellings to the present ones.
+
+    Words in ``refused`` are read, for the property's ``later`` to say why they cannot be, and offered to nobody.
+    """
 
     def read(text: str) -> str:
         word = text.strip().lower()
         word = same.get(word, word)
-        if word not in words:
+        if word not in words and word not in refused:
             raise ValueError
         return word
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.again import ends_again, notifications, rows_again, verified_again
-from tests.support.capture import CaptureThread, eventually, properties
+from producer.snapshot.hooks import SnapshotHooks
+from tests.support.again import ends_again, notifications, rows_again, settled, signal, state_of, verified_again
+from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
 from tests.support.oracle import final_rows
 from tests.support.topics import read_topic
 
 if TYPE_CHECKING:
+    from producer.split.split import Split
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
@@ -95,13 +98,49 @@ def test_only_the_log_is_followed(
 def test_the_capture_ends_when_all_is_read(
     mode: dict[str, Any], mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """A second start finds nothing to do and ends too."""
+    """A second start finds nothing to do and ends too, without a look at the log; a third one follows it."""
     _fill(database)
     settings = properties(mysql_server, kafka_broker, prefix, database.name, mode)
     for _ in range(2):
         with CaptureThread(settings) as capture:
             eventually(lambda: not capture.running, "it ends by itself")
+        database.execute("UPDATE t SET v = CONCAT(v, '.') WHERE id < 4")
     assert _ops(kafka_broker, prefix, database) == ["r"] * ROWS
+    with CaptureThread({**settings, "snapshot.mode": "initial"}) as capture:
+        capture.wait_position(mysql_server)
+    assert _ops(kafka_broker, prefix, database) == ["r"] * ROWS + ["u"] * 6
+
+
+def test_the_process_ends_well_where_nothing_is_left_to_read(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """What was asked for by a signal and is not done waits for a start that follows the log."""
+    _fill(database)
+    wanted = {"signal.enabled.channels": "kafka", "signal.poll.interval.ms": 50, "snapshot.max.threads": 1}
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, wanted)
+
+    def pause(split: Split) -> None:
+        if split.again and split.number == 1:
+            signal(kafka_broker, prefix, "pause-snapshot")
+            eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")
+
+    with CaptureThread(settings, SnapshotHooks(before_low=pause)) as capture:
+        capture.wait_snapshot()
+        signal(kafka_broker, prefix, "execute-snapshot", {"data-collections": [f"{database.name}.t"]})
+        eventually(lambda: len(ends_again(kafka_broker, prefix)) == 2, "two splits")
+    database.execute("UPDATE t SET v = 'later'")
+    with CaptureProcess({**settings, "snapshot.mode": "initial_only"}, tmp_path) as producer:
+        assert producer.wait() == 0
+    assert _ops(kafka_broker, prefix, database).count("u") == 0
+
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        signal(kafka_broker, prefix, "resume-snapshot")
+        eventually(lambda: settled(kafka_broker, prefix), "read to its end")
+        capture.wait_position(mysql_server)
+    assert sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS
+    rows = verified_again(kafka_broker, prefix, database.name)
+    assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
 
 
 def test_tables_left_out_of_the_snapshot_are_followed(

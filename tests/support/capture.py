@@ -159,6 +159,11 @@ class CaptureProcess:
         self._process.kill()
         self._process.wait(timeout=30)
 
+    def wait(self) -> int:
+        """Wait until it ends by itself; return its exit code."""
+        assert self._process is not None
+        return self._process.wait(timeout=DEADLINE_S)
+
     def stop(self) -> int:
         """End it as an operator would; return its exit code."""
         assert self._process is not None
