@@ -11,7 +11,7 @@ from producer.capture.beside import Beside
 from producer.capture.log_reader import LogReader
 from producer.capture.settings import kafka_settings
 from producer.config import ProducerConfig
-from producer.kafka.client import KafkaSettings
+from producer.kafka.client import ClientConfig, KafkaSettings
 from producer.kafka.publisher import Publisher
 from producer.kafka.state import State
 from producer.kafka.topics import Topics, TopicSpec
@@ -36,6 +36,15 @@ def signal_settings(config: ProducerConfig) -> KafkaSettings:
     servers = own.pop("bootstrap.servers", None) or signals.kafka_servers or base.bootstrap_servers
     overrides = {**base.overrides, **own, "bootstrap.servers": servers}
     return replace(base, bootstrap_servers=servers, overrides=overrides)
+
+
+def signal_consumer(config: ProducerConfig) -> ClientConfig:
+    """Return the consumer of that topic: all of signal.consumer.*, but for what the way it is read depends on."""
+    own = {name: value.get_secret_value() for name, value in config.signals.consumer.items()}
+    reader = signal_settings(config).reader()
+    kept = {"group.id": config.signals.kafka_group, "auto.offset.reset": "earliest"}
+    fixed = {name: reader[name] for name in ("bootstrap.servers", "enable.auto.commit", "enable.partition.eof")}
+    return {**reader, **own, **fixed, **kept}
 
 
 def asked_topics(config: ProducerConfig, topics: Topics) -> None:
@@ -87,9 +96,8 @@ class Asking:
         if "kafka" in signals.channels:
             yield partial(
                 KafkaChannel,
-                signal_settings(config),
+                signal_consumer(config),
                 topic=signal_topic(config),
-                group=signals.kafka_group,
                 prefix=config.topics.prefix,
                 mark=marks.kafka,
                 wait_s=signals.kafka_wait_ms / 1000,

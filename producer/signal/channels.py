@@ -17,7 +17,7 @@ from typing import Protocol
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from producer.kafka.client import KafkaSettings
+from producer.kafka.client import ClientConfig
 from producer.signal.control import Marks
 from producer.signal.request import Signal, SignalFault, from_json
 
@@ -45,13 +45,12 @@ class KafkaChannel:
 
     name = "kafka"
 
-    def __init__(
-        self, settings: KafkaSettings, *, topic: str, group: str, prefix: str, mark: int, wait_s: float
-    ) -> None:
+    def __init__(self, settings: ClientConfig, *, topic: str, prefix: str, mark: int, wait_s: float) -> None:
+        """``settings`` are the consumer's."""
         self._topic = topic
         self._key = prefix.encode()
         self._wait_s = wait_s
-        self._consumer = Consumer({**settings.reader(), "group.id": group, "auto.offset.reset": "earliest"})
+        self._consumer = Consumer(settings)
         self._consumer.assign([TopicPartition(topic, 0, mark + 1 if mark >= 0 else OFFSET_BEGINNING)])
 
     def poll(self, take: Take) -> None:

@@ -10,11 +10,17 @@ from typing import Any
 import orjson
 import pytest
 
+from producer.capture.asking import signal_consumer, signal_settings, signal_topic
+from producer.capture.settings import kafka_settings
+from producer.codec.avro_schema import avro_schema
+from producer.codec.avro_values import json_encoder
+from producer.config import ProducerConfig, load
 from producer.database.table import TableId
-from producer.notify.notification import Kind
+from producer.notify.notification import NOTIFICATION_KEY, NOTIFICATION_VALUE, Aggregate, Kind, Notification
 from producer.signal.channels import FileChannel, Found
 from producer.signal.control import Control, Marks, Wanted, decide
 from producer.signal.request import Execute, Log, Pause, Resume, Signal, SignalFault, Stop, from_json, from_row, read
+from tests.support.avro import Avro
 
 A, B, C = TableId("db", "a"), TableId("db", "b"), TableId("other", "a")
 CAPTURED = (C, B, A)
@@ -184,3 +190,73 @@ def test_a_file_is_taken_once_whenever_the_process_dies(tmp_path: Path) -> None:
     assert [[signal.id for signal in found if isinstance(signal, Signal)] for found in seen] == [["1"], ["2"]]
     assert list(tmp_path.iterdir()) == []
     assert replace(marks, file="") == Marks()
+
+
+def _config(**changes: str) -> ProducerConfig:
+    given = {
+        "database.hostname": "db",
+        "database.user": "u",
+        "database.password": "p",
+        "database.server.id": "7",
+        "topic.prefix": "shop",
+        "bootstrap.servers": "main:9092",
+        **{name.replace("__", "."): value for name, value in changes.items()},
+    }
+    return load(None, {}, given)
+
+
+def test_the_topic_of_signals_may_lie_elsewhere() -> None:
+    """Everything of signal.consumer.* reaches the consumer, but what the way of reading depends on."""
+    plain = _config(producer__override__client__id="mine", producer__override__linger__ms="5")
+    assert signal_topic(plain) == "shop-signal"
+    assert signal_settings(plain).bootstrap_servers == "main:9092"
+    consumer = signal_consumer(plain)
+    assert (consumer["client.id"], consumer["group.id"]) == ("mine", "kafka-signal")
+    assert "linger.ms" not in consumer
+
+    config = _config(
+        **{
+            "signal.kafka.topic": "asked",
+            "signal.kafka.bootstrap.servers": "other:9092",
+            "signal.kafka.groupId": "readers",
+            "producer.override.client.id": "mine",
+            "signal.consumer.client.id": "theirs",
+            "signal.consumer.security.protocol": "SASL_PLAINTEXT",
+            "signal.consumer.sasl.password": "hidden",
+            "signal.consumer.fetch.wait.max.ms": "77",
+            "signal.consumer.enable.auto.commit": "true",
+            "signal.consumer.auto.offset.reset": "latest",
+            "signal.consumer.group.id": "no",
+        }
+    )
+    assert signal_topic(config) == "asked"
+    consumer = signal_consumer(config)
+    wanted = {
+        "bootstrap.servers": "other:9092",
+        "client.id": "theirs",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.password": "hidden",
+        "fetch.wait.max.ms": "77",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "group.id": "readers",
+        "isolation.level": "read_committed",
+    }
+    assert {name: consumer[name] for name in wanted} == wanted
+    # The topic is made there, and by the same rights; the capture itself knows nothing of them.
+    assert signal_settings(config).common()["sasl.password"] == "hidden"
+    assert kafka_settings(config).common() == {"bootstrap.servers": "main:9092", "log_level": 3, "client.id": "mine"}
+    assert "hidden" not in repr(config) + repr(signal_settings(config))
+    last = _config(**{"signal.kafka.bootstrap.servers": "a:1", "signal.consumer.bootstrap.servers": "b:2"})
+    assert signal_consumer(last)["bootstrap.servers"] == signal_settings(last).bootstrap_servers == "b:2"
+
+
+@pytest.mark.parametrize("data", [{}, {"data_collections": "db.ä,db.😀", "status": "EMPTY"}])
+def test_notifications_in_avro_are_what_fastavro_writes(data: dict[str, str]) -> None:
+    """Key and value, the map of texts included."""
+    note = Notification(Aggregate.INCREMENTAL, Kind.STARTED, data, id="x")
+    for schema, struct in ((NOTIFICATION_KEY, note.key()), (NOTIFICATION_VALUE, note.value("shop", 1_795_256_413_373))):
+        avro = Avro(avro_schema(schema))
+        written = json_encoder(schema)(struct).encode("latin-1")
+        assert avro.read(written) == struct
+        assert written == avro.write(struct)
