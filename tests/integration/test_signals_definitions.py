@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -486,3 +487,38 @@ def test_the_key_was_altered_where_the_log_is_not_yet(
     assert updated == {f"t{n}/2" for n in range(2, ROWS + 1, 2)}
     assert "its key changed" in capsys.readouterr().out
     assert ("TABLE_SCAN_COMPLETED", "t", "SQL_EXCEPTION") in _told(kafka_broker, prefix)
+
+
+def test_a_reader_at_work_when_its_table_is_given_up(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """The rows that it has selected must not come behind changes that they lack."""
+    _fill(database, "t")
+    selected = threading.Event()
+
+    def fail() -> None:
+        assert selected.wait(60)
+        raise ValueError("cannot be read")
+
+    def linger() -> None:
+        database.execute("UPDATE t SET v = 'newer'")
+        selected.set()
+        with suppress(AssertionError):  # the changes are held until this reader ends: they must not show up
+            eventually(lambda: _updates(kafka_broker, prefix, database), "changes in the topic", deadline_s=3)
+
+    failing, lingering = _Once("t", fail, number=AT), _Once("t", linger, number=AT + 1)
+    settings = _settings(mysql_server, kafka_broker, prefix, database)
+    with CaptureThread(settings, SnapshotHooks(before_low=failing, before_high=lingering)) as capture:
+        capture.wait_snapshot()
+        _ask(kafka_broker, prefix, database, "t")
+        eventually(lambda: lingering.done and settled(kafka_broker, prefix), "given up")
+        capture.wait_position(mysql_server)
+
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
+    assert {row["id"]: row["v"] for row in _chained(records).values()} == _source(database, "t")
+    assert _kept(records) == _source(database, "t")
+    assert ("TABLE_SCAN_COMPLETED", "t", "SQL_EXCEPTION") in _told(kafka_broker, prefix)
+
+
+def _updates(broker: KafkaBroker, prefix: str, database: Database) -> bool:
+    return any(r.value and r.json["op"] == "u" for r in records_of(broker.bootstrap, prefix, database.name, "t"))
