@@ -70,12 +70,10 @@ def test_a_table_emptied_while_it_is_read_again_goes_on(
     assert {row["id"]: row["v"] for row in chained(records).values()} == source_rows(database, "t")
     assert sum(SPLIT_HEADER in r.headers for r in records) == ROWS, "the table was read anew"
     counted(kafka_broker, prefix, f"{prefix}.{database.name}.t")
-    assert told(kafka_broker, prefix) == [
-        ("STARTED", "", ""),
-        ("TABLE_SCAN_COMPLETED", "t", "SUCCEEDED"),
-        ("TABLE_SCAN_COMPLETED", "u", "SUCCEEDED"),
-        ("COMPLETED", "", ""),
-    ]
+    started, *scanned, completed = told(kafka_broker, prefix)
+    assert (started, completed) == (("STARTED", "", ""), ("COMPLETED", "", ""))
+    # Tables are read beside each other: either may be done first.
+    assert sorted(scanned) == [("TABLE_SCAN_COMPLETED", "t", "SUCCEEDED"), ("TABLE_SCAN_COMPLETED", "u", "SUCCEEDED")]
     no_splits_left(kafka_broker, prefix)
 
 
