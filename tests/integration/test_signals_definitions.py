@@ -145,7 +145,8 @@ def test_a_table_gone_before_its_turn(
         eventually(lambda: settled(kafka_broker, prefix) and rows_again(kafka_broker, prefix, database.name, "c"), "c")
         capture.wait_position(mysql_server)
     assert rows_again(kafka_broker, prefix, database.name, "b") == []
-    assert [note for note in told(kafka_broker, prefix) if note[0] == "TABLE_SCAN_COMPLETED"] == [
+    # A table is done when the log has passed its last split, which may be after the next one's turn.
+    assert sorted(note for note in told(kafka_broker, prefix) if note[0] == "TABLE_SCAN_COMPLETED") == [
         ("TABLE_SCAN_COMPLETED", "a", "SUCCEEDED"),
         ("TABLE_SCAN_COMPLETED", "b", "SQL_EXCEPTION"),
         ("TABLE_SCAN_COMPLETED", "c", "SUCCEEDED"),
