@@ -164,8 +164,9 @@ class SignalDesk:
             self._notifier.send(Aggregate.INITIAL, Kind.IN_PROGRESS, data)
 
     def split_read(self, table: TableId, state: SplitState, plan: TableState, *, again: bool) -> None:
-        """See ``Witness``."""
-        if again and state.rows:
+        """See ``Witness``; of a table that was stopped meanwhile, ABORTED was the last word."""
+        entry = self._entry(table)
+        if again and state.rows and entry is not None and not entry.stopped:
             data = dict(chunk(self.control.tables, table, plan.greatest, state.upper))
             self._notifier.send(Aggregate.INCREMENTAL, Kind.IN_PROGRESS, data, about=self.control.about)
 
