@@ -61,7 +61,10 @@ class SnapshotProgress:
         commit: Callable[[], None],
         left: Callable[[TableId], None],
     ) -> None:
-        """``left`` is told of a table whose versions met in the log are to be looked at anew."""
+        """``left`` is told of a table whose versions met in the log are to be looked at anew.
+
+        So where a plan begins: the log may be behind the definition that it was made by, and its key is then another.
+        """
         self.orders: dict[TableId, KeyOrder] = {}
         """How the keys of tables under snapshot are placed."""
         self.witness: Witness | None = None
@@ -88,6 +91,7 @@ class SnapshotProgress:
             return None
         self.orders[table] = order
         self._registry.begin(table)
+        self._left(table)
         return self._place.barrier()
 
     def reorder(self, table: TableId, order: KeyOrder) -> None:
@@ -114,7 +118,7 @@ class SnapshotProgress:
         self.orders[table] = order
         self._plans[table] = state
         self._registry.read_again(table)
-        self._left(table)  # versions that the log met must be held to this key: the log may be behind its definition
+        self._left(table)
         self.store_table(table, state)
         for split_id in stale:
             self._publisher.send(state_topic(self._prefix), split_key(split_id), None)

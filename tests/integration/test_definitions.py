@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 from producer.snapshot.hooks import SnapshotHooks
 from schemas.errors import SchemaError, SourceError
 from schemas.names import SPLIT_HEADER, state_topic, watermarks_topic
+from tests.support.again import state_of
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 from tests.support.oracle import ends_of
 from tests.support.topics import Read, read_topic
@@ -250,6 +252,39 @@ def test_a_key_that_changes_within_the_snapshot_is_an_error(
     with (
         pytest.raises((SchemaError, SourceError), match="changed while its snapshot was under way"),
         CaptureThread(settings, SnapshotHooks(before_low=_once("t", 3, change))) as capture,
+    ):
+        capture.wait_snapshot()
+
+
+def test_a_key_that_changed_where_the_log_is_not_yet(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """A plan by the new key must not judge changes by the old one, of a version that the log met while it waited."""
+    _fill(database, "a", "b", "t")
+    held = threading.Event()
+
+    def hold() -> None:
+        database.execute("INSERT INTO t VALUES (1001, 'odd')")
+        capture.wait_position(mysql_server)
+        database.execute("UPDATE a SET v = 'held' WHERE id < 10")
+        held.set()
+        eventually(lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {}).get("phase"), "t begun")
+
+    def alter() -> None:
+        assert held.wait(60)
+        database.execute("UPDATE t SET v = CONCAT(v, '/2')")
+        database.execute("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)")
+
+    hooks = [_once("a", 0, hold), _once("b", 0, alter)]
+
+    def act(split: Split) -> None:
+        for hook in hooks:
+            hook(split)
+
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "snapshot.max.threads": 2})
+    with (
+        pytest.raises(SchemaError, match="changed while its snapshot was under way"),
+        CaptureThread(settings, SnapshotHooks(before_low=act)) as capture,
     ):
         capture.wait_snapshot()
 
