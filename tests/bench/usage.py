@@ -98,10 +98,15 @@ class Usage:
 
 
 def _descendants(pid: int) -> list[int]:
+    """Return the processes below one, as far as they are there while it is looked."""
     found: list[int] = []
-    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        threads = [entry.name for entry in os.scandir(f"/proc/{pid}/task")]
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    for thread in threads:
         try:
-            children = [int(child) for child in tasks.read_text().split()]
+            children = [int(child) for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
         except (FileNotFoundError, ProcessLookupError):
             continue
         for child in children:
