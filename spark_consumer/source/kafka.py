@@ -58,10 +58,9 @@ def stream_options(
 
 def read_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """Return the stream of raw records."""
-    # A topic with fewer partitions than cores is read by several tasks: order is by (partition, offset), which
-    # every record carries, not by task.
-    # Spark cuts the long ones as long as there are fewer tasks than this, and counts topics with hardly a record too.
-    tasks = {"minPartitions": str(_TASKS_PER_CORE * spark.sparkContext.defaultParallelism)}
+    # A long stretch of a partition is read by several tasks: order is by (partition, offset), which every record
+    # carries, not by task.
+    tasks = {"maxRecordsPerPartition": str(_RECORDS_PER_TASK)}
     return select_raw(spark.readStream.format("kafka").options(**{**tasks, **options}).load())
 
 
@@ -78,7 +77,8 @@ def select_raw(records: DataFrame) -> DataFrame:
     )
 
 
-_TASKS_PER_CORE: Final = 4
+_RECORDS_PER_TASK: Final = 75_000
+"""A second or so of work: tasks that are much longer leave cores idle at the end of a batch."""
 
 _LOOKED_AT: Final = 4
 """Headers looked at one by one. The producer's own are among them, after at most one of Debezium's."""
