@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -13,6 +14,7 @@ from pyspark.storagelevel import StorageLevel
 
 from schemas.names import schemas_topic, watermarks_topic
 from schemas.watermark import Watermark, WatermarkKind
+from spark_consumer.beside import beside
 from spark_consumer.changelog.rowkind import to_changelog
 from spark_consumer.monitor.status import Status
 from spark_consumer.normalize.carry import CarryOver
@@ -105,7 +107,8 @@ class Pipeline:
             schema = self._schemas.get(topic)
             decoded = decode(raw.where(fn.col("topic") == topic), schema, Images.UPSERT).persist(_LEVEL)
             try:
-                facts = summarize(decoded)
+                with beside(raw.sparkSession, partial(self._sink.make_ready, schema)):
+                    facts = summarize(decoded)
                 if facts:
                     self._sink.apply(TableBatch(schema, decoded, facts), batch_id)
                 newest = max((fact.newest_ms for fact in facts if fact.newest_ms is not None), default=None)

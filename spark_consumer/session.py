@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import ConfigError
@@ -40,6 +41,8 @@ _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOCAL: Final = {
     "spark.master": "local[*]",
     "spark.driver.memory": "3g",
+    # The jobs that make a table need not wait until all records of the batch are decoded (beside.py).
+    "spark.scheduler.mode": "FAIR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -78,7 +81,7 @@ def settings(config: ConsumerConfig, environment: Mapping[str, str], *, spark_ve
                 chosen["spark.jars.packages"] = ",".join(coordinates(config.sink, spark_version))
     chosen |= dict(config.spark)
     if not submitted():
-        chosen[_JAVA_OPTIONS] = _with_collector(chosen.get(_JAVA_OPTIONS, ""))
+        chosen[_JAVA_OPTIONS] = _java_options(chosen.get(_JAVA_OPTIONS, ""), run_ends=config.available_now)
     return chosen
 
 
@@ -89,12 +92,22 @@ _LATE_COMPILATION: Final = (
 """The optimizing compiler takes four times as many calls to begin: on few cores it took as much time as the tasks."""
 
 
-def _with_collector(options: str) -> str:
+_PLANNING_CODE: Final = Path(__file__).with_name("planning_code.directives")
+"""What the optimizing compiler leaves alone in a run that ends: it would not live to gain from it."""
+
+
+def _java_options(options: str, *, run_ends: bool) -> str:
     """Add what costs a batch job on few cores the least, unless it is chosen."""
     if not re.search(r"-XX:\+Use\w+GC", options):
         options = f"{options} -XX:+UseParallelGC"
     if "-XX:Tier" not in options:
         options = f"{options} {_LATE_COMPILATION}"
+    if run_ends and "-XX:CompilerDirectivesFile" not in options and not re.search(r"\s", str(_PLANNING_CODE)):
+        # The virtual machine says that it has read the file; stdout is for what a sink shows.
+        options = (
+            f"{options} -XX:+UnlockDiagnosticVMOptions -XX:+DisplayVMOutputToStderr "
+            f"-XX:CompilerDirectivesFile={_PLANNING_CODE}"
+        )
     return options.strip()
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as fn
 
 from schemas.rowkind import Op
+from schemas.sequence import Sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_FILE: Final = 1 << 36
+"""A place in the log as one number is file * 2^36 + position: a file has less than 64 GiB, a server 2^27 files."""
 
 
 class SplitFacts(NamedTuple):
@@ -22,6 +27,8 @@ class SplitFacts(NamedTuple):
     """Change records, tombstones not counted."""
     newest_ms: int | None
     """Greatest source.ts_ms."""
+    earliest: Sequence | None = None
+    """No record lies before it; None: not known."""
 
     @property
     def again(self) -> bool:
@@ -40,7 +47,16 @@ def summarize(decoded: DataFrame) -> list[SplitFacts]:
             fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
             fn.count_if(fn.col("op") != Op.READ.value).alias("changes"),
             fn.max("ts_ms").alias("newest"),
+            fn.min("seq.epoch").alias("epoch"),
+            fn.min(fn.col("seq.file") * fn.lit(_FILE) + fn.col("seq.pos")).alias("place"),
         )
         .collect()
     )
-    return [SplitFacts(r["split"], r["rows"], r["changes"], r["newest"]) for r in rows]
+    return [
+        SplitFacts(r["split"], r["rows"], r["changes"], r["newest"], _earliest(r["epoch"], r["place"])) for r in rows
+    ]
+
+
+def _earliest(epoch: int | None, place: int | None) -> Sequence | None:
+    """Return a sequence from the least epoch and the least place of any epoch: nothing is before it."""
+    return None if epoch is None or place is None else Sequence(epoch, *divmod(place, _FILE), 0, 0)

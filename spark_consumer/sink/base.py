@@ -52,6 +52,12 @@ class Sink(Protocol):
     def prepare(self, spark: SparkSession, context: SinkContext) -> None:
         """Called once per query in the session of its first batch."""
 
+    def make_ready(self, schema: TableSchema) -> None:
+        """Do for one table what needs no record of the batch; called while they are decoded, on another thread.
+
+        Only for UPSERT images. ``apply`` may follow, or not.
+        """
+
     def apply(self, batch: TableBatch, batch_id: int) -> None:
         """Apply one table's records; when it returns they are durable as far as the guarantee says."""
 

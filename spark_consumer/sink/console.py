@@ -14,6 +14,8 @@ from spark_consumer.source.json_decoder import Images
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from schemas.table import TableSchema
+
 
 class ConsoleSink:
     """Prints at most ``rows`` changelog rows per table and batch."""
@@ -27,6 +29,9 @@ class ConsoleSink:
 
     def prepare(self, spark: SparkSession, context: SinkContext) -> None:
         """Nothing to prepare."""
+
+    def make_ready(self, schema: TableSchema) -> None:
+        """Nothing to make ready."""
 
     def apply(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the protocol's form
         """Print one table's rows in the order of the topic."""

@@ -33,7 +33,7 @@ from spark_consumer.sink.delta_table import (
     DeltaTable,
     quote,
 )
-from spark_consumer.sink.first_load import FirstLoad, changed_keys, part
+from spark_consumer.sink.first_load import FirstLoad, part
 from spark_consumer.source.json_decoder import Images
 
 if TYPE_CHECKING:
@@ -67,7 +67,10 @@ class DeltaSink:
         self._table_properties = dict(properties)
         self._tables: dict[str, DeltaTable] = {}
         self._evolved: dict[str, TableSchema] = {}
+        self._empty: set[str] = set()
+        """Topics whose tables this query has made and not written to."""
         self._context: SinkContext | None = None
+        self._spark: SparkSession | None = None
 
     def prepare(self, spark: SparkSession, context: SinkContext) -> None:
         """Keep the query's identity."""
@@ -76,11 +79,36 @@ class DeltaSink:
                 "this Spark session has no Delta Lake",
                 hint="start it with the settings that docs/consumer.md lists for the delta sink",
             )
-        self._context = context
+        self._context, self._spark = context, spark
+
+    def make_ready(self, schema: TableSchema) -> None:
+        """Make or widen the table to hold what the schema says, and learn of the runs that a first load needs."""
+        assert self._spark is not None, "prepare comes first"
+        table = self._tables.get(schema.topic)
+        if table is None:
+            table = DeltaTable(self._spark, f"{self._path}/{schema.database}/{schema.table}")
+            if not table.exists:
+                self._create(table, schema)
+                self._empty.add(schema.topic)
+            self._tables[schema.topic] = table
+        elif FirstLoad.from_properties(table.properties, self._known().query_id) is not None:
+            self._known().runs.refresh(self._spark)
+        seen = table.properties.get(TOPIC)
+        if seen != schema.topic:
+            raise SinkError(
+                f"the Delta table at {table.path} belongs to another topic",
+                hint="give each topic.prefix its own sink.path",
+                table_topic=seen,
+                batch_topic=schema.topic,
+            )
+        if self._evolved.get(schema.topic) != schema:
+            table.evolve(schema)
+            self._evolved[schema.topic] = schema
 
     def apply(self, batch: TableBatch, batch_id: int) -> None:
         """Append and merge one table's records."""
-        table, empty = self._table(batch)
+        table, empty = self._tables[batch.schema.topic], batch.schema.topic in self._empty
+        self._empty.discard(batch.schema.topic)
         load = self._open_load(table, batch)
         if load is not None:
             self._load(table, batch, batch_id, load, empty=empty)
@@ -114,51 +142,23 @@ class DeltaSink:
 
     def _load(self, table: DeltaTable, batch: TableBatch, batch_id: int, load: _Load, *, empty: bool) -> None:
         changes = sum(fact.changes for fact in batch.facts)
-        # Both parts ask for the changed keys: they are few beside the rows, and kept.
-        changed = changed_keys(batch.records).persist() if changes else None
-        try:
-            loads, others = part(batch.records, load.splits, load.early, changed)
-            more = bool(changes) or (bool(load.early) and not others.isEmpty())
-            if empty:
-                self._append(table, batch.schema, loads, last_per_key(others) if more else None, batch_id)
-                return
-            if load.splits:
-                self._append(table, batch.schema, loads, None, batch_id)
-            if more:
-                self._merge(table, batch.schema, last_per_key(others), batch_id)
-        finally:
-            if changed is not None:
-                changed.unpersist()
+        loads, others = part(batch.records, load.early, changes=changes)
+        more = bool(changes) or (bool(load.early) and not others.isEmpty())
+        if empty:
+            self._append(table, batch.schema, loads, last_per_key(others) if more else None, batch_id)
+            return
+        if load.splits:
+            self._append(table, batch.schema, loads, None, batch_id)
+        if more:
+            self._merge(table, batch.schema, last_per_key(others), batch_id)
 
-    def _table(self, batch: TableBatch) -> tuple[DeltaTable, bool]:
-        """Return the table, made or widened to hold the batch, and whether it was made just now and so is empty."""
-        schema = batch.schema
-        table, made = self._tables.get(schema.topic), False
-        if table is None:
-            table = DeltaTable(batch.records.sparkSession, f"{self._path}/{schema.database}/{schema.table}")
-            if not table.exists:
-                self._create(table, batch)
-                made = True
-            self._tables[schema.topic] = table
-        seen = table.properties.get(TOPIC)
-        if seen != schema.topic:
-            raise SinkError(
-                f"the Delta table at {table.path} belongs to another topic",
-                hint="give each topic.prefix its own sink.path",
-                table_topic=seen,
-                batch_topic=schema.topic,
-            )
-        if self._evolved.get(schema.topic) != schema:
-            table.evolve(schema)
-            self._evolved[schema.topic] = schema
-        return table, made
-
-    def _create(self, table: DeltaTable, batch: TableBatch) -> None:
+    def _create(self, table: DeltaTable, schema: TableSchema) -> None:
         context = self._known()
-        context.runs.refresh(batch.records.sparkSession)
-        run = context.runs.first(batch.schema.topic)
-        marks = {TOPIC: batch.schema.topic, QUERY: context.query_id}
-        table.create(batch.schema, {**self._table_properties, **marks, **FirstLoad.properties(run)})
+        assert self._spark is not None, "prepare comes first"
+        context.runs.refresh(self._spark)
+        run = context.runs.first(schema.topic)
+        marks = {TOPIC: schema.topic, QUERY: context.query_id}
+        table.create(schema, {**self._table_properties, **marks, **FirstLoad.properties(run)})
         log.info("table created", table=table.path, first_load=run.id if run else None)
 
     def _append(

@@ -13,14 +13,15 @@ key while the run begins are such, few as a rule. Hashes of their keys are kept 
 keys take MERGE; beyond MAX_EARLY of them the load is closed. So a key that is appended had no record before its ``r``
 that this query could have read, and is not in the table. The properties change before any row of the batch is written.
 
-Within a batch, a key that has no record but its ``r`` of X is appended; every other key goes through MERGE. Which keys
-those are depends on the batch and the properties alone, and these only ever move keys from append to MERGE. So a batch
-that is run again takes the same path, or MERGE, whose guard on the sequence makes the repetition change nothing.
+Within a batch, a key that has no record but its ``r`` of X is appended; every other key goes through MERGE, by its last
+change alone: by the promise a change that is not early stands behind the ``r`` of its key. Which keys those are depends
+on the batch and the properties alone, and these only ever move keys from append to MERGE. So a batch that is run again
+takes the same path, or MERGE, whose guard on the sequence makes the repetition change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 
 MAX_EARLY: Final = 1000
+_CHANGES: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value)
+_BROADCAST_KEYS: Final = 1_000_000
+"""More keys than this are too many to have in every process at once."""
+_FIRST: Final = LogSequence(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class FirstLoad:
 
     def with_early(self, decoded: DataFrame, facts: Iterable[SplitFacts]) -> FirstLoad | None:
         """Return the load with the batch's early keys added, None where they are too many."""
-        if all(fact.split is not None for fact in facts):
+        if all(fact.split is not None or (fact.earliest or _FIRST) >= self.start for fact in facts):
             return self
         early = fn.col("split").isNull() & (fn.col("seq") < sequence_literal(self.start))
         rows = decoded.where(early).select(key_hash().alias("hash")).distinct().limit(MAX_EARLY + 1).collect()
@@ -83,32 +88,20 @@ class FirstLoad:
         return {FIRST_LOAD_EARLY: ",".join(str(number) for number in sorted(self.early))}
 
 
-def part(
-    decoded: DataFrame, splits: Sequence[str], early: Collection[int], repeated: DataFrame | None
-) -> tuple[DataFrame, DataFrame]:
-    """Return records to append, and records to merge.
+def part(decoded: DataFrame, early: Collection[int], *, changes: int) -> tuple[DataFrame, DataFrame]:
+    """Return records to append, and records to merge, of a batch with so many changes; every ``r`` is of the run.
 
-    ``early`` and ``repeated`` hold hashes of keys that are merged: early ones, and those with changes in the batch.
+    ``early`` holds hashes of keys whose ``r`` is merged. Of any other key with a change in the batch the ``r`` is in
+    neither part: the change stands behind it, and shows the row as it is since.
     """
-    of_run = fn.col("split").isNotNull() & fn.col("split").isin(list(splits))
-    loads = (fn.col("op") == Op.READ.value) & of_run
-    if early:
-        loads = loads & ~key_hash().isin(list(early))
-    if repeated is None:
-        return decoded.where(loads), decoded.where(~loads)
-    marked = decoded.withColumn("_hash", key_hash()).join(fn.broadcast(repeated), "_hash", "left")
-    alone = loads & fn.col("_repeated").isNull()
-    columns = decoded.columns
-    return marked.where(alone).select(*columns), marked.where(~alone).select(*columns)
-
-
-def changed_keys(decoded: DataFrame) -> DataFrame:
-    """Return hashes of keys with a change among their records. Two keys with one hash only take the slower way.
-
-    A key without one has a single record: its ``r``, which the run writes once.
-    """
-    changes = decoded.where(fn.col("op") != Op.READ.value)
-    return changes.select(key_hash().alias("_hash")).distinct().select("_hash", fn.lit(1).alias("_repeated"))
+    # Cached rows come in blocks that know the least and the greatest op in them: such filters pass whole ones over.
+    row, change = fn.col("op") == Op.READ.value, fn.col("op").isin(*_CHANGES)
+    kept = key_hash().isin(list(early)) if early else fn.lit(False)
+    alone = decoded.where(row & ~kept)
+    if changes:
+        changed = decoded.where(change).select("key")
+        alone = alone.join(fn.broadcast(changed) if changes <= _BROADCAST_KEYS else changed, "key", "left_anti")
+    return alone.select(*decoded.columns), decoded.where(change | (row & kept))
 
 
 def key_hash() -> Column:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from pyspark.sql import functions as fn
 
 from schemas.connect import ConnectField
 from schemas.errors import ConfigError, KafkaFailure, SchemaError, SinkError
 from schemas.sequence import Sequence
 from schemas.watermark import LogPosition, Watermark, WatermarkKind
+from spark_consumer import session
+from spark_consumer.config import parse
 from spark_consumer.normalize.order import file_number, position_sequence
-from spark_consumer.normalize.summary import SplitFacts
+from spark_consumer.normalize.summary import SplitFacts, summarize
 from spark_consumer.normalize.window import judge
 from spark_consumer.session import coordinates
+from spark_consumer.sink import first_load
 from spark_consumer.sink.delta_table import DeltaTable
 from spark_consumer.sink.first_load import FirstLoad
 from spark_consumer.source import offsets
@@ -26,7 +31,7 @@ from spark_consumer.source.types import plan
 from tests.spark.records import Table, connect, decimal, table_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 START = Sequence(1, 7, 100, 0, 0)
 
@@ -171,6 +176,70 @@ def test_first_load_belongs_to_the_query_that_made_the_table() -> None:
     assert FirstLoad.from_properties({"tailrace.query": "q1"}, "q1") is None
 
 
+@pytest.mark.parametrize(
+    ("records", "early"),
+    [
+        ([(1, 7, 40)], False),  # where the load starts, no earlier
+        ([(1, 8, 4), (1, 7, 41)], False),
+        ([(2, 1, 4)], False),
+        ([(1, 7, 39), (1, 9, 4)], True),
+        ([(1, 6, 1 << 33)], True),
+    ],
+)
+def test_whether_a_record_lies_before_the_start_of_a_first_load(
+    spark: SparkSession, records: list[tuple[int, int, int]], *, early: bool
+) -> None:
+    """What a batch's facts say is enough to go on without looking, and never says so of an early record."""
+    rows = [(b"k", None, "u", 1, (*place, 0, 0)) for place in records]
+    decoded = spark.createDataFrame(
+        rows,
+        "key binary, split string, op string, ts_ms bigint, "
+        "seq struct<epoch: bigint, file: bigint, pos: bigint, event: bigint, row: bigint>",
+    )
+    [fact] = summarize(decoded)
+    load = FirstLoad("run1", Sequence(1, 7, 40, 0, 0))
+
+    found = load.with_early(decoded, [fact])
+
+    assert fact.earliest == Sequence(*min(records), 0, 0)
+    assert found is not None
+    assert bool(found.early) is early
+    assert found.with_early(cast("DataFrame", None), [facts("s1", 5)]) is found
+    if not early:
+        assert load.with_early(cast("DataFrame", None), [fact]) is load, "the records were looked at"
+
+
+@pytest.mark.parametrize("most", [0, 100])
+def test_rows_without_changes_are_appended_and_the_others_are_their_changes(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Whether the changed keys go to every process or not; an early key's row is merged."""
+    monkeypatch.setattr(first_load, "_BROADCAST_KEYS", most)
+    records = [("a", "r"), ("b", "r"), ("b", "u"), ("b", "u"), ("c", "r"), ("c", "d"), ("n", "c"), ("e", "r")]
+    decoded = spark.createDataFrame(records, "key string, op string").withColumn("key", fn.col("key").cast("binary"))
+    [early] = [row[0] for row in decoded.where("key = X'65' and op = 'r'").select(first_load.key_hash()).collect()]
+
+    def found(rows: DataFrame) -> list[tuple[str, str]]:
+        return sorted((bytes(row["key"]).decode(), row["op"]) for row in rows.collect())
+
+    appended, others = first_load.part(decoded, {early}, changes=4)
+    assert found(appended) == [("a", "r")]
+    assert found(others) == [("b", "u"), ("b", "u"), ("c", "d"), ("e", "r"), ("n", "c")]
+    appended, others = first_load.part(decoded.where("op = 'r'"), (), changes=0)
+    assert found(appended) == [("a", "r"), ("b", "r"), ("c", "r"), ("e", "r")]
+    assert found(others) == []
+
+
+def test_what_the_facts_say_is_never_after_a_record(spark: SparkSession) -> None:
+    """Records of two epochs: the least of each number together is before both."""
+    decoded = spark.sql(
+        "SELECT CAST(NULL AS STRING) split, 'u' op, 1L ts_ms, "
+        "named_struct('epoch', epoch, 'file', file, 'pos', pos) seq FROM VALUES (1L, 9L, 500L), (2L, 3L, 700L) "
+        "AS t(epoch, file, pos)"
+    )
+    assert summarize(decoded)[0].earliest == Sequence(1, 3, 700, 0, 0)
+
+
 def test_offset_log_that_is_not_understood_is_not_trusted() -> None:
     assert offsets.parse('v1\n{"batchWatermarkMs":0}\n{"p.d.t":{"0":5}}') == {"p.d.t": {"0": 5}}
     assert offsets.parse('v2\n{}\n{"p.d.t":{"0":5}}') is None
@@ -187,6 +256,26 @@ def test_jars_are_known_for_this_spark_and_refused_for_another() -> None:
     assert any("delta-spark_4.1" in jar for jar in coordinates("delta", "4.1.3"))
     with pytest.raises(ConfigError, match=r"Spark 4\.3\.0; use Spark 4\.1"):
         coordinates("delta", "4.3.0")
+
+
+def test_a_run_that_ends_leaves_code_that_plans_to_the_quick_compiler() -> None:
+    given = {
+        "bootstrap.servers": "b:1",
+        "topic.prefix": "p",
+        "checkpointLocation": "/c",
+        "sink": "console",
+    }
+
+    def options(**changes: str) -> str:
+        parsed = parse({**given, **{name.replace("__", "."): value for name, value in changes.items()}})
+        return session.settings(parsed, {}, spark_version="4.1.3")["spark.driver.extraJavaOptions"]
+
+    named = re.search(r"-XX:CompilerDirectivesFile=(\S+)", options(trigger__availableNow="true"))
+    assert named is not None
+    assert "org/codehaus/janino" in Path(named[1]).read_text(encoding="utf-8")
+    assert "CompilerDirectivesFile" not in options(trigger__availableNow="false")
+    own = "-XX:CompilerDirectivesFile=/mine"
+    assert options(trigger__availableNow="true", spark__driver__extraJavaOptions=own).count("DirectivesFile") == 1
 
 
 def test_tombstone_follows_a_delete() -> None:
