@@ -78,8 +78,13 @@ class Registry:
     def _ask_id(self, subject: str, text: str) -> int:
         path = f"/subjects/{quote(subject, safe='')}"
         status, answer = self._post(f"{path}/versions" if self._auto_register else path, {"schema": text}, subject)
-        if status < 300 and isinstance(answer, dict) and isinstance(answer.get("id"), int):
-            return int(answer["id"])
+        found = _id(status, answer)
+        if found is None and status == _CONFLICT:
+            # Readers that meet a table at the same moment register the same schema: the later one may be told that the
+            # subject has come into being meanwhile, by a registry that makes it and its first version in two steps.
+            found = _id(*self._post(path, {"schema": text}, subject))
+        if found is not None:
+            return found
         told = answer.get("message", answer) if isinstance(answer, dict) else answer
         if status == _CONFLICT:
             raise SchemaError(
@@ -166,6 +171,12 @@ class Registry:
             except OSError as error:
                 failed = error
         raise failed or OSError("no URL is given")
+
+
+def _id(status: int, answer: Any) -> int | None:
+    """Return the id in an answer, None where it is not the answer of success."""
+    good = status < 300 and isinstance(answer, dict) and isinstance(answer.get("id"), int)
+    return int(answer["id"]) if good else None
 
 
 def _context(settings: RegistrySettings) -> ssl.SSLContext:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -93,3 +95,19 @@ def test_the_next_address_is_asked_where_one_is_out_of_service(registry: SchemaR
 
         assert registry.schema(schema_id)["name"] == "R"
         assert (broken.asked, whole.asked) == (1, 1)
+
+
+def test_readers_that_register_one_schema_at_the_same_moment_have_one_id(registry: SchemaRegistry) -> None:
+    """The registry tells some of them that the subject came into being meanwhile: it is theirs all the same."""
+    readers = 8
+    together = threading.Barrier(readers)
+
+    def register(subject: str) -> int:
+        client = Registry(RegistrySettings(registry.url))
+        together.wait(60)
+        return client.schema_id(subject, RECORD)
+
+    with ThreadPoolExecutor(readers) as pool:
+        for n in range(10):
+            ids = set(pool.map(register, [f"together-{n}-value"] * readers))
+            assert len(ids) == 1
