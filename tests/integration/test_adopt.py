@@ -86,6 +86,7 @@ def test_killed_under_load_and_only_what_was_not_flushed_is_doubled(house: House
     """SIGKILL of the worker: its status still says RUNNING, and its last records are beyond its last offset."""
     with house.writer():
         house.start()
+        eventually(house.flushed, "an offset behind Debezium's snapshot")
         written = len(house.records())
         eventually(lambda: len(house.records()) > written + 500, "more of Debezium's records")
         house.worker.kill()

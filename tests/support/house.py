@@ -14,6 +14,7 @@ from producer.adopt.connect_topics import find_offset, find_offset_in_file
 from producer.adopt.offset import ConnectorOffset
 from producer.adopt.takeover import Adopted, Wish, adopt
 from producer.capture.settings import kafka_settings
+from schemas.errors import AdoptError
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.oracle.connect import CONNECTOR_CLASS, ConnectWorker
@@ -114,6 +115,14 @@ class House(NamedTuple):
             kafka = kafka_settings(configured(self.heir))
             return find_offset(kafka, self.worker.offset_topic, prefix=self.prefix, connector=NAME)
         return find_offset_in_file(self.worker.offset_file, prefix=self.prefix, connector=NAME)
+
+    def flushed(self) -> bool:
+        """Tell whether the worker has stored an offset behind the connector's snapshot."""
+        try:
+            self.offset()
+        except AdoptError:
+            return False
+        return True
 
     def adopt(self, **changes: Any) -> Adopted:
         """Take the connector's topics over."""
