@@ -107,7 +107,7 @@ class Pipeline:
             schema = self._schemas.get(topic)
             decoded = decode(raw.where(fn.col("topic") == topic), schema, Images.UPSERT).persist(_LEVEL)
             try:
-                with beside(raw.sparkSession, partial(self._sink.make_ready, schema)):
+                with beside(raw.sparkSession, partial(self._sink.make_ready, raw.sparkSession, schema)):
                     facts = summarize(decoded)
                 if facts:
                     self._sink.apply(TableBatch(schema, decoded, facts), batch_id)

@@ -10,7 +10,7 @@ from schemas.rowkind import Op
 from schemas.sequence import Sequence
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 
 _FILE: Final = 1 << 36
@@ -27,8 +27,8 @@ class SplitFacts(NamedTuple):
     """Change records, tombstones not counted."""
     newest_ms: int | None
     """Greatest source.ts_ms."""
-    earliest: Sequence | None = None
-    """No record lies before it; None: not known."""
+    earliest: Sequence = Sequence(0, 0, 0, 0, 0)
+    """No record lies before it: the least epoch, and the least place of any epoch."""
 
     @property
     def again(self) -> bool:
@@ -52,11 +52,9 @@ def summarize(decoded: DataFrame) -> list[SplitFacts]:
         )
         .collect()
     )
-    return [
-        SplitFacts(r["split"], r["rows"], r["changes"], r["newest"], _earliest(r["epoch"], r["place"])) for r in rows
-    ]
+    return [_facts(row) for row in rows]
 
 
-def _earliest(epoch: int | None, place: int | None) -> Sequence | None:
-    """Return a sequence from the least epoch and the least place of any epoch: nothing is before it."""
-    return None if epoch is None or place is None else Sequence(epoch, *divmod(place, _FILE), 0, 0)
+def _facts(row: Row) -> SplitFacts:
+    file, pos = divmod(row["place"], _FILE)
+    return SplitFacts(row["split"], row["rows"], row["changes"], row["newest"], Sequence(row["epoch"], file, pos, 0, 0))

@@ -52,7 +52,7 @@ class Sink(Protocol):
     def prepare(self, spark: SparkSession, context: SinkContext) -> None:
         """Called once per query in the session of its first batch."""
 
-    def make_ready(self, schema: TableSchema) -> None:
+    def make_ready(self, spark: SparkSession, schema: TableSchema) -> None:
         """Do for one table what needs no record of the batch; called while they are decoded, on another thread.
 
         Only for UPSERT images. ``apply`` may follow, or not.

@@ -30,7 +30,7 @@ class ConsoleSink:
     def prepare(self, spark: SparkSession, context: SinkContext) -> None:
         """Nothing to prepare."""
 
-    def make_ready(self, schema: TableSchema) -> None:
+    def make_ready(self, spark: SparkSession, schema: TableSchema) -> None:
         """Nothing to make ready."""
 
     def apply(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the protocol's form

@@ -9,9 +9,9 @@ records take MERGE, whose guard finds each of them applied.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from pyspark.sql import DataFrame
@@ -46,15 +46,6 @@ _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 log = structlog.get_logger(__name__)
 
 
-class _Load(NamedTuple):
-    """What an open first load allows in a batch."""
-
-    splits: list[str]
-    """Of the run; their rows are appended."""
-    early: Collection[int]
-    """Hashes of keys that are merged all the same."""
-
-
 class DeltaSink:
     """Writes ``<path>/<database>/<table>``."""
 
@@ -70,7 +61,6 @@ class DeltaSink:
         self._empty: set[str] = set()
         """Topics whose tables this query has made and not written to."""
         self._context: SinkContext | None = None
-        self._spark: SparkSession | None = None
 
     def prepare(self, spark: SparkSession, context: SinkContext) -> None:
         """Keep the query's identity."""
@@ -79,20 +69,17 @@ class DeltaSink:
                 "this Spark session has no Delta Lake",
                 hint="start it with the settings that docs/consumer.md lists for the delta sink",
             )
-        self._context, self._spark = context, spark
+        self._context = context
 
-    def make_ready(self, schema: TableSchema) -> None:
-        """Make or widen the table to hold what the schema says, and learn of the runs that a first load needs."""
-        assert self._spark is not None, "prepare comes first"
+    def make_ready(self, spark: SparkSession, schema: TableSchema) -> None:
+        """Make or widen the table to hold what the schema says."""
         table = self._tables.get(schema.topic)
         if table is None:
-            table = DeltaTable(self._spark, f"{self._path}/{schema.database}/{schema.table}")
+            table = DeltaTable(spark, f"{self._path}/{schema.database}/{schema.table}")
             if not table.exists:
-                self._create(table, schema)
+                self._create(spark, table, schema)
                 self._empty.add(schema.topic)
             self._tables[schema.topic] = table
-        elif FirstLoad.from_properties(table.properties, self._known().query_id) is not None:
-            self._known().runs.refresh(self._spark)
         seen = table.properties.get(TOPIC)
         if seen != schema.topic:
             raise SinkError(
@@ -122,7 +109,7 @@ class DeltaSink:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _open_load(self, table: DeltaTable, batch: TableBatch) -> _Load | None:
+    def _open_load(self, table: DeltaTable, batch: TableBatch) -> FirstLoad | None:
         """Return what the first load still allows for this batch, None where it is closed; its properties are kept."""
         load = FirstLoad.from_properties(table.properties, self._known().query_id)
         if load is None:
@@ -138,24 +125,23 @@ class DeltaSink:
             return None
         if still != load:
             table.set(still.early_property)
-        return _Load(splits, still.early)
+        return still
 
-    def _load(self, table: DeltaTable, batch: TableBatch, batch_id: int, load: _Load, *, empty: bool) -> None:
+    def _load(self, table: DeltaTable, batch: TableBatch, batch_id: int, load: FirstLoad, *, empty: bool) -> None:
         changes = sum(fact.changes for fact in batch.facts)
         loads, others = part(batch.records, load.early, changes=changes)
         more = bool(changes) or (bool(load.early) and not others.isEmpty())
         if empty:
             self._append(table, batch.schema, loads, last_per_key(others) if more else None, batch_id)
             return
-        if load.splits:
+        if any(fact.split is not None for fact in batch.facts):
             self._append(table, batch.schema, loads, None, batch_id)
         if more:
             self._merge(table, batch.schema, last_per_key(others), batch_id)
 
-    def _create(self, table: DeltaTable, schema: TableSchema) -> None:
+    def _create(self, spark: SparkSession, table: DeltaTable, schema: TableSchema) -> None:
         context = self._known()
-        assert self._spark is not None, "prepare comes first"
-        context.runs.refresh(self._spark)
+        context.runs.refresh(spark)
         run = context.runs.first(schema.topic)
         marks = {TOPIC: schema.topic, QUERY: context.query_id}
         table.create(schema, {**self._table_properties, **marks, **FirstLoad.properties(run)})

@@ -42,7 +42,6 @@ MAX_EARLY: Final = 1000
 _CHANGES: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value)
 _BROADCAST_KEYS: Final = 1_000_000
 """More keys than this are too many to have in every process at once."""
-_FIRST: Final = LogSequence(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class FirstLoad:
 
     def with_early(self, decoded: DataFrame, facts: Iterable[SplitFacts]) -> FirstLoad | None:
         """Return the load with the batch's early keys added, None where they are too many."""
-        if all(fact.split is not None or (fact.earliest or _FIRST) >= self.start for fact in facts):
+        if all(fact.split is not None or fact.earliest >= self.start for fact in facts):
             return self
         early = fn.col("split").isNull() & (fn.col("seq") < sequence_literal(self.start))
         rows = decoded.where(early).select(key_hash().alias("hash")).distinct().limit(MAX_EARLY + 1).collect()

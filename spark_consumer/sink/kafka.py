@@ -46,7 +46,7 @@ class KafkaSink:
         """Keep the prefix, whose own topics may not be written."""
         self._context = context
 
-    def make_ready(self, schema: TableSchema) -> None:
+    def make_ready(self, spark: SparkSession, schema: TableSchema) -> None:
         """Nothing: topics are made when rows are there for them."""
 
     def apply(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the protocol's form

@@ -10,11 +10,12 @@ import pytest
 
 from producer.snapshot.hooks import SnapshotHooks
 from schemas.errors import SchemaError, SourceError
-from schemas.names import SPLIT_HEADER, state_topic, watermarks_topic
+from schemas.names import SPLIT_HEADER, watermarks_topic
 from tests.support.again import state_of
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 from tests.support.oracle import ends_of
 from tests.support.topics import Read, read_topic
+from tests.support.window import fill, kept, no_splits_left, source_rows
 
 if TYPE_CHECKING:
     from producer.split.split import Split
@@ -29,16 +30,6 @@ SMALL = {
 }
 
 
-def _fill(database: Database, *tables: str) -> None:
-    for table in tables:
-        database.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(50))")
-        database.executemany(f"INSERT INTO {table} VALUES (%s, %s)", [(n, f"{table}{n}") for n in range(1, 201)])
-
-
-def _source(database: Database, table: str) -> dict[int, str]:
-    return dict(database.execute(f"SELECT id, v FROM {table}"))
-
-
 def _once(table: str, number: int, act: Callable[[], None]) -> Callable[[Split], None]:
     """Return a hook that acts in the window of one split, the first time it is read."""
     todo = [act]
@@ -50,29 +41,11 @@ def _once(table: str, number: int, act: Callable[[], None]) -> Callable[[Split],
     return hook
 
 
-def _applied(records: list[Read], *, truncates: bool = True) -> dict[int, str]:
-    """Return the table that a reader of the topic has who takes the records in order."""
-    rows: dict[int, str] = {}
-    for record in records:
-        if record.value is None:
-            continue
-        change = record.json
-        if change["op"] == "t":
-            assert record.key is None
-            assert truncates
-            rows.clear()
-        elif change["op"] == "d":
-            rows.pop(change["before"]["id"], None)
-        else:
-            rows[change["after"]["id"]] = change["after"]["v"]
-    return rows
-
-
 def test_truncate_after_the_snapshot(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """A record of its own where those are wanted: no key, no row, at the statement's own place."""
-    _fill(database, "t")
+    fill(database, "t")
     settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "skipped.operations": "none"})
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
@@ -92,7 +65,7 @@ def test_truncate_after_the_snapshot(
     assert source["gtid"]
     shown = database.execute(f"SHOW BINLOG EVENTS IN '{source['file']}' FROM {source['pos']} LIMIT 1")
     assert "TRUNCATE" in shown[0][5]
-    assert _applied(records) == _source(database, "t") == {7: "after"}
+    assert kept(records) == source_rows(database, "t") == {7: "after"}
 
 
 def test_truncate_is_skipped_by_default(
@@ -103,13 +76,13 @@ def test_truncate_is_skipped_by_default(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Readers keep the rows, which a warning says; what follows is right."""
-    _fill(database, "t")
+    fill(database, "t")
     with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, SMALL)) as capture:
         capture.wait_snapshot()
         database.execute("TRUNCATE TABLE t")
         database.execute("INSERT INTO t VALUES (7, 'after')")
         capture.wait_position(mysql_server)
-    rows = _applied(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
+    rows = kept(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
     assert rows == {**{n: f"t{n}" for n in range(1, 201)}, 7: "after"}
     assert "rows went without events of their own" in capsys.readouterr().out
 
@@ -119,7 +92,7 @@ def test_truncate_within_the_snapshot_reads_the_table_anew(
     moment: str, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """Rows read before and after the statement may lie before its record: none of them may count."""
-    _fill(database, "t", "u")
+    fill(database, "t", "u")
 
     def empty() -> None:
         database.execute("UPDATE t SET v = 'changed before'")
@@ -134,11 +107,11 @@ def test_truncate_within_the_snapshot_reads_the_table_anew(
         database.execute("DELETE FROM t WHERE id % 5 = 0")
         capture.wait_position(mysql_server)
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
-    assert _applied(records) == _source(database, "t")
+    assert kept(records) == source_rows(database, "t")
     assert _count(kafka_broker, prefix, database, "t", "t") == 1
     _every_split_has_its_end(kafka_broker, prefix, f"{prefix}.{database.name}.t", records)
     assert {r["id"] for r in verified_rows(kafka_broker.bootstrap, prefix, database.name, "u").values()} == set(
-        _source(database, "u")
+        source_rows(database, "u")
     )
 
 
@@ -146,7 +119,7 @@ def test_truncate_within_the_snapshot_when_skipped(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """Readers keep rows that were read before; every row that is there comes right."""
-    _fill(database, "t")
+    fill(database, "t")
 
     def empty() -> None:
         database.execute("TRUNCATE TABLE t")
@@ -157,8 +130,8 @@ def test_truncate_within_the_snapshot_when_skipped(
         capture.wait_snapshot()
         database.execute("UPDATE t SET v = CONCAT(v, '.')")
         capture.wait_position(mysql_server)
-    rows = _applied(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
-    source = _source(database, "t")
+    rows = kept(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
+    source = source_rows(database, "t")
     assert {key: rows[key] for key in source} == source
     assert set(rows) - set(source) <= set(range(1, 201))
 
@@ -192,7 +165,7 @@ def test_a_table_that_goes_away_does_not_hold_up_the_others(
     database: Database,
 ) -> None:
     """Its splits leave the plan; a table that takes its name later is followed in the log."""
-    _fill(database, "a", "b", "c")
+    fill(database, "a", "b", "c")
 
     def go() -> None:
         database.execute("UPDATE b SET v = 'held or dropped'")
@@ -208,26 +181,24 @@ def test_a_table_that_goes_away_does_not_hold_up_the_others(
         capture.wait_position(database.server)
     for table in "ac":
         verified = verified_rows(kafka_broker.bootstrap, prefix, database.name, table).values()
-        assert {row["id"]: row["v"] for row in verified} == _source(database, table)
+        assert {row["id"]: row["v"] for row in verified} == source_rows(database, table)
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "b")
-    rows = _applied(records)
-    source = _source(database, "b")
+    rows = kept(records)
+    source = source_rows(database, "b")
     assert {key: rows[key] for key in source} == source
     _every_split_has_its_end(kafka_broker, prefix, f"{prefix}.{database.name}.b", records)
     with CaptureThread(settings) as capture:  # the state is one that a start goes on from
         database.execute("INSERT INTO c VALUES (1000, 'later')")
         capture.wait_snapshot()
         capture.wait_position(database.server)
-    state = {r.key: r.value for r in read_topic(kafka_broker.bootstrap, state_topic(prefix))}
-    left = [key for key, value in state.items() if key is not None and key.startswith(b"split/") and value is not None]
-    assert not left, "splits stay in the state"
+    no_splits_left(kafka_broker, prefix)
 
 
 def test_a_snapshot_ends_without_the_table_that_went_away(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """With initial_only the capture stops by itself, and does not wait for splits that nobody can read."""
-    _fill(database, "a", "b")
+    fill(database, "a", "b")
     settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "snapshot.mode": "initial_only"})
     with CaptureThread(settings, SnapshotHooks(before_low=_once("b", 2, lambda: _drop(database)))) as capture:
         eventually(lambda: not capture._thread.is_alive(), "the capture has stopped")
@@ -243,7 +214,7 @@ def test_a_key_that_changes_within_the_snapshot_is_an_error(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """Its splits were cut by another key: no change of it could be placed any more."""
-    _fill(database, "t")
+    fill(database, "t")
 
     def change() -> None:
         database.execute("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)")
@@ -260,7 +231,7 @@ def test_a_key_that_changed_where_the_log_is_not_yet(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """A plan by the new key must not judge changes by the old one, of a version that the log met while it waited."""
-    _fill(database, "a", "b", "t")
+    fill(database, "a", "b", "t")
     held = threading.Event()
 
     def hold() -> None:
@@ -293,7 +264,7 @@ def test_a_column_added_within_the_snapshot(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """Each split has the definition that holds when it is read."""
-    _fill(database, "t")
+    fill(database, "t")
 
     def change() -> None:
         database.execute("ALTER TABLE t ADD COLUMN n INT DEFAULT 5")

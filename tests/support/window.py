@@ -1,4 +1,4 @@
-"""What happens in the window of one split that is read again, and what the topic must show of it then."""
+"""Small tables, what happens in the window of one split that is read again, and what the topic must show of it then."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def chained(records: Sequence[Read], *, same_columns: bool = True) -> dict[bytes
     return rows
 
 
-def kept(records: Sequence[Read]) -> dict[int, str]:
+def kept(records: Sequence[Read], *, truncates: bool = True) -> dict[int, str]:
     """Return the table that a reader has who takes all records in order, rows read again as well."""
     rows: dict[int, str] = {}
     for record in records:
@@ -110,6 +110,8 @@ def kept(records: Sequence[Read]) -> dict[int, str]:
             continue
         change = record.json
         if change["op"] == "t":
+            assert record.key is None
+            assert truncates
             rows.clear()
         elif change["after"] is None:
             rows.pop(change["before"]["id"], None)
