@@ -56,8 +56,8 @@ class Watermark:
     where open; ``upper`` is exclusive unless ``closed``. ``rows`` and ``checksum`` are 0 in LOW; ``checksum`` is the
     sum modulo 2**64 of the CRC-32 of each row's ``after`` JSON. ``backfill`` counts the change records (tombstones not
     counted) that carry the header of the split; it is 0 in LOW and HIGH. ``snapshot`` names the snapshot run of the
-    table: within one run splits are disjoint and each is read once. ``incremental``: the split belongs to an incremental
-    snapshot, and its records carry ``tailrace.incremental`` instead of ``tailrace.split``.
+    table: within one run splits are disjoint and each is read once. ``incremental``: the split belongs to an
+    incremental snapshot, and its records carry ``tailrace.incremental`` instead of ``tailrace.split``.
     """
 
     kind: WatermarkKind

@@ -179,9 +179,8 @@ def test_place_keeps_what_was_done_until_it_is_passed() -> None:
 
 
 def test_another_transaction_skips_nothing() -> None:
-    place = StreamOffset(
-        StoredOffset(MySqlOffset(1, "binlog.000001", 450, GtidSet({}), "server"), f"{UUID}:9", 2, rows=3)
-    )
+    position = MySqlOffset(1, "binlog.000001", 450, GtidSet({}), "server")
+    place = StreamOffset(StoredOffset(position, f"{UUID}:9", 2, rows=3))
 
     assert place.begin(TransactionBegin(f"{UUID}:10", "binlog.000001", 450, 550, 0, 0, None, 1)) == 0
     place.events = 1

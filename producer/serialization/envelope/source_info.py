@@ -78,7 +78,7 @@ class SourceInfo:
     ) -> SnapshotEnvelope:
         """Return what follows ``after`` in each row of a split; ``incremental`` of a table that is read again.
 
-        ``position`` is the JSON form of the offset given to the rows, ``read_at_us`` the server's clock, ``now_us`` ours.
+        ``position`` is the JSON form of the offset of the rows, ``read_at_us`` the server's clock, ``now_us`` ours.
         """
         now = time_ns() // 1000 if now_us is None else now_us
         text = (
