@@ -127,7 +127,7 @@ class SchemaChangeTopic:
                 gone = part.change is Change.DROP
                 described = None if gone else self._described(part.table)
                 changes.append(self._change(_KINDS[part.change], part.table, described))
-                self._known.discard(str(part.former or part.table))
+                self._known.discard(str(part.renamed_from or part.table))
                 if not gone and self._filters.wanted(part.table):
                     self._known.add(str(part.table))
             write(name, source, part.sql, changes)
@@ -142,7 +142,9 @@ class SchemaChangeTopic:
             return False
         if not part.table.table:
             return self._filters.wanted_database(part.table.database)
-        return self._filters.wanted(part.table) or (part.former is not None and self._filters.wanted(part.former))
+        return self._filters.wanted(part.table) or (
+            part.renamed_from is not None and self._filters.wanted(part.renamed_from)
+        )
 
     def _described(self, table: TableId) -> Described | None:
         """Return the table as it is now, or None where it is gone by now."""

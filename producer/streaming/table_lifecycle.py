@@ -75,10 +75,10 @@ class TableLifecycle:
             for table in [table for table in self._registry.tables if table.database == part.table.database]:
                 self._gone(table)
         elif part.change in {Change.DROP, Change.RENAME}:
-            self._gone(part.former or part.table)
+            self._gone(part.renamed_from or part.table)
         if part.change in {Change.CREATE, Change.RENAME}:
             self._made(part.table)
-        if not part.loses_rows or not self._wanted(part.table):
+        if not part.removes_rows_silently or not self._wanted(part.table):
             return False
         if part.change is Change.TRUNCATE and self._truncates:
             return self._truncated(event, part.table, place)

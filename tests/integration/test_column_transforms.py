@@ -14,8 +14,8 @@ from tailrace.producer.config.column_transforms import ColumnProjection, Hash, M
 from tailrace.producer.model.codec import TableCodec
 from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.serialization.json_codec import compile_table
-from tailrace.producer.serialization.result_stream import read_rows
 from tests.debezium_parity.type_tables import FAMILIES, Family
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer

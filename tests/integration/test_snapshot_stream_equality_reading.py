@@ -13,9 +13,9 @@ from pymysql.connections import Connection
 from tailrace.producer.model.codec import SnapshotRows, TableCodec
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
-from tailrace.producer.serialization import result_stream as reading
+from tailrace.producer.mysql import result_stream as reading
+from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.serialization.json_codec import compile_table
-from tailrace.producer.serialization.result_stream import read_rows
 from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
 from tests.support.codec import SNAPSHOT_STAMP, BothWays, row_of
 from tests.support.database import Database
