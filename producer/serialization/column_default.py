@@ -41,10 +41,10 @@ def connect_default(column: Column, settings: ValueOptions) -> Any:
     if family.connect().type in {"struct", "array"}:
         return None
     space = CodeBuilder()
-    value = family.from_text(RawBytes(space.bind, "0", "len(B)"))
+    value = family.from_result_set(RawBytes(space.bind, "0", "len(B)"))
     decode = space.compile("default", "B, S", [f"return {value.expr}"])
     try:
-        return _plain(decode(data, str(data, "latin-1")), value.form, column)
+        return _plain(decode(data, str(data, "latin-1")), value.kind, column)
     except (ValueError, LookupError, SchemaError) as error:
         raise SchemaError(
             f"the default of column {column.name} cannot be read",

@@ -24,13 +24,13 @@ class BinaryType(ColumnType):
     def layout(self) -> LengthPrefixed:
         return LengthPrefixed(prefix_width(self.column.name, self.column.kind, self.column.length))
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return self._value(raw.data, raw)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return self._value(self._whole(raw), raw)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return self._whole(raw)
 
     def _whole(self, raw: RawBytes) -> str:

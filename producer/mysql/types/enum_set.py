@@ -16,7 +16,7 @@ class _Labelled(ColumnType):
         allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in self.column.labels)
         return ConnectSchema("string", name=name, version=1, parameters=(("allowed", allowed),))
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return Expression(raw.text, ExpressionKind.TEXT)
 
 
@@ -32,12 +32,12 @@ class EnumType(_Labelled):
     def layout(self) -> FixedWidth:
         return FixedWidth(("B" if len(self.column.labels) < 256 else "H",))
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         # A tuple: an ordinal beyond the labels is an IndexError, which the codec reports as a row that does not fit.
         labels = ("", *(_printed(label) for label in self.column.labels))
         return Expression(f"{raw.bind('labels', labels)}[{raw.parts[0]}]", ExpressionKind.PLAIN)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return raw.parts[0]
 
 
@@ -58,7 +58,7 @@ class SetType(_Labelled):
     def layout(self) -> FixedWidth:
         return FixedWidth((f"{self._width}s",))
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return Expression(f"{raw.bind('members', Cache(self._members))}[{raw.parts[0]}]", ExpressionKind.PLAIN)
 
     def _members(self, packed: bytes) -> str:
@@ -67,7 +67,7 @@ class SetType(_Labelled):
             raise IndexError(f"SET mask {mask:#x} has more bits than labels")
         return ",".join(_printed(label) for i, label in enumerate(self.column.labels) if mask >> i & 1)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return f"int.from_bytes({raw.parts[0]}, 'little')"
 
 

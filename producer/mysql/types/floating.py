@@ -39,13 +39,13 @@ class FloatType(ColumnType):
     def _form(self) -> ExpressionKind:
         return ExpressionKind.FLOAT32 if self.column.kind == "float" else ExpressionKind.FLOAT64
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return Expression(f"float({raw.text})", self._form)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return Expression(raw.parts[0], self._form)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return raw.parts[0]
 
 

@@ -48,7 +48,7 @@ class IntegerType(ColumnType):
         codes = _CODES[self.column.kind]
         return FixedWidth((*codes[:-1], codes[-1].upper()) if self.column.unsigned else codes)
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         if self._precise:
             return Expression(f"{raw.bind('unscaled', unscaled_bytes)}(int({raw.text}))", ExpressionKind.BYTES)
         if self.column.kind == "bigint" and self.column.unsigned:
@@ -57,7 +57,7 @@ class IntegerType(ColumnType):
             return Expression(f"int({raw.text})", ExpressionKind.INT)
         return Expression(raw.text, ExpressionKind.DIGITS)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         value = self._value(raw)
         if self._precise:
             return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({value})", ExpressionKind.BYTES)
@@ -65,7 +65,7 @@ class IntegerType(ColumnType):
             return Expression(f"({value} if {value} < {1 << 63} else {value} - {1 << 64})", ExpressionKind.INT)
         return Expression(value, ExpressionKind.INT)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return self._value(raw)
 
     def _value(self, raw: RawBytes) -> str:
