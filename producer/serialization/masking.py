@@ -37,7 +37,7 @@ def transform(
     if length is not None and length <= change.length:
         return value
     kind = column.connect().type
-    if kind == "bytes" and column.column.kind in _BINARY:
+    if kind == "bytes" and column.column.data_type in _BINARY:
         return Expression(f"({value.expr})[:{change.length}]", value.kind)
     if kind != "string":
         return value

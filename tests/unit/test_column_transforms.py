@@ -153,7 +153,7 @@ def test_half_a_surrogate_pair_is_written_as_java_writes_it() -> None:
 
 def test_a_cut_longer_than_the_column_changes_nothing() -> None:
     """Also of an ENUM, which counts as one character however long its labels are."""
-    column = Column("e", "enum", nullable=False, charset="utf8mb4", labels=("small", "large"))
+    column = Column("e", "enum", nullable=False, charset="utf8mb4", enum_values=("small", "large"))
     table = Table(TABLE.id, (ID, column), ("id",))
     codec = compiled({"column.truncate.to.20.chars": ".*"}, table)
 

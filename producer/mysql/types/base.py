@@ -96,7 +96,7 @@ class ColumnType(ABC):
     """One column's type, with the settings that apply to it."""
 
     kinds: ClassVar[tuple[str, ...]]
-    """The ``Column.kind`` that the family serves."""
+    """The ``Column.data_type`` that the family serves."""
 
     def __init__(self, column: Column, settings: ValueOptions) -> None:
         self.column = column

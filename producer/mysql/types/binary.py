@@ -22,7 +22,7 @@ class BinaryType(ColumnType):
 
     @property
     def layout(self) -> LengthPrefixed:
-        return LengthPrefixed(prefix_width(self.column.name, self.column.kind, self.column.length))
+        return LengthPrefixed(prefix_width(self.column.name, self.column.data_type, self.column.length))
 
     def from_result_set(self, raw: RawBytes) -> Expression:
         return self._value(raw.data, raw)
@@ -34,7 +34,7 @@ class BinaryType(ColumnType):
         return self._whole(raw)
 
     def _whole(self, raw: RawBytes) -> str:
-        if self.column.kind == "binary":
+        if self.column.data_type == "binary":
             return f"{raw.data}.ljust({self.column.length}, b'\\0')"
         return raw.data
 

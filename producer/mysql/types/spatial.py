@@ -49,7 +49,7 @@ class SpatialType(ColumnType):
     kinds = ("geometry", "point")
 
     def connect(self) -> ConnectSchema:
-        return POINT if self.column.kind == "point" else GEOMETRY
+        return POINT if self.column.data_type == "point" else GEOMETRY
 
     @property
     def layout(self) -> LengthPrefixed:
@@ -62,7 +62,7 @@ class SpatialType(ColumnType):
         return self._value(raw)
 
     def _value(self, raw: RawBytes) -> Expression:
-        if self.column.kind == "point":
+        if self.column.data_type == "point":
             return Expression(f"{raw.bind('point', point_json)}({raw.data})", ExpressionKind.JSON)
         nullable = self.column.nullable
 

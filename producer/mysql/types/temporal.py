@@ -50,7 +50,7 @@ class _Temporal(ColumnType):
             return 1
         if mode == "connect":
             return 1_000_000
-        if mode == "adaptive_time_microseconds" and self.column.kind == "datetime" and self.column.fsp <= 3:
+        if mode == "adaptive_time_microseconds" and self.column.data_type == "datetime" and self.column.fsp <= 3:
             return 1_000_000
         return 1_000
 

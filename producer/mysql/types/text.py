@@ -41,7 +41,7 @@ class TextType(ColumnType):
 
     @property
     def layout(self) -> LengthPrefixed:
-        return LengthPrefixed(prefix_width(self.column.name, self.column.kind, self.column.length))
+        return LengthPrefixed(prefix_width(self.column.name, self.column.data_type, self.column.length))
 
     def from_result_set(self, raw: RawBytes) -> Expression:
         if self._as_stored:
