@@ -1,9 +1,10 @@
-"""The definition of a configuration: its sections, its properties and its checks. It loads and prints configurations."""
+"""The definition of a configuration: sections, properties and checks. It loads and describes configurations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +13,7 @@ from pydantic import SecretStr, ValidationError
 from tailrace.runtime.config.draft import Draft
 from tailrace.runtime.config.property import Property, Status
 from tailrace.runtime.config.property_table import MASK, PropertyTable
-from tailrace.runtime.config.section import RootConfig, Section, properties_of, sections_of
+from tailrace.runtime.config.section import RootConfig, Section, SectionSpec, properties_of, sections_of
 from tailrace.runtime.errors import ConfigError
 
 C = TypeVar("C", bound=RootConfig)
@@ -26,7 +27,7 @@ class Group:
 
     title: str
     sections: tuple[str, ...] = ()
-    """Fields of the configuration; '' is the configuration itself."""
+    """Paths of sections; '' is the configuration itself."""
     unsupported: tuple[Property, ...] = ()
 
 
@@ -45,19 +46,18 @@ class ConfigDefinition(Generic[C]):
         """``redact_name`` masks the secret part of a name that has one."""
         self.model = model
         self.groups = tuple(groups)
-        self.sections = {**sections_of(model), **(sections or {})}
+        replaced = {path: SectionSpec(section) for path, section in (sections or {}).items()}
+        self.sections = {**sections_of(model), **replaced}
         self._checks = tuple(checks)
         self._redact_name = redact_name
         self.table = PropertyTable(entry for group in groups for entry in self.properties_of(group))
 
     def properties_of(self, group: Group) -> tuple[Property, ...]:
         """Return the properties of a group, the supported ones first."""
-        supported = (entry for name in group.sections for entry in properties_of(self.sections[name], name))
+        supported = (entry for path in group.sections for entry in properties_of(self.sections[path], path))
         return (*supported, *group.unsupported)
 
-    def load(
-        self, path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str] | None = None
-    ) -> C:
+    def load(self, path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> C:
         """Return the configuration of a file, the environment and ``overrides``.
 
         Raises ConfigError with all problems.
@@ -78,13 +78,16 @@ class ConfigDefinition(Generic[C]):
         return text
 
     def _build(self, values: Mapping[str, Any], warnings: tuple[str, ...]) -> C:
-        fields: dict[str, dict[str, Any]] = {name: {} for name in self.sections}
+        fields: dict[str, dict[str, Any]] = {path: {} for path in self.sections}
         for target, value in values.items():
-            section, _, attribute = target.rpartition(".")
-            fields[section][attribute] = value
+            path, _, attribute = target.rpartition(".")
+            fields[path][attribute] = value
         try:
-            sections = {name: section(**fields[name]) for name, section in self.sections.items() if name}
-            return self.model(**{**fields[""], **sections, "warnings": warnings})
+            # Inner sections come before the sections that contain them.
+            for path in sorted(filter(None, self.sections), key=lambda path: -path.count(".")):
+                outer, _, attribute = path.rpartition(".")
+                fields[outer][attribute] = self.sections[path].model(**fields[path])
+            return self.model(**fields[""], warnings=warnings)
         except ValidationError as error:
             # Never the input: it may be a secret.
             details = error.errors(include_url=False, include_context=False, include_input=False)
@@ -96,8 +99,7 @@ class ConfigDefinition(Generic[C]):
         for entry in self.table.properties:
             if entry.status is not Status.SUPPORTED:
                 continue
-            section, _, attribute = entry.target.rpartition(".")
-            value = getattr(getattr(config, section) if section else config, attribute)
+            value = attrgetter(entry.target)(config)
             if entry.is_prefix:
                 found |= self._describe_prefixed(entry, value)
             elif entry.is_wildcard:

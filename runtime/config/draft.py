@@ -49,7 +49,7 @@ class Draft:
             settings[name] = setting
 
     def read(self) -> None:
-        """Read every setting, then fill in fallbacks and look for required properties that are missing."""
+        """Read every setting, then fill in fallbacks and defaults."""
         for name, setting in self.settings.items():
             entry = self.table.find(name)
             if entry is None:
@@ -119,3 +119,5 @@ class Draft:
         elif entry.required and not any(name in self.settings for name in entry.names):
             expected = entry.value_type.expects or "any text"
             self.problems.append(f"{entry.name} is missing: {entry.doc} Expected: {expected}")
+        elif entry.default is not None:
+            self.values[entry.target] = entry.value_type.read(entry.default)

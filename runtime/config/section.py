@@ -11,7 +11,7 @@ The declaration is the only place that states name, type, default and documentat
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -20,6 +20,7 @@ from tailrace.runtime.config.property import Property
 from tailrace.runtime.config.value_types import ValueType
 
 T = TypeVar("T")
+S = TypeVar("S", bound="Section")
 
 
 class Section(BaseModel):
@@ -35,7 +36,7 @@ class RootConfig(Section):
 
 
 def supported(name: str, value_type: ValueType[T], *, doc: str, default: str | None = None, **more: Any) -> T:
-    """Declare the property that sets a field. Without ``default`` the field is None, or required (``required=True``)."""
+    """Declare the property that sets a field. Without ``default`` the field is None, or required if ``required``."""
     entry = Property(name, doc, value_type, default, **more)
     if entry.required:
         return cast("T", _field(entry))
@@ -52,24 +53,58 @@ def patterns(*entries: Property) -> tuple[tuple[SecretStr, str], ...]:
     return cast("tuple[tuple[SecretStr, str], ...]", _field(*entries, default=()))
 
 
+def section(model: type[S], **words: str) -> S:
+    """Declare a section within a section. ``words`` replace ``{word}`` in the names and texts of its properties."""
+    info: Any = Field(default_factory=model)
+    info.metadata.append(_Words(words))
+    return cast("S", info)
+
+
+class _Words(dict[str, str]):
+    """Texts by the word that they replace."""
+
+
 def _field(*entries: Property, **default: Any) -> Any:
-    field = Field(**default)
-    field.metadata.extend(entries)
-    return field
+    info = Field(**default)
+    info.metadata.extend(entries)
+    return info
 
 
-def properties_of(section: type[Section], name: str = "") -> Iterator[Property]:
-    """Yield the properties that a section declares, in order. ``name`` is the section's field in the configuration."""
-    for attribute, field in section.model_fields.items():
-        for entry in field.metadata:
+def fill_in(entry: Property, words: Mapping[str, str]) -> Property:
+    """Return a property with the words of its texts replaced."""
+
+    def fill(text: str) -> str:
+        for word, value in words.items():
+            text = text.replace(f"{{{word}}}", value)
+        return text
+
+    aliases = tuple(map(fill, entry.aliases))
+    note = fill(entry.default_note)
+    return replace(entry, name=fill(entry.name), doc=fill(entry.doc), aliases=aliases, default_note=note)
+
+
+@dataclass(frozen=True, slots=True)
+class SectionSpec:
+    """One section of a configuration, and the words that its properties contain."""
+
+    model: type[Section]
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+def properties_of(spec: SectionSpec, path: str = "") -> Iterator[Property]:
+    """Yield the properties that a section declares, in order. ``path`` leads to the section, with dots."""
+    for attribute, info in spec.model.model_fields.items():
+        for entry in info.metadata:
             if isinstance(entry, Property):
-                yield replace(entry, target=f"{name}.{attribute}" if name else attribute)
+                target = f"{path}.{attribute}" if path else attribute
+                yield replace(fill_in(entry, spec.words), target=target)
 
 
-def sections_of(model: type[RootConfig]) -> dict[str, type[Section]]:
-    """Return the sections of a configuration by field; the configuration itself has the name ''."""
-    found: dict[str, type[Section]] = {"": model}
-    for attribute, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            found[attribute] = field.annotation
+def sections_of(model: type[Section], path: str = "", words: Mapping[str, str] | None = None) -> dict[str, SectionSpec]:
+    """Return a section and those within it by path; the outermost has the path ''."""
+    found = {path: SectionSpec(model, words or {})}
+    for attribute, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
+            own = next((entry for entry in info.metadata if isinstance(entry, _Words)), _Words())
+            found |= sections_of(info.annotation, f"{path}.{attribute}" if path else attribute, own)
     return found

@@ -51,6 +51,7 @@ def secret(value_type: ValueType[str]) -> ValueType[SecretStr]:
 
 
 SECRET = secret(ANY_TEXT)
+SECRET_TEXT = secret(TEXT)
 
 
 def _boolean(text: str) -> bool:
@@ -89,8 +90,8 @@ def decimal(minimum: float) -> ValueType[float]:
 def one_of(choices: Any, *, rejected: Sequence[str] = (), renamed: Mapping[str, str] | None = None) -> ValueType[Any]:
     """Return the type of the words of a ``Literal``.
 
-    ``renamed`` maps older spellings to the present ones. Words in ``rejected`` are read, so that the ``rejected_values``
-    of the property can give the reason; they are not offered.
+    ``renamed`` maps older spellings to the present ones. Words in ``rejected`` are read but not offered: the
+    ``rejected_values`` of the property give the reason.
     """
     words: tuple[str, ...] = get_args(choices)
 
