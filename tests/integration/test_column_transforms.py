@@ -41,9 +41,12 @@ def _shapes(table: Table) -> list[ColumnProjection]:
         Hash("md5", b"salt", plain=False),
     ]
     shapes = [
-        ColumnProjection(transforms={column.name: Truncate(length) for column in table.columns}) for length in (0, 2, 10)
+        ColumnProjection(transforms={column.name: Truncate(length) for column in table.columns})
+        for length in (0, 2, 10)
     ]
-    shapes += [ColumnProjection(transforms={c.name: change for c in others if c.data_type in TEXT}) for change in changes]
+    shapes += [
+        ColumnProjection(transforms={c.name: change for c in others if c.data_type in TEXT}) for change in changes
+    ]
     return [*shapes, ColumnProjection(dropped=frozenset(column.name for column in others[::2]))]
 
 
