@@ -1,4 +1,4 @@
-"""The producer's commands: ``produce``, ``config``, ``check`` and ``adopt``."""
+"""The producer's commands: ``produce``, ``config``, ``check`` and ``takeover``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
     app.command("produce")(produce)
     app.command("config")(show_config)
     app.command("check")(check)
-    app.command("adopt")(takeover)
+    app.command("takeover")(takeover)
 
 
 def produce(config: ConfigFile = None, settings: Set = None, debug: Debug = False) -> None:
@@ -44,10 +44,10 @@ def produce(config: ConfigFile = None, settings: Set = None, debug: Debug = Fals
         # The edges are imported late, so that a fault of the configuration is told at once.
         from tailrace.producer.app.capture import run  # noqa: PLC0415
         from tailrace.producer.ops.http import HttpServer  # noqa: PLC0415
-        from tailrace.producer.ops.log import configure  # noqa: PLC0415
         from tailrace.producer.ops.status import Phase, Status  # noqa: PLC0415
+        from tailrace.runtime.logging import configure_logging  # noqa: PLC0415
 
-        configure(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
+        configure_logging(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
         for warning in settled.warnings:
             log.warning("a setting has no effect", setting=warning)
         status = Status(settled.topics.prefix)
@@ -82,7 +82,7 @@ def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False)
 
         session = connect(source_settings(settled))
         try:
-            captured = list_tables(session, settled.filters.tables.wanted)
+            captured = list_tables(session, settled.filters.tables.includes)
             notes = check_source(session, captured, server_id=settled.database.server_id)
             read = partial(read_table, session)
             asked = validate_tables(settled, CapturedTables(settled, read), captured, read)
@@ -119,16 +119,15 @@ def takeover(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored; write nothing.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Take over the topics of a Debezium connector that was stopped: ``produce`` then goes on exactly there."""
+    """Take over the topics of a stopped Debezium connector. ``produce`` then resumes exactly at its offset."""
     with _errors_told(debug):
         settled = _load(config, settings)
-        from tailrace.producer.ops.log import configure  # noqa: PLC0415
-        from tailrace.producer.takeover.report import report  # noqa: PLC0415
-        from tailrace.producer.takeover.takeover import TakeoverOptions  # noqa: PLC0415
-        from tailrace.producer.takeover.takeover import take_over as take  # noqa: PLC0415
+        from tailrace.producer.app.connection_settings import kafka_settings, mysql_source  # noqa: PLC0415
+        from tailrace.producer.takeover.takeover import TakeoverOptions, take_over  # noqa: PLC0415
+        from tailrace.runtime.logging import configure_logging  # noqa: PLC0415
 
-        configure(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
-        wish = TakeoverOptions(
+        configure_logging(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
+        options = TakeoverOptions(
             connector=connector,
             offset_topic=offset_topic,
             offset_file=offset_file,
@@ -137,10 +136,10 @@ def takeover(
             force=force,
             dry_run=dry_run,
         )
-        adopted = take(settled, wish)
-        for note in (*settled.warnings, *adopted.notes):
+        result = take_over(settled, options, kafka=kafka_settings(settled), source=mysql_source(settled))
+        for note in (*settled.warnings, *result.notes):
             sys.stderr.write(f"note: {note}\n")
-        sys.stdout.write(report(adopted, stored=not dry_run))
+        sys.stdout.write(result.report(stored=not dry_run))
 
 
 def stop_on_signals() -> threading.Event:

@@ -46,7 +46,7 @@ def read_offset_file(path: Path) -> dict[bytes, bytes | None]:
     except (_FormatError, struct.error) as error:
         raise TakeoverError(
             "the file is not an offset file of a connector",
-            hint="pass the offset.storage.file.filename of the worker or the engine as --offset-file, and stop it first",
+            hint="stop the worker or the engine, and pass its offset.storage.file.filename as --offset-file",
             file=path,
             begins=data[:16].hex(),
         ) from error

@@ -1,6 +1,6 @@
-"""Takes over the topics of a Debezium connector: resolves its offset, checks that it is stopped, stores Tailrace's state.
+"""Takes over the topics of a Debezium connector, so that ``tailrace produce`` resumes where the connector stopped.
 
-``tailrace produce`` then resumes where the connector stopped.
+It resolves the offset of the connector, checks that the connector is stopped, and stores the state of Tailrace.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def take_over(
     topics = existing_topics(kafka)
     if state_topic(prefix) in topics:
         _require_no_state(states.read(kafka, state_topic(prefix), source.read_offset), options)
-    captures = config.filters.tables.wanted
+    captures = config.filters.tables.includes
     captured = source.list_tables(captures)
     notes += source.check(captured)
     with closing(source.connect()) as session:
@@ -136,10 +136,8 @@ def _require_stopped(kafka: KafkaSettings, options: TakeoverOptions, connector: 
         return [f"an offset file has no status: whether the connector {connector} is stopped was not checked"]
     running = running_tasks(kafka, options.status_topic, connector)
     if running is None:
-        return [
-            f"the topic {options.status_topic} does not exist: whether the connector {connector} is stopped was not "
-            "checked"
-        ]
+        topic = options.status_topic
+        return [f"the topic {topic} does not exist: whether the connector {connector} is stopped was not checked"]
     if running:
         raise TakeoverError(
             f"the last status of the connector {connector} is running",

@@ -18,7 +18,7 @@ def test_a_half_that_is_not_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -
     """As in an image that carries the other one alone: its entry point is named all the same."""
     _installed(monkeypatch, "tailrace.absent_half.cli:register", "tailrace.producer.cli:register")
 
-    assert {command.name for command in cli.build().registered_commands} >= {"produce", "adopt"}
+    assert {command.name for command in cli.build().registered_commands} >= {"produce", "takeover"}
 
 
 def test_a_module_that_is_missing_within_a_half_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
