@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tailrace.runtime.config.property import Property
+from tailrace.runtime.config.section import Section, SectionSpec, properties_of
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer import config_file
+from tailrace.spark_consumer.sink.plugin import SinkPlugin, installed_sinks, load_sink
 
 _SECRET: Final = re.compile(r"password|secret|jaas|token|credential|\.key$", re.IGNORECASE)
-_PASSED_ON: Final = ("kafka.", "sink.kafka.", "sink.properties.", "spark.")
+_PASSED_ON: Final = ("kafka.", "spark.")
 _OURS: Final = {
     "kafka.isolation.level": "it is always read_committed",
     "kafka.group.id": "Spark keeps offsets in the checkpoint; use groupIdPrefix",
@@ -38,8 +41,7 @@ _BOOTSTRAP: Final = "kafka.bootstrap.servers"
 
 
 class ConsumerConfig(BaseModel):
-    """Every setting, under its own name as alias; values under ``kafka.``, ``sink.kafka.``, ``sink.properties.`` and
-    ``spark.`` are passed on."""
+    """Every setting, with its name as alias; settings under ``kafka.`` and ``spark.`` are passed on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
 
@@ -53,11 +55,8 @@ class ConsumerConfig(BaseModel):
     processing_time: str = Field(default="1 second", alias="trigger.processingTime")
     available_now: bool = Field(default=False, alias="trigger.availableNow")
 
-    sink: Literal["delta", "kafka", "console"] = Field(alias="sink")
-    sink_path: str | None = Field(default=None, alias="sink.path")
-    sink_topic: str | None = Field(default=None, alias="sink.topic")
-    sink_partitions: int = Field(default=1, alias="sink.partitions", gt=0)
-    sink_rows: int = Field(default=20, alias="sink.numRows", gt=0)
+    sink: str = Field(alias="sink", min_length=1)
+    sink_options: Section = Field(default_factory=Section)
 
     monitor_port: int = Field(default=0, alias="monitor.port", ge=0, le=65535)
     monitor_host: str = Field(default="127.0.0.1", alias="monitor.host")
@@ -65,15 +64,7 @@ class ConsumerConfig(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", alias="log.level")
 
     client: Mapping[str, str] = Field(default_factory=dict, alias="kafka.")
-    sink_client: Mapping[str, str] = Field(default_factory=dict, alias="sink.kafka.")
-    sink_properties: Mapping[str, str] = Field(default_factory=dict, alias="sink.properties.")
     spark: Mapping[str, str] = Field(default_factory=dict, alias="spark.")
-
-    @model_validator(mode="after")
-    def _check_sink(self) -> ConsumerConfig:
-        if self.sink == "delta" and not self.sink_path:
-            raise ValueError("sink.path: the delta sink needs the directory under which its tables are kept")
-        return self
 
     @property
     def kafka_client(self) -> dict[str, str]:
@@ -94,7 +85,10 @@ class ConsumerConfig(BaseModel):
     def shown(self) -> dict[str, Any]:
         """Return the effective settings for people, secrets masked."""
         flat: dict[str, Any] = {}
-        for key, value in self.model_dump(by_alias=True).items():
+        dumped = self.model_dump(by_alias=True, exclude={"sink_options"})
+        for entry in _declared(type(self.sink_options)):
+            dumped[entry.name.removesuffix("*")] = getattr(self.sink_options, entry.target)
+        for key, value in dumped.items():
             if isinstance(value, Mapping):
                 flat.update({key + name: inner for name, inner in value.items()})
             else:
@@ -114,6 +108,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Con
     """
     given = config_file.load(path) if path is not None else {}
     variables = [key for key in _known() if key != _BOOTSTRAP] + ["bootstrap.servers", *_SECRET_VARIABLES]
+    variables += [entry.name for entry in _of_sinks() if not entry.is_wildcard]
     given |= config_file.from_environment(variables, os.environ if environment is None else environment)
     return parse(given)
 
@@ -121,8 +116,10 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Con
 def parse(given: Mapping[str, str]) -> ConsumerConfig:
     """Check flat keys and return the configuration; raises ConfigError with every fault found."""
     known = _known()
+    of_sinks = _of_sinks()
     faults: list[str] = []
     fields: dict[str, Any] = {}
+    of_sink: dict[str, str] = {}
     passed: dict[str, dict[str, str]] = {lead: {} for lead in _PASSED_ON}
     for key, value in given.items():
         name = _BOOTSTRAP if key == "bootstrap.servers" else key
@@ -133,8 +130,15 @@ def parse(given: Mapping[str, str]) -> ConsumerConfig:
             fields[name] = value
         elif lead is not None and len(name) > len(lead):
             passed[lead][name if lead == "spark." else name.removeprefix(lead)] = value
+        elif any(entry.matches(key) for entry in of_sinks):
+            of_sink[key] = value
         else:
-            faults.append(_unknown(key, known))
+            faults.append(_unknown(key, [*known, *(entry.name for entry in of_sinks if not entry.is_wildcard)]))
+    try:
+        if given.get("sink"):
+            fields["sink_options"] = _sink_options(load_sink(given["sink"]), of_sink)
+    except ConfigError as error:
+        faults += error.faults
     try:
         config = ConsumerConfig.model_validate({**fields, **passed})
     except ValidationError as error:
@@ -145,9 +149,38 @@ def parse(given: Mapping[str, str]) -> ConsumerConfig:
     return config
 
 
+def _sink_options(plugin: SinkPlugin, given: Mapping[str, str]) -> Section:
+    faults: list[str] = []
+    fields: dict[str, Any] = {}
+    for entry in _declared(plugin.options):
+        for name in filter(entry.matches, given):
+            try:
+                value = entry.value_type.read(given[name])
+            except (ValueError, LookupError, OverflowError):
+                faults.append(f"{name}: must be {entry.value_type.expects}, not {given[name]!r}")
+                continue
+            if entry.is_prefix:
+                fields.setdefault(entry.target, {})[entry.suffix(name)] = value
+            else:
+                fields[entry.target] = value
+        if entry.required and entry.name not in given:
+            faults.append(f"{entry.name}: must be set")
+    if faults:
+        raise ConfigError(faults)
+    return plugin.options(**fields)
+
+
 def _known() -> list[str]:
     aliases = (field.alias for field in ConsumerConfig.model_fields.values())
     return [alias for alias in aliases if alias is not None and not alias.endswith(".")]
+
+
+def _declared(options: type[Section]) -> list[Property]:
+    return list(properties_of(SectionSpec(options, {})))
+
+
+def _of_sinks() -> list[Property]:
+    return [entry for plugin in installed_sinks().values() for entry in _declared(plugin.options)]
 
 
 def _unknown(key: str, known: list[str]) -> str:
