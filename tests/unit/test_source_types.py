@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.producer.config.sections import ConvertersConfig
+from tailrace.producer.config import ConverterConfig, ConvertersConfig
 from tailrace.producer.model.source_type import SourceType, known_length, source_parameters, source_type
 from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
@@ -49,10 +49,10 @@ def test_types_in_the_words_of_the_server(text: str, name: str, length: int | No
 
 def test_enums_and_sets_have_lengths_of_their_own() -> None:
     """However their labels look, parentheses and quotes included."""
-    enum = Column("e", "enum", charset="utf8mb4", labels=("a(1)", "b,c"))
+    enum = Column("e", "enum", charset="utf8mb4", enum_values=("a(1)", "b,c"))
 
     assert source_type(known(enum, "enum('a(1)','b,c')")) == SourceType("ENUM", 1, None)
-    assert source_type(replace(enum, kind="set")) == SourceType("SET", 3, None)
+    assert source_type(replace(enum, data_type="set")) == SourceType("SET", 3, None)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ TABLE = Table(
     (
         known(Column("id", "int", nullable=False), "int(11)"),
         known(Column("m-ail", "varchar", nullable=False, length=80, charset="utf8mb4"), "varchar(20)"),
-        known(Column("e", "enum", charset="utf8mb4", labels=("a", "b")), "enum('a','b')"),
+        known(Column("e", "enum", charset="utf8mb4", enum_values=("a", "b")), "enum('a','b')"),
         known(Column("n", "decimal", precision=5, scale=2), "decimal(5,2)"),
     ),
     ("id", "m-ail"),
@@ -98,14 +98,16 @@ TABLE = Table(
 def told(properties: Mapping[str, str]) -> tuple[Mapping[str, ConnectField], Mapping[str, ConnectField], object]:
     """Return the fields of rows and of keys under rules, and the Avro schema of values."""
     rules = configured(properties)
-    config = ConvertersConfig(value="json", value_schemas=True, field_names="avro", schema_names="avro")
+    config = ConvertersConfig(
+        value=ConverterConfig(converter="json", schemas=True), field_names="avro", schema_names="avro"
+    )
 
     def never(_: TableId) -> CatalogTable:
         raise AssertionError
 
     publication = TableSchemaBuilder(config, ValueOptions(), never, rules=rules)
-    shape = rules.shape(TABLE.id, TABLE.columns, TABLE.key)
-    kept = TABLE.columns if shape is None else shape.kept(TABLE.columns)
+    shape = rules.project(TABLE.id, TABLE.columns, TABLE.key)
+    kept = TABLE.columns if shape is None else shape.visible(TABLE.columns)
     wire = publication.wire(TABLE.id, "p.shop.people", kept, TABLE.key, shape)
     keys = {field.name: field for field in wire.key_schema.fields}
     return {field.name: field for field in wire.columns}, keys, avro_schema(wire.value_schema)
