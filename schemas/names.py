@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 SPLIT_HEADER: Final = "tailrace.split"
-"""Split id (UTF-8, opaque) of a snapshot row, or of a backfill event: a change between the LOW and the HIGH watermark of
-the split. A changelog needs these records together with the END watermark of the split."""
+"""Split id (UTF-8, opaque) of a snapshot row, or of a backfill event: a change between LOW and HIGH watermark of the
+split. A changelog needs all records of a split, and counts them with the END watermark."""
 
 INCREMENTAL_HEADER: Final = "tailrace.incremental"
 """Split id of a snapshot row or a backfill event of an incremental snapshot, in place of ``tailrace.split``. No reader

@@ -7,8 +7,8 @@ A record of the schemas topic has the key ``<topic>/<fingerprint>`` and a JSON v
      "key": ["id"], "fingerprint": "0f3a…", "version": 1}
 
 ``columns`` are Connect schema blocks in table order; ``key`` names the key columns in key order, and is empty if rows
-cannot be identified. The greatest ``version`` of a topic is the newest schema. The producer writes the record before the
-first row that needs it, or in the same Kafka transaction.
+cannot be identified. The greatest ``version`` of a topic is the newest schema. The producer writes the record before
+the first row that needs it, or in the same Kafka transaction.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ spark-submit --py-files tailrace-spark.zip app.py --config FILE
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.logging import configure_logging
 from tailrace.spark_consumer import config as configuration
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import ConsumerConfig
@@ -31,7 +31,7 @@ def run(config: ConsumerConfig, *, wrap: Callable[[SinkPlugin], SinkPlugin] = la
 
     ``wrap`` can replace the sink plug-in, for tests. Raises TailraceError if the query fails.
     """
-    _configure_logging(config)
+    configure_logging(config.log_format, config.log_level)
     status = Status(config.name, config.sink)
     server = MonitorServer(status, config.monitor_host, config.monitor_port) if config.monitor_port else None
     try:
@@ -62,22 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     return 0
-
-
-def _configure_logging(config: ConsumerConfig) -> None:
-    as_json = config.log_format == "json" or (config.log_format == "auto" and not sys.stderr.isatty())
-    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, config.log_level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import SecretStr
 from pyspark.sql import functions as fn
 
 from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import ANY_TEXT, TEXT, integer
+from tailrace.runtime.config.value_types import SECRET, TEXT, integer
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.rowkind import ORDER
@@ -43,8 +44,8 @@ class KafkaOptions(Section):
     partitions: int = supported(
         "sink.partitions", integer(1), default="1", doc="Partitions of the changelog topics that the sink creates."
     )
-    client: Mapping[str, str] = prefixed(
-        "sink.kafka.*", ANY_TEXT, doc="Kafka client options of the sink; they override kafka.*."
+    client: Mapping[str, SecretStr] = prefixed(
+        "sink.kafka.*", SECRET, doc="Kafka client options of the sink; they override kafka.*."
     )
 
 
@@ -55,7 +56,8 @@ class KafkaSink:
         self._spark = spark
         self._options = options
         self._prefix = context.prefix
-        self._client = {**context.client, **{f"kafka.{name}": value for name, value in options.client.items()}}
+        own = {f"kafka.{name}": value.get_secret_value() for name, value in options.client.items()}
+        self._client = {**context.client, **own}
         self._existing: set[str] = set()
 
     def prepare_table(self, schema: TableSchema) -> None:
