@@ -82,7 +82,7 @@ class Pipeline:
         self.pause_point()
         self._started.wait()
         started = time.monotonic()
-        sink = self._sink or self._open(batch.sparkSession)
+        sink = self._open(batch.sparkSession) if self._sink is None else self._sink
         incomplete = 0
         if self._images is Images.UPSERT:
             self._write_upserts(sink, batch, batch_id)

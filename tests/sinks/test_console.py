@@ -52,7 +52,7 @@ class TestConsoleSink(SinkConformance):
     }
 
     def test_out_of_order(self, run: BatchRunner) -> None:
-        """The older change is printed at its place in the topic."""
+        """The older change is printed at its position in the topic."""
         self.write_out_of_order(run)
 
         self.expect(run, row(1, 1), changelog={1: "+I -U +U"})

@@ -54,7 +54,7 @@ class TestKafkaSink(SinkConformance):
     not_claimed: ClassVar = {"test_out_of_order": "a changelog keeps the order of the topic and compares no sequences"}
 
     def test_out_of_order(self, run: BatchRunner) -> None:
-        """The older change is in the changelog at its place in the topic."""
+        """The older change is in the changelog, at its position in the topic."""
         self.write_out_of_order(run)
 
         self.expect(run, row(1, 1), changelog={1: "+I -U +U"})

@@ -67,14 +67,14 @@ class Run:
         self.random = random.Random(seed)
         self.table, self.prefix = table, prefix
         self.rows: dict[int, Row] = {k: self._row(k) for k in range(keys) if self.random.random() < 0.7}
-        self.log: list[tuple[Event, ...]] = []
+        self.binlog: list[tuple[Event, ...]] = []
         self.splits = self._splits(keys, events, splits)
         for number in range(events + 1):
             for split in self.splits:
                 if split.select == number:
                     split.rows = [self.rows[k] for k in split.keys if k in self.rows]
             if number < events:
-                self.log.append(self._change(keys + 8))
+                self.binlog.append(self._change(keys + 8))
         self.transactions: list[list[Message]] = []
         self._write()
 
@@ -129,7 +129,7 @@ class Run:
         """Write the binlog events in order; a split is committed before the first event at or after its LOW."""
         self._cut()
         order = self.random.sample(self.splits, len(self.splits))
-        for number, events in enumerate(self.log):
+        for number, events in enumerate(self.binlog):
             for split in order:
                 if not split.committed and (split.low <= number or self.random.random() < 0.05):
                     self._commit(split)
@@ -138,7 +138,7 @@ class Run:
                 self._event(number, event, row)
             if self.random.random() < 0.3:
                 self._cut()
-        self._end(len(self.log))
+        self._end(len(self.binlog))
 
     def _event(self, number: int, event: Event, row: int) -> None:
         split = self._split_of(event.key)

@@ -191,7 +191,7 @@ def test_records_before_the_start_of_an_initial_load_are_early(
     spark: SparkSession, records: list[tuple[int, int, int]], *, early: bool
 ) -> None:
     """If the counts show that no record is early, the records are not read; they never show it for an early record."""
-    rows = [(b"k", None, "u", 1, (*place, 0, 0)) for place in records]
+    rows = [(b"k", None, "u", 1, (*position, 0, 0)) for position in records]
     decoded = spark.createDataFrame(
         rows,
         "key binary, split string, op string, ts_ms bigint, "
