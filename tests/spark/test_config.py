@@ -1,4 +1,4 @@
-"""The consumer's configuration: names, sources, and faults told all at once."""
+"""The configuration of the consumer: names, sources, and all problems in one error."""
 
 from __future__ import annotations
 
