@@ -128,7 +128,7 @@ class SchemaChangeTopic:
                 described = None if gone else self._described(part.table)
                 changes.append(self._change(_KINDS[part.change], part.table, described))
                 self._known.discard(str(part.former or part.table))
-                if not gone and self._filters.wanted(part.table):
+                if not gone and self._filters.includes(part.table):
                     self._known.add(str(part.table))
             write(name, source, part.sql, changes)
         if self._known != known:
@@ -141,8 +141,8 @@ class SchemaChangeTopic:
         if part.change is Change.TRUNCATE:
             return False
         if not part.table.table:
-            return self._filters.wanted_database(part.table.database)
-        return self._filters.wanted(part.table) or (part.former is not None and self._filters.wanted(part.former))
+            return self._filters.includes_database(part.table.database)
+        return self._filters.includes(part.table) or (part.former is not None and self._filters.includes(part.former))
 
     def _described(self, table: TableId) -> Described | None:
         """Return the table as it is now, or None where it is gone by now."""
