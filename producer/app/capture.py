@@ -28,6 +28,7 @@ from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.catalog import list_tables, read_table
 from tailrace.producer.mysql.connection import connect, query
 from tailrace.producer.mysql.key_order import QueryServer
+from tailrace.producer.mysql.offset import mysql_offset
 from tailrace.producer.mysql.prerequisites import check
 from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.ops.status import Status
@@ -180,7 +181,7 @@ class Capture:
         wanted, signals = config.filters.tables.includes, config.signals.table
         stream = BinlogStream(
             source_settings(config),
-            start=place.seen,
+            start=mysql_offset(place.position).gtids,
             server_id=config.database.server_id,
             wanted=wanted if signals is None else lambda table: table == signals or wanted(table),
         )
@@ -209,7 +210,7 @@ class Capture:
             stop=self._over,
         )
         self._status.connected(prefix)
-        self._status.log_committed(file=place.file, pos=place.pos, gtids=str(place.seen))
+        self._status.log_committed(place.position.to_json())
         self._todo = self._track(registry, captured)
         self._asking = SignalService(config, self._state, registry, publisher, self._log_reader)
         self._closing.append(self._asking)
