@@ -10,7 +10,7 @@ PACKAGE = "tailrace.spark_consumer"
 LAYERS = (
     {"app", "cli"},
     {"query", "session"},
-    {"config", "config_file", "pipeline"},
+    {"config", "pipeline"},
     {"sink"},
     {"changelog", "normalize"},
     {"source"},
@@ -18,7 +18,7 @@ LAYERS = (
 )
 """Modules and packages of each layer, the highest layer first."""
 
-WITHIN_A_LAYER = {("config", "config_file"), ("cli", "app")}
+WITHIN_A_LAYER = {("cli", "app")}
 """Imports between two members of one layer: importer, imported."""
 
 
