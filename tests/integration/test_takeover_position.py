@@ -184,7 +184,7 @@ def test_dry_run_writes_nothing_and_returns_the_same(scenario: TakeoverSource) -
 
 
 def test_command_reports_the_result(scenario: TakeoverSource, tmp_path: Path) -> None:
-    """The operator is transactions the place, the tables, and what was not checked; then what is there already."""
+    """It prints the position, the tables and what was not checked; a second run reports the existing state."""
     file, pos, gtids = scenario.position()
     scenario.offset({"file": file, "pos": pos, "gtids": gtids})
     config = tmp_path / "producer.json"
