@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Final
 
 from tailrace.producer.app.connection_settings import kafka_settings, source_settings
-from tailrace.producer.app.startup import reader_transactional_id
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect

@@ -21,6 +21,7 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
+from tailrace.producer.model.table import TableId
 from tailrace.runtime.errors import KafkaUnavailableError
 from tailrace.schemas.watermark import BinlogPosition
 
@@ -89,6 +90,11 @@ class SplitState:
     schema: str
     ended: bool = False
     """Its END record is written."""
+
+    @property
+    def table_id(self) -> TableId:
+        """The split's table."""
+        return TableId(self.database, self.table)
 
     def to_json(self) -> bytes:
         """Return the record value; the checksum as text, since it has 64 bits."""

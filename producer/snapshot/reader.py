@@ -47,11 +47,7 @@ class SplitDone:
     """A split that is in Kafka."""
 
     split: Split
-    low: BinlogPosition
-    high: BinlogPosition
-    rows: int
-    checksum: int
-    schema: str
+    state: SplitState
     seconds: float
 
 
@@ -124,7 +120,7 @@ class SnapshotReader:
         publisher.send(state_topic(self._prefix), split_key(split.id), state.to_json())
         publisher.commit()
         self._published.add(schema)
-        return SplitDone(split, low, high, rows, checksum, schema, time.monotonic() - started)
+        return SplitDone(split, state, time.monotonic() - started)
 
     def _copy(self, task: SplitTask, captured: CapturedTable, low: BinlogPosition) -> tuple[int, int]:
         split = task.split

@@ -43,7 +43,7 @@ from typing import Final
 from tailrace.producer.model.split import Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.producer.mysql.key_order import SortKey
+from tailrace.producer.mysql.key_order import KeyOrder, SortKey
 
 BinlogCoordinates = tuple[int, int]
 """(numeric suffix of the binlog file, offset): totally ordered on one server."""
@@ -107,6 +107,8 @@ class TrackedTable:
     """The log has a DROP or RENAME of it, and after that a table of its name."""
     abandoned: bool = False
     """Its snapshot was given up, because the source no longer has it: no split is opened or committed any more."""
+    order: KeyOrder | None = None
+    """How the table's keys compare; None unless a snapshot of the table is running."""
     opened: dict[str, TrackedSplit] = field(default_factory=dict)
     _lowers: list[SortKey] = field(default_factory=list)
     _ordered: list[TrackedSplit] = field(default_factory=list)

@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient
 from pymysql.connections import Connection
 
 from tailrace.producer.app.connection_settings import kafka_settings, source_settings
-from tailrace.producer.app.startup import reader_transactional_id, stream_transactional_id
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings, translate
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.topics import COMPACTED, Topics, TopicSpec
+from tailrace.producer.kafka.transactional_ids import reader_transactional_id, stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.catalog import list_tables

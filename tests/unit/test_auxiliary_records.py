@@ -46,9 +46,10 @@ def test_names_come_in_the_order_of_a_java_hash_map() -> None:
 
 
 class _Sent:
-    """A publisher's face for what a test sends."""
+    """A stream transaction that keeps what a test sends."""
 
-    def __init__(self) -> None:
+    def __init__(self, offset: StreamOffset) -> None:
+        self.offset = offset
         self.records: list[tuple[str, bytes | None, bytes | None]] = []
 
     def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
@@ -60,9 +61,9 @@ def test_the_block_is_put_where_null_stood(form: str) -> None:
     """In an envelope of any form, and nothing else of it changes; BEGIN comes before the first."""
     place = StreamOffset(StoredOffset(BinlogPosition(1, "f.000001", 4, "", UUID)))
     place.begin(TransactionBegin(f"{UUID}:5", "f.000001", 100, 180, 7, 7_000_000, 1, 1))
-    sent = _Sent()
+    sent = _Sent(place)
     topic = RecordConverter(ConvertersConfig()).topic("topic", TRANSACTION_KEY, TRANSACTION_VALUE)
-    records = TransactionBlockWriter(sent, topic, place)  # type: ignore[arg-type]
+    records = TransactionBlockWriter(sent, topic)  # type: ignore[arg-type]
     stamp = SourceInfo("p", TABLE).event(ts_us=7, server_id=1, gtid=f"{UUID}:5", file="f", pos=9)
     fields = (ConnectField("id", ConnectSchema("int32")),)
     schemas = {"key_schema": key_schema("p.db.t", fields), "value_schema": envelope_schema("p.db.t", fields)}
