@@ -29,6 +29,7 @@ from tailrace.producer.kafka.transactional_producer import Headers, Transactiona
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.catalog import list_tables, read_table
+from tailrace.producer.mysql.offset import mysql_offset
 from tailrace.producer.mysql.prerequisites import check
 from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.ops.status import Status
@@ -196,7 +197,7 @@ class SessionBuilder:
         filters, signals = config.filters.tables, config.signals.table
         stream = BinlogStream(
             source_settings(config),
-            start=restored.transaction.offset.seen,
+            start=mysql_offset(restored.transaction.offset.position).gtids,
             server_id=config.database.server_id,
             wanted=filters.wanted if signals is None else lambda table: table == signals or filters.wanted(table),
         )

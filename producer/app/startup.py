@@ -20,11 +20,12 @@ from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
+from tailrace.producer.mysql.watermark import current_offset
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.runtime.errors import BinlogError
 from tailrace.schemas.names import state_topic
-from tailrace.schemas.watermark import BinlogPosition
 
 log = structlog.get_logger(__name__)
 
@@ -43,12 +44,12 @@ def acquire_state(kafka: KafkaSettings, producer: TransactionalProducer, *, pref
     topic = state_topic(prefix)
     producer.fence()
     # The number of readers of an older instance was committed before any of them started.
-    state = state_store.read(kafka, topic)
+    state = state_store.read(kafka, topic, MySqlOffset.from_json)
     for worker in range(max(state.readers, readers)):
         reader = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
         reader.fence()
         reader.close()
-    return state_store.read(kafka, topic) if state.readers else state
+    return state_store.read(kafka, topic, MySqlOffset.from_json) if state.readers else state
 
 
 def resume_point(session: Connection, state: State, *, resnapshot_if_lost: bool) -> ResumePoint:
@@ -71,7 +72,7 @@ def resume_point(session: Connection, state: State, *, resnapshot_if_lost: bool)
         )
     end = _end_of_binlog(session)
     # The epoch grows, so that everything read from here on sorts after everything read before.
-    offset = replace(end, position=replace(end.position, epoch=state.log.position.epoch + 1))
+    offset = replace(end, position=mysql_offset(end.position)._replace(epoch=state.log.position.epoch + 1))
     return ResumePoint(offset, binlog_lost=True)
 
 
@@ -108,16 +109,17 @@ def _end_of_binlog(session: Connection) -> StoredOffset:
     The position is the start of the file, not its end: transactions that are logged but not executed yet must be read,
     and until then no split may count as passed. The first events of the stream correct the position.
     """
-    file, pos, gtids = database.log_position(session)
-    server = database.server_uuid(session)
-    log.info("first start: the stream starts at the end of the binlog", file=file, pos=pos, gtids=gtids)
-    return StoredOffset(BinlogPosition(1, file, _FILE_START, gtids, server))
+    end = current_offset(session)
+    log.info(
+        "first start: the stream starts at the end of the binlog", file=end.file, pos=end.pos, gtids=str(end.gtids)
+    )
+    return StoredOffset(end._replace(pos=_FILE_START))
 
 
 def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredOffset:
     """Return the stored offset, with the next epoch if the server changed."""
-    position = stored.position
-    seen = GtidSet.parse(position.gtids)
+    position = mysql_offset(stored.position)
+    seen = position.gtids
     executed = GtidSet.parse(database.executed_gtids(session))
     purged = GtidSet.parse(database.purged_gtids(session))
     if not seen.contains(purged):
@@ -125,7 +127,7 @@ def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredO
             "the source has purged binlog files that were not read yet",
             hint="take a new snapshot under another topic.prefix, and keep binlog files longer "
             "(binlog_expire_logs_seconds)",
-            read=position.gtids,
+            read=str(seen),
             purged=str(purged),
         )
     if not executed.contains(seen):
@@ -133,11 +135,11 @@ def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredO
             "the source has not executed transactions that were read before: it is another server, or lost data",
             hint="point database.hostname at a server of the same cluster that has all transactions, "
             "or take a new snapshot under another topic.prefix",
-            read=position.gtids,
+            read=str(seen),
             executed=str(executed),
         )
     server = database.server_uuid(session)
-    log.info("resuming", file=position.file, pos=position.pos, gtids=position.gtids)
+    log.info("resuming", file=position.file, pos=position.pos, gtids=str(seen))
     if server == position.server_uuid:
         return stored
     if any(table.phase == "snapshot" for table in state.tables.values()):
@@ -150,7 +152,7 @@ def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredO
         )
     log.warning("the source server changed; it has the same transactions", was=position.server_uuid, now=server)
     file, _, _ = database.log_position(session)
-    moved = BinlogPosition(position.epoch + 1, file, _FILE_START, position.gtids, server)
+    moved = MySqlOffset(position.epoch + 1, file, _FILE_START, seen, server)
     return replace(stored, position=moved)
 
 

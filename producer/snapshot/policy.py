@@ -187,9 +187,9 @@ class IncrementalSnapshot(SnapshotPolicy):
         """Continue on the same server with the same key."""
         if stored.phase != "incremental" or not self._planner.exists(table):
             return False
-        server = self._planner.server_uuid()
+        current = self._planner.current_offset()
         columns = self._planner.describe(table).columns[: len(stored.key)]
-        return names(columns) == stored.key and all(split.low.server_uuid == server for split in splits)
+        return names(columns) == stored.key and all(split.low.same_server(current) for split in splits)
 
     def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
         """See ``SnapshotPolicy``."""

@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 from pymysql.connections import Connection
 
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import catalog
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.key_order import KeyColumn, KeyOrder
-from tailrace.producer.mysql.watermark import Barrier
+from tailrace.producer.mysql.offset import mysql_offset
+from tailrace.producer.mysql.watermark import current_offset, wait_until_visible
 from tailrace.producer.serialization.captured_tables import CapturedTables, splitting_columns
 from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
-from tailrace.runtime.errors import SourceUnavailableError
 
 _BARRIER_TIMEOUT_S = 60.0
 
@@ -58,22 +59,17 @@ class TablePlanner:
         """Whether the source has the table now."""
         return catalog.exists(self._session, table)
 
-    def server_uuid(self) -> str:
-        """Return the identity of the server that is read."""
-        return database.server_uuid(self._session)
+    def current_offset(self) -> Offset:
+        """Return the end of the binlog of the server that is read."""
+        return current_offset(self._session)
 
     def check_condition(self, table: TableId, condition: str) -> None:
         """Raise SourceError if the condition is not valid SQL for the table."""
         self._query(f"SELECT 1 FROM {table.quoted} WHERE ({condition}) LIMIT 0")
 
-    def wait_until_visible(self, barrier: Barrier) -> None:
+    def wait_until_visible(self, barrier: Offset) -> None:
         """Wait until the server shows every transaction that the stream had read at the barrier."""
-        if not database.wait_for_gtids(self._session, barrier.gtids, _BARRIER_TIMEOUT_S):
-            raise SourceUnavailableError(
-                "transactions read from the binlog did not become visible on the server",
-                waited_s=_BARRIER_TIMEOUT_S,
-                gtids=barrier.gtids,
-            )
+        wait_until_visible(self._session, mysql_offset(barrier), _BARRIER_TIMEOUT_S)
 
     def close(self) -> None:
         """Close both sessions."""

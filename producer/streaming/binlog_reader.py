@@ -129,7 +129,7 @@ class BinlogReader:
         begin = self._offset.transaction
         if self._metadata is not None:
             self._metadata.end(event)
-        self._offset.finish(event.gtid, event.file, event.end)
+        self._offset.commit(event)
         if self._registry.waiting_for_end:
             self._coordinator.end_splits()
         self._transactions += 1
@@ -137,7 +137,7 @@ class BinlogReader:
 
     def _on_position(self, event: PositionAdvanced) -> None:
         if self._offset.transaction is None:
-            self._offset.advance(event.file, event.end)
+            self._offset.advance(event)
 
     def _on_query(self, event: QueryEvent) -> None:
         offset = self._offset
@@ -148,7 +148,7 @@ class BinlogReader:
                 self._lifecycle.apply(event)
             return
         restarting = self._lifecycle.apply(event)
-        offset.finish(event.gtid, event.file, event.end)
+        offset.commit(event)
         if self._registry.waiting_for_end:
             self._coordinator.end_splits()
         if restarting:
@@ -203,7 +203,7 @@ class BinlogReader:
 
     def _emit(self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, headers: Headers) -> None:
         encode = version.encode[event.op]
-        if self._offset.rows and (done := self._offset.first_row()):
+        if self._offset.rows and (done := self._offset.rows_to_skip()):
             rows = skip_rows(encode(event.data, event.start, event.stop, envelope, keys=True), done)
         else:
             rows = encode(event.data, event.start, event.stop, envelope)
@@ -221,7 +221,7 @@ class BinlogReader:
     ) -> None:
         """Write the changes of a table under snapshot that its splits let through."""
         tracked, offset = version.tracked, self._offset
-        done = offset.first_row()
+        done = offset.rows_to_skip()
         # A held event is not done: if a commit happens meanwhile, a restart must read the event again.
         offset.events -= 1
         while tracked.phase is Phase.RANGING:

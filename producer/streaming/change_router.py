@@ -10,7 +10,6 @@ from tailrace.producer.model.codec import EventRows, KeyChange, KeyTuple
 from tailrace.producer.mysql.key_order import KeyOrder, SortKey
 from tailrace.producer.snapshot.split_registry import ChangeDecision, TrackedSplit, TrackedTable
 from tailrace.producer.streaming.context import StreamContext
-from tailrace.producer.streaming.offset import file_number
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.transaction_metadata import AddBlock
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
@@ -82,9 +81,9 @@ class ChangeRouter:
     def _decide(self, table: TrackedTable, key: SortKey | None) -> Decision | None:
         if key is None:
             return None
-        begin = self._transaction.offset.transaction
-        assert begin is not None, "a rows event outside a transaction"
-        return self._registry.judge(table, key, begin.gtid, (file_number(begin.file), begin.pos))
+        offset = self._transaction.offset
+        assert offset.transaction is not None, "a rows event outside a transaction"
+        return self._registry.decide(table, key, offset.transaction, offset.position)
 
     def _write_key_change(self, change: KeyChange, to: Destination, *, old: Decision, new: Decision) -> None:
         """Write a changed key: delete and tombstone by the old key's split, insert by the new key's split."""

@@ -17,6 +17,7 @@ from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.kafka.state_store import STRUCTURE_KEY
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.catalog import read_table
@@ -34,7 +35,6 @@ from tailrace.producer.serialization.envelope.schema_change import (
 from tailrace.producer.serialization.record_converter import TopicConverter
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
-from tailrace.schemas.watermark import BinlogPosition
 
 _KINDS = {Change.CREATE: "CREATE", Change.ALTER: "ALTER", Change.RENAME: "ALTER", Change.DROP: "DROP"}
 
@@ -67,9 +67,7 @@ class SchemaChangeTopic:
         self._settings = settings
         self._known: set[str] = set()
 
-    def write_definitions(
-        self, captured: Sequence[TableId], known: frozenset[str] | None, position: BinlogPosition
-    ) -> None:
+    def write_definitions(self, captured: Sequence[TableId], known: frozenset[str] | None, position: Offset) -> None:
         """Write the definitions of captured tables that are not ``known``.
 
         The first time (None), write everything that Debezium's snapshot begins with: character set, drops, databases.
@@ -166,10 +164,10 @@ class _DefinitionWriter:
     """Writes records of definitions read at startup: their source is the start position and the clock."""
 
     def __init__(
-        self, prefix: str, position: BinlogPosition, write: Callable[[str, Struct, str, Sequence[Struct]], None]
+        self, prefix: str, position: Offset, write: Callable[[str, Struct, str, Sequence[Struct]], None]
     ) -> None:
         self._prefix = prefix
-        self._position = position
+        self._position = position.to_json()
         self._write = write
 
     def __call__(self, database: str, table: str | None, ddl: str, changes: Sequence[Struct] = ()) -> None:
@@ -178,8 +176,8 @@ class _DefinitionWriter:
             database=database,
             table=table,
             ts_us=time.time_ns() // 1000,
-            file=self._position.file,
-            pos=self._position.pos,
+            file=self._position["file"],
+            pos=self._position["pos"],
             snapshot=True,
         )
         self._write(database, source, ddl, changes)

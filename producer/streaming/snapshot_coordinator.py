@@ -11,16 +11,14 @@ from dataclasses import replace
 import structlog
 
 from tailrace.producer.kafka.state_store import SplitState, TableState, split_key, table_key
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.key_order import KeyOrder, SortKey
-from tailrace.producer.mysql.watermark import Barrier
 from tailrace.producer.snapshot.reader import watermark_record
 from tailrace.producer.snapshot.split_registry import Phase, TrackedSplit, TrackedTable
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
-from tailrace.producer.streaming.offset import file_number
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.schemas.names import watermarks_topic
@@ -45,7 +43,7 @@ class SnapshotCoordinator:
 
     # -- initial snapshots -------------------------------------------------------------------------------------------
 
-    def start_table(self, table: TableId, order: KeyOrder) -> Barrier | None:
+    def start_table(self, table: TableId, order: KeyOrder) -> Offset | None:
         """Hold the table's changes until its range is known; return the barrier for reading its greatest key.
 
         None: the binlog has the table's end.
@@ -128,7 +126,7 @@ class SnapshotCoordinator:
         if state.ended:
             self._registry.mark_ended(split)
 
-    def open_split(self, split: Split) -> Barrier | None:
+    def open_split(self, split: Split) -> Offset | None:
         """Hold the split's changes from here on; return the barrier for its low watermark.
 
         None: the table's snapshot is about to restart, none of its splits may be read any more.
@@ -149,8 +147,7 @@ class SnapshotCoordinator:
 
     def _commit_split(self, split: Split, state: SplitState, backfill: int) -> None:
         self._splits[split.id] = (split, state)
-        high = (file_number(state.high.file), state.high.pos)
-        self._registry.commit(split, GtidSet.parse(state.low.gtids), high, backfill=backfill)
+        self._registry.commit(split, state.low, state.high, backfill=backfill)
 
     def all_read(self, table: TableId) -> None:
         """The table's plan is finished and every split is committed."""
@@ -197,7 +194,7 @@ class SnapshotCoordinator:
 
     def end_splits(self) -> None:
         """Write END for splits whose high watermark is passed, and finish tables whose splits have all ended."""
-        for tracked in self._registry.passed(self._transaction.offset.log_place):
+        for tracked in self._registry.end_passed(self._transaction.offset.position):
             self._end(tracked)
         for table in self._registry.finished_tables():
             self._finish(table)

@@ -52,7 +52,7 @@ class StreamTransaction:
         self._status = status
         self._heartbeat = heartbeat
         self._state_topic = state_topic(settings.prefix)
-        self._stored = (offset.file, offset.pos)
+        self._stored = offset.position
         self._since = time.monotonic()
         """When the transaction was opened, or the last one was committed."""
 
@@ -118,14 +118,13 @@ class StreamTransaction:
             self._producer.send(beat.topic, beat.key, beat.value, partition=0)
         self._producer.send(self._state_topic, OFFSET_KEY, stored.to_json())
         self._producer.commit()
-        self._stored = (self.offset.file, self.offset.pos)
+        self._stored = self.offset.position
         self._since = time.monotonic()
-        position = stored.position
-        self._status.log_committed(file=position.file, pos=position.pos, gtids=position.gtids)
+        self._status.log_committed(stored.position.to_json())
 
     @property
     def _offset_moved(self) -> bool:
-        return (self.offset.file, self.offset.pos) != self._stored
+        return self.offset.position != self._stored
 
     @property
     def _heartbeat_due(self) -> bool:
