@@ -27,6 +27,7 @@ from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.catalog import list_tables, read_table
 from tailrace.producer.mysql.offset import mysql_offset
@@ -37,7 +38,6 @@ from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.source_info import context_headers
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
-from tailrace.producer.snapshot.split_registry import Phase, SplitRegistry
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
@@ -45,6 +45,7 @@ from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import CommitSettings, StreamTransaction
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
 from tailrace.producer.streaming.table_versions import TableVersions
@@ -222,13 +223,13 @@ class SessionBuilder:
         for table in captured:
             known = stored.get(str(table))
             needless = known is None and not self._config.snapshot.wants(str(table))
-            if needless or (known is not None and known.phase in {"log", "incremental"}):
-                restored.registry.track(table, Phase.LOG)
-                self._status.table_finished(table)
+            if needless or (known is not None and known.mode is not TableMode.SNAPSHOT):
+                mode = TableMode.STREAMING
             else:
-                restored.registry.track(table, Phase.WAITING)
-                self._status.table_waiting(table)
+                mode = TableMode.WAITING
                 pending.append(table)
+            restored.registry.track(table, mode)
+            self._status.table_mode(table, mode)
         # Started plans come first: the stream knows their splits, and the state holds them.
         return sorted(pending, key=lambda table: str(table) not in stored)
 

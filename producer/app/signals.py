@@ -20,9 +20,9 @@ from tailrace.producer.signals.channels import Channel, Channels, FileChannel, F
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue
 from tailrace.producer.signals.source_channel import SourceSignalChannel
-from tailrace.producer.snapshot.split_registry import SplitRegistry
 from tailrace.producer.streaming.binlog_reader import SignalTable
 from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 
 

@@ -18,6 +18,7 @@ from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
@@ -58,10 +59,10 @@ def resume_point(session: Connection, state: State, *, resnapshot_if_lost: bool)
     Raises BinlogError if the source no longer has the binlog behind the stored offset, or is another source. With
     ``resnapshot_if_lost`` the stream then starts at the end of the binlog.
     """
-    if state.log is None:
+    if state.offset is None:
         return ResumePoint(_end_of_binlog(session))
     try:
-        return ResumePoint(_checked(session, state, state.log))
+        return ResumePoint(_checked(session, state, state.offset))
     except BinlogError as error:
         if not resnapshot_if_lost:
             raise
@@ -72,7 +73,7 @@ def resume_point(session: Connection, state: State, *, resnapshot_if_lost: bool)
         )
     end = _end_of_binlog(session)
     # The epoch grows, so that everything read from here on sorts after everything read before.
-    offset = replace(end, position=mysql_offset(end.position)._replace(epoch=state.log.position.epoch + 1))
+    offset = replace(end, position=mysql_offset(end.position)._replace(epoch=state.offset.position.epoch + 1))
     return ResumePoint(offset, binlog_lost=True)
 
 
@@ -90,7 +91,7 @@ def request_full_resnapshot(transaction: StreamTransaction, state: State) -> Non
         transaction.store(state_store.split_key(split_id), None)
     state.splits.clear()
     for name in state.tables:
-        state.tables[name] = TableState(phase="log")
+        state.tables[name] = TableState(TableMode.STREAMING)
         transaction.store(state_store.table_key(name), state.tables[name].to_json())
     offsets = IncrementalSnapshotQueue.from_state(state.signals).marks
     tables = sorted(TableId(*name.split(".", 1)) for name in state.tables)
@@ -142,7 +143,7 @@ def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredO
     log.info("resuming", file=position.file, pos=position.pos, gtids=str(seen))
     if server == position.server_uuid:
         return stored
-    if any(table.phase == "snapshot" for table in state.tables.values()):
+    if any(table.mode is TableMode.SNAPSHOT for table in state.tables.values()):
         raise BinlogError(
             "the source server changed during a snapshot: positions of two servers cannot be compared",
             hint="point database.hostname at the former server until the snapshot is complete, "

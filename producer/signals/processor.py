@@ -16,6 +16,7 @@ from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.kafka.state_store import SIGNALS_KEY, SplitState, TableState
 from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.notifications.notification import (
     AggregateType,
     NotificationType,
@@ -27,7 +28,7 @@ from tailrace.producer.notifications.service import NotificationService
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue, SnapshotRequest, apply_signal
 from tailrace.producer.signals.signal import InvalidSignalError, LogSignal, Signal, parse_action
 from tailrace.producer.signals.source_channel import SourceSignalChannel
-from tailrace.producer.snapshot.split_registry import Phase, SplitRegistry
+from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 
 log = structlog.get_logger(__name__)
@@ -112,7 +113,7 @@ class SignalProcessor:
     def is_running(self, table: TableId) -> bool:
         """Whether an incremental snapshot of a table is running; on the stream's thread."""
         tracked = self._registry.tables.get(table)
-        return tracked is not None and tracked.phase is Phase.INCREMENTAL
+        return tracked is not None and tracked.mode is TableMode.INCREMENTAL
 
     def _store(self, control: IncrementalSnapshotQueue) -> None:
         self.control = control

@@ -216,7 +216,7 @@ class Enumerator:
         started = self._policy.start(table, stale)
         if started is None:
             return None
-        self._status.table_begun(table, estimated_rows=started.estimated_rows)
+        self._status.table_started(table, estimated_rows=started.estimated_rows)
         log.info(
             "snapshot of table started",
             table=str(table),
@@ -237,7 +237,7 @@ class Enumerator:
                 was=", ".join(stored.key),
             )
         self._policy.resume(table, stored, columns)
-        self._status.table_begun(table, estimated_rows=found.estimated_rows)
+        self._status.table_started(table, estimated_rows=found.estimated_rows)
         splitter = self._planner.splitter(table, columns)
         finished = [self._restore_split(splitter, table, state) for state in self._stored_splits(table, stored)]
         unread_ranges = splitter.unread_ranges(from_json(stored.greatest), finished)
@@ -251,7 +251,8 @@ class Enumerator:
         span = Range(from_json(state.lower), from_json(state.upper), state.closed)
         bounds = splitter.place(span.lower), splitter.place(span.upper)
         split = Split(table, state.snapshot, state.number, span, *bounds, incremental=self._policy.incremental)
-        backfill = self._state.log.backfill.get(split.id, 0) if self._state.log is not None else 0
+        offset = self._state.offset
+        backfill = offset.backfill.get(split.id, 0) if offset is not None else 0
         self._coordinator.restore_split(split, state, backfill)
         self._status.split_planned(table)
         self._status.split_read(table, rows=state.rows)

@@ -19,6 +19,7 @@ import structlog
 from tailrace.producer.kafka.state_store import SplitState, TableState
 from tailrace.producer.model.codec import KeyTuple
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.key_order import KeyColumn, from_json, to_json
 from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
@@ -147,7 +148,7 @@ class InitialSnapshot(SnapshotPolicy):
             columns = ()
             one_split = planner.stream_order(columns)
             self._call(lambda: coordinator.replace_order(table, one_split))
-        state = _new_plan("snapshot", columns, greatest)
+        state = _new_plan(TableMode.SNAPSHOT, columns, greatest)
         greatest_order = splitter.place(greatest)
         self._call(lambda: coordinator.set_range(table, state, greatest_order))
         return StartedPlan(state, columns, splitter, found.estimated_rows)
@@ -185,7 +186,7 @@ class IncrementalSnapshot(SnapshotPolicy):
 
     def can_resume(self, table: TableId, stored: TableState, splits: Iterable[SplitState]) -> bool:
         """Continue on the same server with the same key."""
-        if stored.phase != "incremental" or not self._planner.exists(table):
+        if stored.mode is not TableMode.INCREMENTAL or not self._planner.exists(table):
             return False
         current = self._planner.current_offset()
         columns = self._planner.describe(table).columns[: len(stored.key)]
@@ -209,7 +210,7 @@ class IncrementalSnapshot(SnapshotPolicy):
         greatest = splitter.greatest()
         columns = found.columns if greatest is not None else ()
         order = planner.stream_order(columns)
-        state = _new_plan("incremental", columns, greatest)
+        state = _new_plan(TableMode.INCREMENTAL, columns, greatest)
         if not self._call(lambda: self._coordinator.start_incremental(table, order, state, stale)):
             self._cancel(table)
             return None
@@ -235,6 +236,6 @@ def names(columns: tuple[KeyColumn, ...]) -> tuple[str, ...]:
     return tuple(column.column.name for column in columns)
 
 
-def _new_plan(phase: str, columns: tuple[KeyColumn, ...], greatest: KeyTuple | None) -> TableState:
+def _new_plan(mode: TableMode, columns: tuple[KeyColumn, ...], greatest: KeyTuple | None) -> TableState:
     run = f"{time.time_ns() // 1_000_000:x}"
-    return TableState(phase=phase, snapshot=run, greatest=to_json(greatest), key=names(columns))
+    return TableState(mode, snapshot=run, greatest=to_json(greatest), key=names(columns))

@@ -20,9 +20,9 @@ from tailrace.producer.model.binlog_events import (
 )
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.serialization.envelope.headers import event_header
-from tailrace.producer.snapshot.split_registry import Phase
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination, skip_rows
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
@@ -105,7 +105,7 @@ class BinlogReader:
             for event in events:
                 handlers[type(event)](event)
             if not events:
-                self._status.log_caught_up()
+                self._status.stream_caught_up()
             self._coordinator.end_splits()
             self._report_status()
             transaction.commit_if_due()
@@ -114,10 +114,10 @@ class BinlogReader:
     def _report_status(self) -> None:
         """Report a batch of events at once: taking the status's lock for each event costs too much."""
         for (version, op), (events, records) in self._counts.items():
-            self._status.log_rows(version.mapped.id, op, records, events=events)
+            self._status.stream_rows(version.mapped.id, op, records, events=events)
         self._counts.clear()
         if self._transactions:
-            self._status.log_transaction(ts_us=self._last_ts_us, count=self._transactions)
+            self._status.stream_transaction(ts_us=self._last_ts_us, count=self._transactions)
             self._transactions = 0
 
     # -- transactions ------------------------------------------------------------------------------------------------
@@ -183,9 +183,9 @@ class BinlogReader:
         assert offset.transaction is not None, "a rows event outside a transaction"
         envelope = captured.source.rows_event(event, offset.transaction, query=self._settings.include_query)
         headers: Headers = [event_header(offset.epoch, offset.events), *self._settings.context_headers]
-        if tracked.phase is Phase.LOG:
+        if tracked.mode is TableMode.STREAMING:
             self._emit(event, version, envelope, headers)
-        elif tracked.phase is not Phase.WAITING:
+        elif tracked.mode is not TableMode.WAITING:
             self._emit_through_splits(event, version, envelope, headers)
         if self._transaction.full:
             self._transaction.commit()
@@ -224,7 +224,7 @@ class BinlogReader:
         done = offset.rows_to_skip()
         # A held event is not done: if a commit happens meanwhile, a restart must read the event again.
         offset.events -= 1
-        while tracked.phase is Phase.RANGING:
+        while tracked.mode is TableMode.PLANNING:
             self._coordinator.wait()
         rows = skip_rows(version.encode[event.op](event.data, event.start, event.stop, envelope, keys=True), done)
         add_block = (
@@ -235,4 +235,4 @@ class BinlogReader:
         to = Destination(version.captured.topic, headers, add_block)
         written = self._router.emit_through_splits(rows, tracked, to)
         offset.events += 1
-        self._status.log_rows(event.table.id, event.op, written)
+        self._status.stream_rows(event.table.id, event.op, written)

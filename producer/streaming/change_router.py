@@ -8,16 +8,16 @@ from typing import NamedTuple
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.codec import EventRows, KeyChange, KeyTuple
 from tailrace.producer.mysql.key_order import KeyOrder, SortKey
-from tailrace.producer.snapshot.split_registry import ChangeDecision, TrackedSplit, TrackedTable
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.split_registry import ChangeDecision, TrackedSplit, TrackedTable
 from tailrace.producer.streaming.transaction_metadata import AddBlock
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
 
 Decision = tuple[ChangeDecision, TrackedSplit | None]
 NEW_KEY_HEADER = "__debezium.newkey"
 OLD_KEY_HEADER = "__debezium.oldkey"
-_EMIT: Decision = (ChangeDecision.PLAIN, None)
+_EMIT: Decision = (ChangeDecision.EMIT, None)
 
 
 class Destination(NamedTuple):
@@ -98,7 +98,7 @@ class ChangeRouter:
         key, value = record
         headers = to.headers
         action, split = decision
-        if action is ChangeDecision.DROP:
+        if action is ChangeDecision.SKIP:
             return
         if action is ChangeDecision.BACKFILL:
             assert split is not None

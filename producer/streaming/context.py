@@ -8,8 +8,8 @@ from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.snapshot.split_registry import SplitRegistry
 from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 
 

@@ -14,15 +14,15 @@ from tailrace.producer.kafka.state_store import SplitState, TableState, split_ke
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import Split
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode, TablePresence
 from tailrace.producer.mysql.key_order import KeyOrder, SortKey
-from tailrace.producer.snapshot.reader import watermark_record
-from tailrace.producer.snapshot.split_registry import Phase, TrackedSplit, TrackedTable
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
+from tailrace.producer.streaming.split_registry import TrackedSplit, TrackedTable
 from tailrace.producer.streaming.table_versions import TableVersions
+from tailrace.producer.streaming.watermark_record import end_watermark
 from tailrace.schemas.names import watermarks_topic
-from tailrace.schemas.watermark import WatermarkKind
 
 log = structlog.get_logger(__name__)
 
@@ -51,8 +51,9 @@ class SnapshotCoordinator:
         tracked = self._registry.tables.get(table)
         if tracked is None:
             return None
+        self._registry.start_planning(table)
         tracked.order = order
-        self._registry.begin(table)
+        self._status.table_mode(table, tracked.mode)
         # The binlog may be behind the definition that the plan is made by: the versions met so far are checked again.
         self._versions.forget(table)
         return self._transaction.offset.barrier()
@@ -64,17 +65,17 @@ class SnapshotCoordinator:
     def set_range(self, table: TableId, state: TableState, greatest: SortKey | None) -> None:
         """Emit changes above the greatest planned key from here on; durable on return, before any split can be."""
         self._registry.set_range(table, greatest)
-        self._plans[table] = state
+        self._start_snapshot(table, state)
         self._store_table(table, state)
         self._listener.on_table_started(table, incremental=False)
         self._transaction.commit()
 
     def resume_table(self, table: TableId, order: KeyOrder, state: TableState, greatest: SortKey | None) -> None:
         """Continue the initial snapshot of a table whose plan was stored before a restart."""
-        self._registry.tables[table].order = order
-        self._plans[table] = state
-        self._registry.begin(table)
+        self._registry.start_planning(table)
         self._registry.set_range(table, greatest)
+        self._registry.tables[table].order = order
+        self._start_snapshot(table, state)
 
     # -- incremental snapshots ---------------------------------------------------------------------------------------
 
@@ -84,11 +85,9 @@ class SnapshotCoordinator:
         False: the table is not streamed now, the binlog has its end.
         """
         tracked = self._registry.tables.get(table)
-        if tracked is None or tracked.phase is not Phase.LOG:
+        if tracked is None or tracked.mode is not TableMode.STREAMING:
             return False
-        self._plans[table] = state
-        self._registry.start_incremental(table)
-        tracked.order = order
+        self.resume_incremental(table, order, state)
         self._versions.forget(table)
         self._store_table(table, state)
         for split_id in stale:
@@ -99,9 +98,9 @@ class SnapshotCoordinator:
 
     def resume_incremental(self, table: TableId, order: KeyOrder, state: TableState) -> None:
         """Continue an incremental snapshot that was running when the capture stopped."""
-        self._plans[table] = state
         self._registry.start_incremental(table)
         self._registry.tables[table].order = order
+        self._start_snapshot(table, state)
 
     def cancel_incremental(self, table: TableId) -> None:
         """Cancel an incremental snapshot: the table keeps streaming, written rows stay. Durable on return.
@@ -109,7 +108,7 @@ class SnapshotCoordinator:
         No reader may be active, unless the stream stops: its rows would follow changes that they do not contain.
         """
         tracked = self._registry.tables.get(table)
-        if tracked is not None and tracked.phase is Phase.INCREMENTAL:
+        if tracked is not None and tracked.mode is TableMode.INCREMENTAL:
             for split_id in tracked.opened:
                 if self._splits.pop(split_id, None) is not None:
                     self._transaction.store(split_key(split_id), None)
@@ -131,7 +130,7 @@ class SnapshotCoordinator:
 
         None: the table's snapshot is about to restart, none of its splits may be read any more.
         """
-        if self._registry.tables[split.table].closed:
+        if self._registry.tables[split.table].mode is TableMode.RESTARTING:
             return None
         if split.incremental:
             # Changes that are written already precede the split's rows in the topic; the rows contain them.
@@ -160,10 +159,8 @@ class SnapshotCoordinator:
 
         False: the binlog has a new table of that name, whose changes this plan has already skipped; it must be read.
         """
-        tracked = self._registry.tables[split.table]
-        if tracked.recreated:
+        if not self._not_found(self._registry.tables[split.table]):
             return False
-        tracked.abandoned = True
         self._registry.abandon_split(split)
         return True
 
@@ -173,14 +170,24 @@ class SnapshotCoordinator:
         False as in ``abandon_split``.
         """
         tracked = self._registry.tables.get(table)
-        if tracked is None or tracked.phase is Phase.LOG:
+        if tracked is None or tracked.mode is TableMode.STREAMING:
             return True  # removed already, and possibly created again
-        if tracked.recreated and not tracked.abandoned:
+        if not self._not_found(tracked):
             return False
         self._registry.abandon(table)
-        if tracked.dropped:
+        if tracked.presence is TablePresence.GONE:
             self.remove_table(table)
         return True
+
+    @staticmethod
+    def _not_found(table: TrackedTable) -> bool:
+        table.presence = table.presence.after_not_found()
+        return table.presence is not TablePresence.RECREATED
+
+    def restart_table(self, table: TableId) -> None:
+        """Open no more splits of a table: its initial snapshot restarts with the capture session."""
+        self._registry.restart(table)
+        self._status.table_mode(table, TableMode.RESTARTING)
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
@@ -201,24 +208,14 @@ class SnapshotCoordinator:
 
     def _end(self, tracked: TrackedSplit) -> None:
         split, state = self._splits[tracked.split.id]
-        topic = self._context.tables.topic(split.table)
-        record = watermark_record(
-            WatermarkKind.END,
-            split,
-            topic,
-            state.high,
-            state.schema,
-            rows=state.rows,
-            checksum=state.checksum,
-            backfill=tracked.backfill,
-        )
+        record = end_watermark(split, self._context.tables.topic(split.table), state, tracked.backfill)
         self._transaction.send(watermarks_topic(self._context.settings.prefix), record.record_key(), record.to_json())
         self._transaction.store(split_key(split.id), replace(state, ended=True).to_json())
         self._status.split_ended(split.table)
 
     def _finish(self, table: TableId) -> None:
         tracked = self._registry.tables[table]
-        incremental = tracked.phase is Phase.INCREMENTAL
+        incremental = tracked.mode is TableMode.INCREMENTAL
         rows = sum(self._splits[split_id][1].rows for split_id in tracked.opened if split_id in self._splits)
         self._forget_ended_splits(tracked)
         self._plans.pop(table, None)
@@ -228,14 +225,13 @@ class SnapshotCoordinator:
 
     def _stream_only(self, table: TableId) -> None:
         self._registry.finish_table(table)
-        self._registry.tables[table].order = None
-        self._store_table(table, TableState(phase="log"))
-        self._status.table_finished(table)
+        self._store_table(table, TableState(TableMode.STREAMING))
+        self._status.table_mode(table, TableMode.STREAMING)
 
     def remove_table(self, table: TableId) -> None:
         """Remove a table: committed splits get their END, and nothing of the table stays in the state."""
         tracked = self._registry.tables[table]
-        incremental = tracked.phase is Phase.INCREMENTAL
+        incremental = tracked.mode is TableMode.INCREMENTAL
         self._forget_ended_splits(tracked)
         for split in self._registry.forget(table):
             self._end(split)
@@ -243,7 +239,7 @@ class SnapshotCoordinator:
             del self._splits[split.split.id]
         self._transaction.store(table_key(table), None)
         self._plans.pop(table, None)
-        self._status.forget(table)
+        self._status.table_removed(table)
         self._versions.forget(table)
         self._listener.on_table_removed(table, incremental=incremental)
 
@@ -253,12 +249,16 @@ class SnapshotCoordinator:
                 self._transaction.store(split_key(split_id), None)
                 del self._splits[split_id]
 
+    def _start_snapshot(self, table: TableId, plan: TableState) -> None:
+        self._plans[table] = plan
+        self._status.table_mode(table, plan.mode)
+
     def _store_table(self, table: TableId, state: TableState) -> None:
         self._transaction.store(table_key(table), state.to_json())
 
     @property
     def initial_snapshot_running(self) -> bool:
         """Whether the initial snapshot of any table is not complete."""
-        return any(
-            t.phase not in {Phase.LOG, Phase.INCREMENTAL} and not t.abandoned for t in self._registry.tables.values()
-        )
+        done = {TableMode.STREAMING, TableMode.INCREMENTAL}
+        missing = {TablePresence.MISSING, TablePresence.GONE}
+        return any(t.mode not in done and t.presence not in missing for t in self._registry.tables.values())

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.ops.status import Status
-from tailrace.producer.snapshot.split_registry import SplitRegistry
 from tailrace.producer.streaming.heartbeat import Heartbeat
 from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.schemas.names import state_topic
 
 
@@ -120,7 +120,7 @@ class StreamTransaction:
         self._producer.commit()
         self._stored = self.offset.position
         self._since = time.monotonic()
-        self._status.log_committed(stored.position.to_json())
+        self._status.stream_committed(stored.position.to_json())
 
     @property
     def _offset_moved(self) -> bool:

@@ -13,13 +13,14 @@ from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode, TablePresence
 from tailrace.producer.mysql.ddl import Change, DdlEffect, ddl_effects
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
-from tailrace.producer.snapshot.split_registry import Phase, TrackedTable
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.split_registry import TrackedTable
 from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.runtime.errors import Retryable, TailraceError
 
@@ -68,7 +69,7 @@ class TableLifecycle:
         if truncated and "t" not in self._context.settings.skipped_operations:
             return self._on_truncated(event, effect.table)
         tracked = self._registry.tables.get(effect.table)
-        if tracked is None or tracked.phase is not Phase.WAITING:
+        if tracked is None or tracked.mode is not TableMode.WAITING:
             log.warning(
                 "a statement removed rows without row events: the topic keeps them",
                 table=str(effect.table),
@@ -79,26 +80,23 @@ class TableLifecycle:
 
     def _on_dropped(self, table: TableId) -> None:
         tracked = self._registry.tables.get(table)
-        if tracked is None:
-            return
-        tracked.dropped = True
-        if tracked.abandoned:
-            self._remove_when_idle(tracked)
+        if tracked is not None and tracked.mode is not TableMode.STREAMING:
+            self._set_presence(tracked, tracked.presence.after_drop())
 
     def _on_created(self, table: TableId) -> None:
         tracked = self._registry.tables.get(table)
-        if tracked is None:
-            return
-        if tracked.abandoned:
-            self._remove_when_idle(tracked)  # the missing table is the former one; the binlog has all rows of this one
-        elif tracked.dropped:
-            tracked.dropped, tracked.recreated = False, True
+        if tracked is not None and tracked.mode is not TableMode.STREAMING:
+            self._set_presence(tracked, tracked.presence.after_create())
 
-    def _remove_when_idle(self, tracked: TrackedTable) -> None:
-        tracked.closed = True
-        self._wait_until_idle(tracked)
-        if self._registry.tables.get(tracked.id) is tracked:
-            self._coordinator.remove_table(tracked.id)
+    def _set_presence(self, tracked: TrackedTable, presence: TablePresence) -> None:
+        tracked.presence = presence
+        if presence is TablePresence.GONE:
+            self._wait_until_idle(tracked)
+            if self._is_tracked(tracked):
+                self._coordinator.remove_table(tracked.id)
+
+    def _is_tracked(self, table: TrackedTable) -> bool:
+        return self._registry.tables.get(table.id) is table
 
     def _on_truncated(self, event: QueryEvent, table: TableId) -> bool:
         """Write ``op: t``; True if the table's initial snapshot must restart.
@@ -107,18 +105,21 @@ class TableLifecycle:
         ``op: t`` record in the topic. So none of the splits counts, and the record is written when no split is open.
         """
         tracked = self._registry.tables.get(table)
-        if tracked is None or tracked.phase is Phase.LOG:
+        if tracked is None or tracked.mode is TableMode.STREAMING:
             self._write_truncate(event, table)
             return False
-        if tracked.phase is Phase.WAITING:
+        if tracked.mode is TableMode.WAITING:
             return False  # no row of the table is in the topic, and its splits are read after this statement
-        if tracked.phase is Phase.INCREMENTAL:
+        if tracked.mode is TableMode.INCREMENTAL:
             self._truncate_incremental(event, tracked)
             return False
-        tracked.closed = True
+        while tracked.mode is TableMode.PLANNING:
+            self._coordinator.wait()
+        if self._is_tracked(tracked):
+            self._coordinator.restart_table(table)
         self._wait_until_idle(tracked)
         self._write_truncate(event, table)
-        if self._registry.tables.get(table) is not tracked:
+        if not self._is_tracked(tracked):
             return False
         self._coordinator.remove_table(table)
         return True
@@ -129,10 +130,8 @@ class TableLifecycle:
         A split opened later may write rows before the record, but the binlog brings those rows as changes too: an
         incremental snapshot skips no change.
         """
-        readers = [split for split in tracked.opened.values() if split.high is None]
-        while tracked.phase is Phase.INCREMENTAL and any(
-            split.high is None and not split.abandoned for split in readers
-        ):
+        readers = [split for split in tracked.opened.values() if split.being_read]
+        while tracked.mode is TableMode.INCREMENTAL and any(split.being_read for split in readers):
             self._coordinator.wait()
         self._write_truncate(event, tracked.id)
 
@@ -153,9 +152,7 @@ class TableLifecycle:
 
     def _wait_until_idle(self, tracked: TrackedTable) -> None:
         """Wait until no reader is active on the table's splits."""
-        while tracked.phase is Phase.RANGING or any(
-            split.high is None and not split.abandoned for split in tracked.opened.values()
-        ):
+        while tracked.being_read:
             self._coordinator.wait()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from tailrace.producer.kafka.state_store import TableState, table_key
 from tailrace.producer.model.binlog_events import RowsEvent, TableVersion
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTable
-from tailrace.producer.snapshot.split_registry import Phase, TrackedTable
 from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.split_registry import TrackedTable
 from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import schemas_topic
@@ -55,9 +56,9 @@ class TableVersions:
         tracked = context.registry.tables.get(mapped.id)
         if tracked is None:
             # The table was created after the capture listed its tables: the binlog has all of its rows.
-            tracked = context.registry.track(mapped.id, Phase.LOG)
+            tracked = context.registry.track(mapped.id, TableMode.STREAMING)
             self._topics.ensure_tables([mapped.id])
-            context.transaction.store(table_key(mapped.id), TableState(phase="log").to_json())
+            context.transaction.store(table_key(mapped.id), TableState(TableMode.STREAMING).to_json())
         elif tracked.order is not None:
             _require_same_key(tracked, captured)
         self._publish(event, captured)
@@ -83,6 +84,6 @@ def _require_same_key(tracked: TrackedTable, captured: CapturedTable) -> None:
     try:
         tracked.order.require_same_key(tracked.id, captured.table.key_columns)
     except SchemaError as error:
-        if tracked.phase is not Phase.INCREMENTAL:
+        if tracked.mode is not TableMode.INCREMENTAL:
             raise
         raise IncrementalKeyChangedError from error

@@ -22,6 +22,7 @@ from tailrace.producer.kafka.topics import COMPACTED, Topics, TopicSpec
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id, stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.catalog import list_tables
 from tailrace.producer.mysql.connection import connect, query
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
@@ -128,13 +129,13 @@ def _require_stopped(kafka: KafkaSettings, wish: TakeoverOptions, connector: str
 
 
 def _require_no_state(state: State, wish: TakeoverOptions) -> None:
-    if (state.log is not None or state.tables) and not wish.force:
+    if (state.offset is not None or state.tables) and not wish.force:
         raise TakeoverError(
             "there is state of Tailrace under this prefix already",
             hint="go on with `tailrace produce`; or, to forget how far Tailrace has come and start at the connector's "
             "place, add --force",
             tables=len(state.tables),
-            gtids=str(mysql_offset(state.log.position).gtids) if state.log is not None else "",
+            gtids=str(mysql_offset(state.offset.position).gtids) if state.offset is not None else "",
         )
 
 
@@ -184,5 +185,5 @@ def _store(
         publisher.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
         publisher.send(topic, states.OFFSET_KEY, log.to_json())
         for table in done:
-            publisher.send(topic, states.table_key(table), TableState(phase="log").to_json())
+            publisher.send(topic, states.table_key(table), TableState(TableMode.STREAMING).to_json())
         publisher.commit()

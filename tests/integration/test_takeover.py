@@ -127,7 +127,9 @@ def test_forced_over_existing_state(house: TakeoverScenario) -> None:
     done = house.take_over(force=True)
 
     stored = states.read(kafka, state_topic(house.prefix), MySqlOffset.from_json)
-    assert stored.log == done.log
-    assert {name: table.phase for name, table in stored.tables.items()} == {str(table): "log" for table in done.adopted}
+    assert stored.offset == done.log
+    assert {name: table.mode for name, table in stored.tables.items()} == {
+        str(table): "streaming" for table in done.adopted
+    }
     house.go_on()
     assert house.require_equal() == []

@@ -11,7 +11,6 @@ from tailrace.producer.config.sections import ConvertersConfig
 from tailrace.producer.kafka.state_store import StoredOffset
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange
-from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.gtid import GtidSet
@@ -24,7 +23,6 @@ from tailrace.producer.serialization.envelope.schemas import envelope_schema, ke
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.transaction import TRANSACTION_KEY, TRANSACTION_VALUE
 from tailrace.producer.serialization.record_converter import RecordConverter
-from tailrace.producer.snapshot.split_registry import ChangeDecision, Phase, SplitRegistry
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
 from tailrace.schemas.connect import ConnectField, ConnectSchema
@@ -98,50 +96,3 @@ def test_the_block_is_put_where_null_stood(form: str) -> None:
     assert found[1] == (b"1", None)
     assert [topic for topic, _, _ in sent.records] == ["topic"]
     assert place.counts == {"db.t": 3}
-
-
-BEGIN = MySqlOffset(1, "f.000001", 300, GtidSet({}), UUID)
-BEGUN = TransactionBegin(f"{UUID}:1", BEGIN.file, BEGIN.pos, 350, 0, 0, None, 1)
-
-
-def _split(number: int, lower: int, upper: int) -> Split:
-    return Split(TABLE, "s", number, Range((lower,), (upper,), False), (lower,), (upper,))
-
-
-def test_splits_of_a_table_that_went_away_hold_nothing() -> None:
-    registry = SplitRegistry()
-    table = registry.track(TABLE, Phase.WAITING)
-    registry.begin(TABLE)
-    registry.set_range(TABLE, (100,))
-    first, second = _split(0, 0, 10), _split(1, 10, 20)
-    registry.open(first)
-    registry.open(second)
-    registry.commit(first, BEGIN, BEGIN._replace(pos=500))
-    assert registry.decide(table, (15,), BEGUN, BEGIN)[0] is ChangeDecision.HOLD
-    registry.abandon_split(second)
-    assert registry.decide(table, (15,), BEGUN, BEGIN)[0] is ChangeDecision.DROP
-    assert registry.decide(table, (5,), BEGUN, BEGIN)[0] is ChangeDecision.BACKFILL
-    registry.abandon(TABLE)
-    assert [split.split.number for split in registry.forget(TABLE)] == [0]
-    assert TABLE not in registry.tables
-    assert not registry.waiting_for_end
-
-
-def test_a_table_that_is_to_be_read_anew_is_never_finished() -> None:
-    registry = SplitRegistry()
-    table = registry.track(TABLE, Phase.WAITING)
-    registry.begin(TABLE)
-    registry.set_range(TABLE, (100,))
-    registry.mark_all_read(TABLE)
-    assert registry.finished_tables() == [TABLE]
-    table.closed = True
-    assert registry.finished_tables() == []
-
-
-def test_a_table_that_went_away_while_its_range_was_sought_holds_nothing() -> None:
-    registry = SplitRegistry()
-    table = registry.track(TABLE, Phase.WAITING)
-    registry.begin(TABLE)
-    assert registry.decide(table, (5,), BEGUN, BEGIN)[0] is ChangeDecision.HOLD
-    registry.abandon(TABLE)
-    assert registry.decide(table, (5,), BEGUN, BEGIN)[0] is ChangeDecision.DROP
