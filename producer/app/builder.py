@@ -141,7 +141,7 @@ class SessionBuilder:
     def _check_source(self, session: Connection, tables: CapturedTables) -> list[TableId]:
         """Return the captured tables. Raises PrerequisiteError with every problem found."""
         config = self._config
-        captured = list_tables(session, config.filters.tables.wanted)
+        captured = list_tables(session, config.filters.tables.includes)
         for note in check(session, captured, server_id=config.database.server_id):
             log.warning(note)
         validation = validate_tables(config, tables, captured, partial(read_table, session))
@@ -165,7 +165,7 @@ class SessionBuilder:
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
         producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix)))
         state = startup.acquire_state(kafka, producer, prefix=prefix, readers=readers)
-        resume = startup.resume_point(session, state, resnapshot_if_lost=config.snapshot.renews)
+        resume = startup.resume_point(session, state, resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog)
         registry = SplitRegistry()
         action = self._auxiliary.heartbeat_action(self._reconnecting())
         if action is not None:
@@ -200,7 +200,7 @@ class SessionBuilder:
             source_settings(config),
             start=mysql_offset(restored.transaction.offset.position).gtids,
             server_id=config.database.server_id,
-            wanted=filters.wanted if signals is None else lambda table: table == signals or filters.wanted(table),
+            wanted=filters.includes if signals is None else lambda table: table == signals or filters.includes(table),
         )
         self._resources.add(stream)
         stream.open()
@@ -222,7 +222,7 @@ class SessionBuilder:
         pending: list[TableId] = []
         for table in captured:
             known = stored.get(str(table))
-            needless = known is None and not self._config.snapshot.wants(str(table))
+            needless = known is None and not self._config.snapshot.should_snapshot(str(table))
             if needless or (known is not None and known.mode is not TableMode.SNAPSHOT):
                 mode = TableMode.STREAMING
             else:
@@ -247,7 +247,8 @@ class SessionBuilder:
         if pending:
             initial = self._resources.add(factory.initial(pending))
             initial.restore()
-        return SessionSnapshots(initial, incremental, factory, stop_after_initial=process.config.snapshot.ends)
+        stop_after_initial = process.config.snapshot.stop_after_snapshot
+        return SessionSnapshots(initial, incremental, factory, stop_after_initial=stop_after_initial)
 
     def _connect(self) -> Connection:
         return self._resources.add(connect_source(self._config))

@@ -52,6 +52,7 @@ def run(
         sleep=sleep_using_event(stop),
         reraise=True,
     ):
-        with attempt, open_session(process, resnapshot=config.snapshot.always and not started.is_set()) as session:
+        resnapshot = config.snapshot.resnapshot_on_start and not started.is_set()
+        with attempt, open_session(process, resnapshot=resnapshot) as session:
             started.set()
             session.run()

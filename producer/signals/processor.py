@@ -85,7 +85,7 @@ class SignalProcessor:
             log.info(request.message, signal=signal.id)
             return
         log.info("signal", **facts, data=dict(signal.data))
-        captured = [table for table in self._registry.tables if self._table_filter.wanted(table)]
+        captured = [table for table in self._registry.tables if self._table_filter.includes(table)]
         after, told, odd = apply_signal(self.control, request, signal.id, captured, self.is_running)
         if odd:
             log.warning("signal followed in part" if after != self.control else "signal not followed", **facts, why=odd)

@@ -249,7 +249,7 @@ class Enumerator:
 
     def _restore_split(self, splitter: ChunkSplitter, table: TableId, state: SplitState) -> Split:
         span = Range(from_json(state.lower), from_json(state.upper), state.closed)
-        bounds = splitter.place(span.lower), splitter.place(span.upper)
+        bounds = splitter.sort_key(span.lower), splitter.sort_key(span.upper)
         split = Split(table, state.snapshot, state.number, span, *bounds, incremental=self._policy.incremental)
         offset = self._state.offset
         backfill = offset.backfill.get(split.id, 0) if offset is not None else 0

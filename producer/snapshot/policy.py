@@ -129,7 +129,7 @@ class InitialSnapshot(SnapshotPolicy):
 
     def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
         """See ``SnapshotPolicy``."""
-        greatest = self._planner.splitter(table, columns).place(from_json(stored.greatest))
+        greatest = self._planner.splitter(table, columns).sort_key(from_json(stored.greatest))
         self._coordinator.resume_table(table, self._planner.stream_order(columns), stored, greatest)
 
     def start(self, table: TableId, stale: Iterable[str]) -> StartedPlan | None:  # noqa: ARG002 - never any
@@ -142,14 +142,14 @@ class InitialSnapshot(SnapshotPolicy):
             return None
         planner.wait_until_visible(barrier)
         splitter = planner.splitter(table, found.columns)
-        greatest = splitter.greatest()
+        greatest = splitter.max_key()
         columns = found.columns
         if greatest is None:
             columns = ()
             one_split = planner.stream_order(columns)
             self._call(lambda: coordinator.replace_order(table, one_split))
         state = _new_plan(TableMode.SNAPSHOT, columns, greatest)
-        greatest_order = splitter.place(greatest)
+        greatest_order = splitter.sort_key(greatest)
         self._call(lambda: coordinator.set_range(table, state, greatest_order))
         return StartedPlan(state, columns, splitter, found.estimated_rows)
 
@@ -207,7 +207,7 @@ class IncrementalSnapshot(SnapshotPolicy):
         if condition:
             planner.check_condition(table, condition)
         splitter = planner.splitter(table, found.columns)
-        greatest = splitter.greatest()
+        greatest = splitter.max_key()
         columns = found.columns if greatest is not None else ()
         order = planner.stream_order(columns)
         state = _new_plan(TableMode.INCREMENTAL, columns, greatest)

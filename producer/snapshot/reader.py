@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final
 
 from pymysql import MySQLError
 from pymysql.connections import Connection
@@ -32,6 +33,9 @@ from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.streaming.watermark_record import high_watermark, low_watermark
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
 from tailrace.schemas.watermark import Watermark
+
+BARRIER_TIMEOUT_S: Final = 60.0
+"""How long the server may take to make the transactions visible that the stream has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,10 @@ class SplitDone:
 
 @dataclass(frozen=True, slots=True)
 class ReaderSettings:
-    """What the records contain, and how long the reader waits for the barrier."""
+    """The topics, and the headers of every row."""
 
     prefix: str
-    context_headers: Headers = field(default_factory=list)
-    barrier_timeout_s: float = 60.0
+    context_headers: Headers
 
 
 class SnapshotReader:
@@ -98,7 +101,7 @@ class SnapshotReader:
         started = time.monotonic()
         split, session, producer = task.split, self._session, self._producer
         self._hooks.before_low(split)
-        low = take_low(session, mysql_offset(task.barrier), self._settings.barrier_timeout_s)
+        low = take_low(session, mysql_offset(task.barrier), BARRIER_TIMEOUT_S)
         self._hooks.after_low(split)
         with _definition_locked(session):
             captured = self._definition(split.table, task.columns)

@@ -15,9 +15,8 @@ from tailrace.producer.mysql.key_order import KeyColumn, KeyOrder
 from tailrace.producer.mysql.offset import mysql_offset
 from tailrace.producer.mysql.watermark import current_offset, wait_until_visible
 from tailrace.producer.serialization.captured_tables import CapturedTables, splitting_columns
+from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
 from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
-
-_BARRIER_TIMEOUT_S = 60.0
 
 
 class TableDescription(NamedTuple):
@@ -69,7 +68,7 @@ class TablePlanner:
 
     def wait_until_visible(self, barrier: Offset) -> None:
         """Wait until the server shows every transaction that the stream had read at the barrier."""
-        wait_until_visible(self._session, mysql_offset(barrier), _BARRIER_TIMEOUT_S)
+        wait_until_visible(self._session, mysql_offset(barrier), BARRIER_TIMEOUT_S)
 
     def close(self) -> None:
         """Close both sessions."""

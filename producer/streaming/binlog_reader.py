@@ -168,7 +168,7 @@ class BinlogReader:
         if offset.events + 1 > self._events_to_skip:
             assert offset.transaction is not None, "a rows event outside a transaction"
             table.on_rows(event, offset.transaction.gtid, offset.events + 1)
-        if self._settings.table_filter.wanted(table.id):
+        if self._settings.table_filter.includes(table.id):
             self._on_rows(event)
         else:
             offset.events += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.kafka.transactional_producer import Headers
@@ -19,10 +19,10 @@ class StreamSettings:
 
     prefix: str
     table_filter: TableFilter
-    context_headers: Headers = field(default_factory=list)
-    skipped_operations: frozenset[str] = frozenset()
-    tombstones: bool = True
-    include_query: bool = False
+    context_headers: Headers
+    skipped_operations: frozenset[str]
+    tombstones: bool
+    include_query: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import orjson
 from pymysql.connections import Connection
@@ -45,8 +45,8 @@ class SchemaChangeSettings:
 
     prefix: str
     filters: TableFilter
-    headers: Headers = field(default_factory=list)
-    comments: bool = False
+    headers: Headers
+    comments: bool
     """Whether comments of tables and columns are included."""
 
 
@@ -125,7 +125,7 @@ class SchemaChangeTopic:
                 described = None if dropped else self._describe(effect.table)
                 changes.append(self._change(_KINDS[effect.change], effect.table, described))
                 self._known.discard(str(effect.former or effect.table))
-                if not dropped and self._settings.filters.wanted(effect.table):
+                if not dropped and self._settings.filters.includes(effect.table):
                     self._known.add(str(effect.table))
             self._write(name, source, effect.sql, changes)
         if self._known != known:
@@ -139,8 +139,8 @@ class SchemaChangeTopic:
         if effect.change is Change.TRUNCATE:
             return False
         if not effect.table.table:
-            return filters.wanted_database(effect.table.database)
-        return filters.wanted(effect.table) or (effect.former is not None and filters.wanted(effect.former))
+            return filters.includes_database(effect.table.database)
+        return filters.includes(effect.table) or (effect.former is not None and filters.includes(effect.former))
 
     def _describe(self, table: TableId) -> Described | None:
         """Return the current definition of a table, or None if it no longer exists."""

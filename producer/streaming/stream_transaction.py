@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
@@ -18,16 +19,17 @@ from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.schemas.names import state_topic
 
+_IDLE_INTERVAL_S: Final = 1.0
+"""How often an offset is stored that advanced without records."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommitSettings:
     """When the transaction is committed."""
 
     prefix: str
-    interval_s: float = 0.2
-    max_records: int = 20_000
-    idle_interval_s: float = 1.0
-    """How often an offset is stored that advanced without records."""
+    interval_s: float
+    max_records: int
 
 
 class StreamTransaction:
@@ -99,7 +101,7 @@ class StreamTransaction:
         if self.records:
             if self.full or elapsed >= self._settings.interval_s:
                 self.commit()
-        elif self._heartbeat_due or (self._offset_moved and elapsed >= self._settings.idle_interval_s):
+        elif self._heartbeat_due or (self._offset_moved and elapsed >= _IDLE_INTERVAL_S):
             self.commit()
 
     def commit(self) -> None:

@@ -63,7 +63,7 @@ class TableLifecycle:
             self._on_dropped(effect.former or effect.table)
         if effect.change in {Change.CREATE, Change.RENAME}:
             self._on_created(effect.table)
-        if not effect.loses_rows or not self._context.settings.table_filter.wanted(effect.table):
+        if not effect.loses_rows or not self._context.settings.table_filter.includes(effect.table):
             return False
         truncated = effect.change is Change.TRUNCATE
         if truncated and "t" not in self._context.settings.skipped_operations:

@@ -87,7 +87,7 @@ def take_over(config: ProducerConfig, wish: TakeoverOptions) -> TakeoverResult:
     with closing(connect(settings)) as session:
         for statement in config.database.initial_statements:
             query(session, statement)
-        wanted = config.filters.tables.wanted
+        wanted = config.filters.tables.includes
         captured = list_tables(session, wanted)
         notes += check(session, captured, server_id=config.database.server_id)
         notes += _other_readers(session)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.producer.config.sections import ConvertersConfig
+from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.kafka.state_store import StoredOffset
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange
