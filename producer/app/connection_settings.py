@@ -1,15 +1,17 @@
-"""Settings of the edges, made from the configuration."""
+"""Connections to the source and to Kafka, from the configuration."""
 
 from __future__ import annotations
 
+from pymysql.connections import Connection
+
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.mysql.connection import SourceSettings
+from tailrace.producer.mysql.connection import SourceSettings, connect, query
 from tailrace.producer.mysql.source import MySqlSource
 
 
 def source_settings(config: ProducerConfig) -> SourceSettings:
-    """Return how to reach the source."""
+    """Return the connection settings of the source."""
     database = config.database
     return SourceSettings(
         host=database.hostname,
@@ -35,9 +37,17 @@ def mysql_source(config: ProducerConfig) -> MySqlSource:
 
 
 def kafka_settings(config: ProducerConfig) -> KafkaSettings:
-    """Return how to reach Kafka."""
+    """Return the connection settings of Kafka."""
     return KafkaSettings(
         config.kafka.bootstrap_servers,
         config.kafka.client_settings(),
         transaction_timeout_ms=config.kafka.transaction_timeout_ms,
     )
+
+
+def connect_source(config: ProducerConfig) -> Connection:
+    """Open a session and run database.initial.statements; the caller closes it."""
+    session = connect(source_settings(config))
+    for statement in config.database.initial_statements:
+        query(session, statement)
+    return session

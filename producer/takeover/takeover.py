@@ -16,14 +16,15 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pymysql.connections import Connection
 
-from tailrace.producer.app.startup import reader_transactional_id, stream_transactional_id
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings, translate
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.topics import COMPACTED, Topics, TopicSpec
+from tailrace.producer.kafka.transactional_ids import reader_transactional_id, stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.source import MySqlSource
@@ -149,13 +150,13 @@ def _require_stopped(kafka: KafkaSettings, options: TakeoverOptions, connector: 
 
 
 def _require_no_state(state: State, options: TakeoverOptions) -> None:
-    if (state.log is not None or state.tables) and not options.force:
+    if (state.offset is not None or state.tables) and not options.force:
         raise TakeoverError(
             "Tailrace has state under this prefix already",
             hint="continue with `tailrace produce`; or pass --force to discard Tailrace's offset and resume from the "
             "connector's",
             tables=len(state.tables),
-            gtids=str(mysql_offset(state.log.position).gtids) if state.log is not None else "",
+            gtids=str(mysql_offset(state.offset.position).gtids) if state.offset is not None else "",
         )
 
 
@@ -209,5 +210,5 @@ def _store(
         producer.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
         producer.send(topic, states.OFFSET_KEY, offset.to_json())
         for table in tables:
-            producer.send(topic, states.table_key(table), TableState(phase="log").to_json())
+            producer.send(topic, states.table_key(table), TableState(TableMode.STREAMING).to_json())
         producer.commit()

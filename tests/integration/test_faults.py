@@ -44,7 +44,9 @@ def _fill(database: Database) -> None:
 def _position_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:
     executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
     stored = [
-        orjson.loads(r.value) for r in read_topic(broker.bootstrap, state_topic(prefix)) if r.key == b"log" and r.value
+        orjson.loads(r.value)
+        for r in read_topic(broker.bootstrap, state_topic(prefix))
+        if r.key == b"offset" and r.value
     ]
     return bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, stored[-1]["position"]["gtids"]))[0][0])
 
@@ -154,4 +156,4 @@ def _finished(broker: KafkaBroker, prefix: str) -> bool:
     tables = [
         r.value for r in read_topic(broker.bootstrap, state_topic(prefix)) if (r.key or b"").startswith(b"table/")
     ]
-    return bool(tables) and tables[-1] is not None and orjson.loads(tables[-1])["phase"] == "log"
+    return bool(tables) and tables[-1] is not None and orjson.loads(tables[-1])["mode"] == "streaming"

@@ -196,7 +196,7 @@ def test_the_key_was_altered_where_the_log_is_not_yet(
             cursor.execute("UPDATE a SET v = 'held' WHERE id < 10")
         held.set()
         eventually(
-            lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {})["phase"] == "incremental", "t"
+            lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {})["mode"] == "incremental", "t"
         )
 
     def alter() -> None:

@@ -239,7 +239,10 @@ def test_a_key_that_changed_where_the_log_is_not_yet(
         capture.wait_position(mysql_server)
         database.execute("UPDATE a SET v = 'held' WHERE id < 10")
         held.set()
-        eventually(lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {}).get("phase"), "t begun")
+        eventually(
+            lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {}).get("mode"),
+            "snapshot of t started",
+        )
 
     def alter() -> None:
         assert held.wait(60)

@@ -127,7 +127,8 @@ def test_force_replaces_existing_state(scenario: TakeoverScenario) -> None:
     done = scenario.take_over(force=True)
 
     stored = states.read(kafka, state_topic(scenario.prefix), MySqlOffset.from_json)
-    assert stored.log == done.stored_offset
-    assert {name: table.phase for name, table in stored.tables.items()} == {str(table): "log" for table in done.tables}
+    assert stored.offset == done.stored_offset
+    modes = {name: table.mode for name, table in stored.tables.items()}
+    assert modes == {str(table): "streaming" for table in done.tables}
     scenario.run_tailrace()
     assert scenario.require_equal() == []

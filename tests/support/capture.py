@@ -98,26 +98,26 @@ class CaptureThread:
         return self._thread.is_alive()
 
     def wait_snapshot(self) -> None:
-        """Wait until every table is in pure log mode."""
-        eventually(self._in_log, "snapshot finished")
+        """Wait until every table is streaming."""
+        eventually(self._streaming, "snapshot complete")
 
-    def _in_log(self) -> bool:
+    def _streaming(self) -> bool:
         if self._failure:
             raise self._failure[0]
         tables = self.status.snapshot()["tables"]
-        return bool(tables) and all(t["state"] == "log" for t in tables.values())
+        return bool(tables) and all(t["mode"] == "streaming" for t in tables.values())
 
     def wait_position(self, server: MySqlServer) -> None:
         """Wait until everything the server has committed by now is committed in Kafka."""
         with server.connect() as session, session.cursor() as cursor:
             cursor.execute("SELECT @@global.gtid_executed")
             wanted = str(cursor.fetchone()[0])
-            eventually(lambda: self._stored(cursor, wanted), f"log read up to {wanted}")
+            eventually(lambda: self._stored(cursor, wanted), f"binlog read up to {wanted}")
 
     def _stored(self, cursor: Any, wanted: str) -> bool:
         if self._failure:
             raise self._failure[0]
-        cursor.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, self.status.snapshot()["log"]["gtids"] or ""))
+        cursor.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, self.status.snapshot()["stream"]["gtids"] or ""))
         return bool(cursor.fetchone()[0])
 
 
