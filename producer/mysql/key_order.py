@@ -129,8 +129,8 @@ _INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint
 def key_changed(table: TableId, was: Sequence[str], now: Sequence[str]) -> SchemaError:
     """Return the error for a key that is no longer the one that the table's splits were cut by."""
     return SchemaError(
-        f"the key of {table}, its type or its collation changed while its snapshot was under way",
-        hint="take the snapshot of this table again: exclude it, start, stop, include it, start",
+        f"the key of {table}, its type or its collation changed during its snapshot",
+        hint="repeat the snapshot of this table: exclude it, start, stop, include it, start",
         was=", ".join(was),
         now=", ".join(now),
     )
