@@ -85,13 +85,13 @@ def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False)
             captured = list_tables(session, settled.filters.tables.includes)
             notes = check_source(session, captured, server_id=settled.database.server_id)
             read = partial(read_table, session)
-            asked = validate_tables(settled, CapturedTables(settled, read), captured, read)
+            validation = validate_tables(settled, CapturedTables(settled, read), captured, read)
         finally:
             session.close()
-        for note in (*settled.warnings, *notes, *asked.notes):
+        for note in (*settled.warnings, *notes, *validation.notes):
             sys.stderr.write(f"note: {note}\n")
-        if asked.faults:
-            raise PrerequisiteError(asked.faults)
+        if validation.problems:
+            raise PrerequisiteError(validation.problems)
         sys.stdout.write(f"ready to capture {len(captured)} table(s)\n")
 
 
