@@ -79,8 +79,8 @@ def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = F
             session.close()
         for note in (*loaded.warnings, *notes, *validation.notes):
             sys.stderr.write(f"note: {note}\n")
-        if validation.faults:
-            raise PrerequisiteError(validation.faults)
+        if validation.problems:
+            raise PrerequisiteError(validation.problems)
         sys.stdout.write(f"ready to capture {len(captured)} table(s)\n")
 
 

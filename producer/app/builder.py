@@ -147,8 +147,8 @@ class SessionBuilder:
         validation = validate_tables(config, tables, captured, partial(read_table, session))
         for note in validation.notes:
             log.warning(note)
-        if validation.faults:
-            raise PrerequisiteError(validation.faults)
+        if validation.problems:
+            raise PrerequisiteError(validation.problems)
         return captured
 
     def _ensure_topics(self, captured: Sequence[TableId]) -> CaptureTopics:

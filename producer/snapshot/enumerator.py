@@ -14,7 +14,7 @@ import structlog
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.key_order import KeyColumn, from_json
+from tailrace.producer.mysql.key_order import KeyColumn, from_json, key_changed
 from tailrace.producer.ops.status import Status
 from tailrace.producer.snapshot.policy import SnapshotPolicy, StartedPlan, names
 from tailrace.producer.snapshot.reader import SplitDone, SplitTask
@@ -231,11 +231,7 @@ class Enumerator:
         found = self._planner.describe(table)
         columns = found.columns[: len(stored.key)]
         if names(columns) != stored.key:
-            raise SourceError(
-                f"the key of {table} changed during its snapshot",
-                hint="repeat the snapshot of this table: exclude it, start, stop, include it, start",
-                was=", ".join(stored.key),
-            )
+            raise key_changed(table, stored.key, names(found.columns))
         self._policy.resume(table, stored, columns)
         self._status.table_started(table, estimated_rows=found.estimated_rows)
         splitter = self._planner.splitter(table, columns)
