@@ -7,8 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -17,8 +16,8 @@ import structlog
 import typer
 
 from tailrace.producer.config import ProducerConfig, describe, load
+from tailrace.producer.errors import PrerequisiteError
 from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings, reporting_errors
-from tailrace.runtime.errors import PrerequisiteError
 from tailrace.runtime.logging import configure_logging
 
 log = structlog.get_logger(__name__)
@@ -62,21 +61,16 @@ def show_config(config: ConfigFile = None, settings: Settings = None, debug: Deb
 def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
     """Check the configuration and the prerequisites of the database. Nothing is written."""
     with _configured(config, settings, debug) as loaded:
-        from tailrace.producer.app.connection_settings import source_settings  # noqa: PLC0415
+        from tailrace.producer.app.connection_settings import mysql_source  # noqa: PLC0415
         from tailrace.producer.app.validation import validate_tables  # noqa: PLC0415
-        from tailrace.producer.mysql.catalog import list_tables, read_table  # noqa: PLC0415
-        from tailrace.producer.mysql.connection import connect  # noqa: PLC0415
-        from tailrace.producer.mysql.prerequisites import check as check_source  # noqa: PLC0415
         from tailrace.producer.serialization.captured_tables import CapturedTables  # noqa: PLC0415
 
-        session = connect(source_settings(loaded))
-        try:
-            captured = list_tables(session, loaded.filters.tables.includes)
-            notes = check_source(session, captured, server_id=loaded.database.server_id)
-            read = partial(read_table, session)
-            validation = validate_tables(loaded, CapturedTables(loaded, read), captured, read)
-        finally:
-            session.close()
+        source = mysql_source(loaded)
+        captured = source.list_tables(loaded.filters.tables.includes)
+        notes = source.check(captured)
+        with closing(source.open_snapshot_session()) as session:
+            describe = session.describe
+            validation = validate_tables(loaded, CapturedTables(loaded, describe), captured, describe)
         for note in (*loaded.warnings, *notes, *validation.notes):
             sys.stderr.write(f"note: {note}\n")
         if validation.problems:

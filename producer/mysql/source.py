@@ -9,6 +9,7 @@ from typing import Any, Final
 import structlog
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.protocols import Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import catalog, prerequisites
@@ -20,7 +21,6 @@ from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
 from tailrace.producer.mysql.watermark import current_offset
-from tailrace.runtime.errors import BinlogError
 
 log = structlog.get_logger(__name__)
 
@@ -82,15 +82,15 @@ class MySqlSource:
         """Read binlog coordinates and GTID set."""
         return MySqlOffset.from_json(body)
 
-    def start_offset(self) -> MySqlOffset:
+    def start_offset(self, *, epoch: int = 1) -> MySqlOffset:
         """Return the executed GTID set, at the start of the current binlog file.
 
         Not at its end: transactions that are in the binlog but not executed yet are still to be read, and until they
         are, no split may count as passed. The first events of the stream set the actual coordinates.
         """
         with closing(self.connect()) as session:
-            end = current_offset(session)
-        log.info("first start: reading the binlog from its end", file=end.file, pos=end.pos, gtids=str(end.gtids))
+            end = current_offset(session, epoch=epoch)
+        log.info("the stream starts at the end of the binlog", file=end.file, pos=end.pos, gtids=str(end.gtids))
         return end._replace(pos=_FILE_START)
 
     def resume_offset(self, stored: Offset, *, snapshot_running: bool) -> MySqlOffset:
@@ -102,8 +102,8 @@ class MySqlSource:
             current = current_offset(session, epoch=offset.epoch + 1)
         if not offset.gtids.contains(purged):
             raise BinlogError(
-                "the source has purged binlog that was not read yet",
-                hint="take a new snapshot under another topic.prefix, and keep the binlog longer "
+                "the source has purged binlog files that were not read yet",
+                hint="take a new snapshot under another topic.prefix, and keep binlog files longer "
                 "(binlog_expire_logs_seconds)",
                 read=str(offset.gtids),
                 purged=str(purged),
@@ -121,11 +121,13 @@ class MySqlSource:
             return offset
         if snapshot_running:
             raise BinlogError(
-                "the source is another server while a snapshot is running: positions of two servers do not compare",
-                hint="point database.hostname at the former server until the snapshot is done, "
+                "the source server changed during a snapshot: positions of two servers cannot be compared",
+                hint="point database.hostname at the former server until the snapshot is complete, "
                 "or take a new snapshot under another topic.prefix",
                 was=offset.server_uuid,
                 now=current.server_uuid,
             )
-        log.warning("the source is another server of the same history", was=offset.server_uuid, now=current.server_uuid)
+        log.warning(
+            "the source server changed; it has the same transactions", was=offset.server_uuid, now=current.server_uuid
+        )
         return current._replace(pos=_FILE_START, gtids=offset.gtids)

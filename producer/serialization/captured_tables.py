@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.codec import EventEnvelope, TableCodec
-from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.mysql.catalog import CatalogTable
-from tailrace.producer.mysql.key_order import KeyColumn, can_split_on
+from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.serialization.converter_codec import compile_converter_codec, envelope_frame
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
@@ -126,23 +124,3 @@ class CapturedTables:
         if table not in self._unique:
             self._unique[table] = self._read_catalog(table).unique_key
         return self._unique[table]
-
-
-def splitting_columns(found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
-    """Return the columns whose ranges cut the table: the usable beginning of its key; empty: read in one piece.
-
-    Splits must be ranges of an index that identifies rows, so a record key chosen by message.key.columns or made of the
-    whole row is not cut.
-    """
-    if tuple(key) != tuple(found.index_key):
-        return ()
-    usable: list[KeyColumn] = []
-    for name in key:
-        column = replace(found.table.column(name), catalog=None)
-        if name in found.prefix_columns or not can_split_on(column):
-            break
-        order = found.collations.get(name)
-        usable.append(
-            KeyColumn(column, order.name, order.pads, order.max_chars) if order is not None else KeyColumn(column)
-        )
-    return tuple(usable)

@@ -14,9 +14,8 @@ import structlog
 from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.config.column_transforms import ColumnProjection, ColumnTransforms, Truncate
 from tailrace.producer.model.source_type import source_parameters, source_type
-from tailrace.producer.model.table import Column, TableId
+from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.model.value_options import ValueOptions
-from tailrace.producer.mysql.catalog import CatalogTable
 from tailrace.producer.serialization.column_default import field_with_default
 from tailrace.producer.serialization.converter_codec import RecordFormat
 from tailrace.producer.serialization.envelope.name_adjustment import field_names, schema_name

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
     PositionAdvanced,
@@ -19,9 +20,9 @@ from tailrace.producer.model.binlog_events import (
     TransactionCommit,
 )
 from tailrace.producer.model.codec import EventEnvelope
+from tailrace.producer.model.protocols import ChangeStream
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination, skip_rows
 from tailrace.producer.streaming.context import StreamContext
@@ -29,7 +30,6 @@ from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
-from tailrace.runtime.errors import SourceUnavailableError
 
 
 class SignalTable(Protocol):
@@ -49,7 +49,7 @@ class BinlogReader:
     def __init__(
         self,
         context: StreamContext,
-        stream: BinlogStream,
+        stream: ChangeStream,
         coordinator: SnapshotCoordinator,
         versions: TableVersions,
         *,
@@ -145,9 +145,9 @@ class BinlogReader:
         if event.within:  # CREATE TABLE ... SELECT: an event of a transaction that continues to its commit
             offset.events += 1
             if offset.events > self._events_to_skip:
-                self._lifecycle.apply(event)
+                self._lifecycle.apply(event, self._stream.ddl_effects(event))
             return
-        restarting = self._lifecycle.apply(event)
+        restarting = self._lifecycle.apply(event, self._stream.ddl_effects(event))
         offset.commit(event)
         if self._registry.waiting_for_end:
             self._coordinator.end_splits()

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.codec import EventRows, KeyChange, KeyTuple
-from tailrace.producer.mysql.key_order import KeyOrder, SortKey
+from tailrace.producer.model.protocols import KeyOrdering
+from tailrace.producer.model.split import SortKey
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import ChangeDecision, TrackedSplit, TrackedTable
@@ -120,11 +121,11 @@ def skip_rows(rows: EventRows, count: int) -> EventRows:
 
 
 def _sort_keys(
-    keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]], order: KeyOrder
+    keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]], order: KeyOrdering
 ) -> tuple[list[SortKey | None], list[SortKey | None]]:
     """Return the sort keys before and after; both in one request to the server."""
     flat = [key for pair in keys for key in pair if key is not None]
-    found = iter(order.place(flat))
+    found = iter(order.sort_keys(flat))
     before: list[SortKey | None] = []
     after: list[SortKey | None] = []
     for old, new in keys:

@@ -11,18 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
-from pymysql.connections import Connection
 
 from tailrace.producer.config.filters import TableFilter
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import STRUCTURE_KEY
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
-from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.ddl import Change, DdlEffect
+from tailrace.producer.model.protocols import CatalogSession, Offset
 from tailrace.producer.model.table import TableId, quote
-from tailrace.producer.mysql import connection as database
-from tailrace.producer.mysql.catalog import read_table
-from tailrace.producer.mysql.ddl import Change, DdlEffect
-from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.serialization.envelope.java_hash_order import hash_order
 from tailrace.producer.serialization.envelope.json import Struct
 from tailrace.producer.serialization.envelope.schema_change import (
@@ -34,7 +31,7 @@ from tailrace.producer.serialization.envelope.schema_change import (
 )
 from tailrace.producer.serialization.record_converter import TopicConverter
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 
 _KINDS = {Change.CREATE: "CREATE", Change.ALTER: "ALTER", Change.RENAME: "ALTER", Change.DROP: "DROP"}
 
@@ -56,7 +53,7 @@ class SchemaChangeTopic:
     def __init__(
         self,
         transaction: StreamTransaction,
-        session: ReconnectingSession,
+        session: CatalogSession,
         topic: TopicConverter,
         settings: SchemaChangeSettings,
     ) -> None:
@@ -81,7 +78,7 @@ class SchemaChangeTopic:
         for name in dict.fromkeys(table.database for table in new):
             if first:
                 write(name, None, f"DROP DATABASE IF EXISTS {quote(name)}")
-                charset, collation = self._session.run(lambda c, name=name: _charset(c, name))  # type: ignore[misc]
+                charset, collation = self._session.database_charset(name)
                 write(name, None, f"CREATE DATABASE {quote(name)} CHARSET {charset} COLLATE {collation}")
                 write(name, None, f"USE {quote(name)}")
             for table in (table for table in new if table.database == name):
@@ -92,7 +89,7 @@ class SchemaChangeTopic:
         self._store()
 
     def _write_preamble(self, write: _DefinitionWriter, tables: Iterable[TableId]) -> None:
-        charset, collation = self._session.query("SELECT @@character_set_server, @@collation_server")[0]
+        charset, collation = self._session.server_charset()
         write("", None, f"SET character_set_server={charset}, collation_server={collation}")
         for table in tables:
             write(
@@ -147,7 +144,7 @@ class SchemaChangeTopic:
     def _describe(self, table: TableId) -> Described | None:
         """Return the current definition of a table, or None if it no longer exists."""
         try:
-            return self._session.run(lambda connection: _describe(connection, table))
+            return Described(self._session.describe(table), self._session.create_statement(table))
         except SourceUnavailableError:
             raise
         except (SourceError, SchemaError):
@@ -183,18 +180,3 @@ class _DefinitionWriter:
             snapshot=True,
         )
         self._write(database, source, ddl, changes)
-
-
-def _describe(connection: Connection, table: TableId) -> Described:
-    created = str(database.query(connection, f"SHOW CREATE TABLE {table.quoted}")[0][1])
-    return Described(read_table(connection, table), created)
-
-
-def _charset(connection: Connection, name: str) -> tuple[str, str]:
-    rows = database.query(
-        connection,
-        "SELECT DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA "
-        "WHERE SCHEMA_NAME = %s",
-        (name,),
-    )
-    return str(rows[0][0]), str(rows[0][1])

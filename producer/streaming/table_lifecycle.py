@@ -7,14 +7,16 @@ configured; during the initial snapshot of the table, the snapshot then restarts
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.codec import EventEnvelope
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence
-from tailrace.producer.mysql.ddl import Change, DdlEffect, ddl_effects
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.streaming.context import StreamContext
@@ -47,9 +49,8 @@ class TableLifecycle:
         self._topics = topics
         self._schema_changes = schema_changes
 
-    def apply(self, event: QueryEvent) -> list[TableId]:
-        """Apply a statement and write its records; return tables whose snapshots must restart."""
-        effects = ddl_effects(event.sql, event.database)
+    def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
+        """Apply the effects of a statement and write its records; return tables whose snapshots must restart."""
         restarting = [effect.table for effect in effects if self._apply(event, effect)]
         if self._schema_changes is not None:
             self._schema_changes.write_statement(event, effects)

@@ -327,7 +327,7 @@ def test_salts_are_never_shown(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load(path, {})
         assert SALT not in str(caught.value)
-        assert any("column.mask.hash.SHA-" in fault for fault in caught.value.faults)
+        assert any("column.mask.hash.SHA-" in fault for fault in caught.value.problems)
 
 
 @pytest.mark.parametrize("name", ["MD2", "sha-7", "SHA-256.x"])

@@ -9,8 +9,7 @@ import pytest
 
 from tailrace.producer.config import ConverterConfig, ConvertersConfig
 from tailrace.producer.model.source_type import SourceType, known_length, source_parameters, source_type
-from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
-from tailrace.producer.mysql.catalog import CatalogTable
+from tailrace.producer.model.table import CatalogTable, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.table_schemas import TableSchemaBuilder
 from tailrace.schemas.connect import ConnectField
