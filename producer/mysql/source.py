@@ -60,7 +60,9 @@ class MySqlSource:
 
     def open_stream(self, start: Offset, wanted: TableFilter) -> BinlogStream:
         """Request the binlog by GTID set."""
-        stream = BinlogStream(self._settings, start=mysql_offset(start).gtids, server_id=self._server_id, wanted=wanted)
+        stream = BinlogStream(
+            self._settings, start=mysql_offset(start).gtids, server_id=self._server_id, captures=wanted
+        )
         stream.open()
         return stream
 

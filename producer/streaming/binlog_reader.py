@@ -142,7 +142,7 @@ class BinlogReader:
     def _on_query(self, event: QueryEvent) -> None:
         offset = self._offset
         self._tables.invalidate_catalog()
-        if event.within:  # CREATE TABLE ... SELECT: an event of a transaction that continues to its commit
+        if event.in_transaction:  # CREATE TABLE ... SELECT: an event of a transaction that continues to its commit
             offset.events += 1
             if offset.events > self._events_to_skip:
                 self._lifecycle.apply(event, self._stream.ddl_effects(event))

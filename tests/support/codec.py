@@ -69,7 +69,9 @@ class BothWays:
     def rows_events(self, table: Table, op: str = "") -> list[RowsEvent]:
         """Return the rows events of a table so far."""
         if self._events is None:
-            self._events = follow(self.database.server, self._start, wanted=lambda t: t.database == self.database.name)
+            self._events = follow(
+                self.database.server, self._start, captures=lambda t: t.database == self.database.name
+            )
         return [
             e for e in self._events if isinstance(e, RowsEvent) and e.table.id == table.id and (not op or e.op == op)
         ]
