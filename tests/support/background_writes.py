@@ -1,4 +1,4 @@
-"""Somebody who changes rows all the time, beside the test."""
+"""Writes rows in the background of a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.support.database import Database
 
 _NUMBERS: Final = itertools.count(1)
-"""Of transactions: a second writer of one table must not make the same keys."""
+"""Number of transactions: a second writer of one table must not use the same keys."""
 
 
 @contextmanager
