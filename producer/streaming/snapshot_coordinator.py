@@ -175,6 +175,7 @@ class SnapshotCoordinator:
         if not self._not_found(tracked):
             return False
         self._registry.abandon(table)
+        self._status.table_mode(table, tracked.mode)
         if tracked.presence is TablePresence.GONE:
             self.remove_table(table)
         return True
