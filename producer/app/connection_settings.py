@@ -7,6 +7,7 @@ from pymysql.connections import Connection
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.mysql.connection import SourceSettings, connect, query
+from tailrace.producer.mysql.source import MySqlSource
 
 
 def source_settings(config: ProducerConfig) -> SourceSettings:
@@ -23,6 +24,15 @@ def source_settings(config: ProducerConfig) -> SourceSettings:
         ssl_key=database.ssl_key,
         connect_timeout_s=database.connect_timeout_ms / 1000,
         read_timeout_s=database.query_timeout_ms / 1000,
+    )
+
+
+def mysql_source(config: ProducerConfig) -> MySqlSource:
+    """Return the source database; nothing is connected yet."""
+    return MySqlSource(
+        source_settings(config),
+        server_id=config.database.server_id,
+        initial_statements=config.database.initial_statements,
     )
 
 

@@ -45,13 +45,13 @@ def _keys(columns: Sequence[KeyColumn]) -> str:
     return ", ".join(select_key(c.column) for c in columns)
 
 
-def greatest_key(table: TableId, columns: Sequence[KeyColumn]) -> str:
+def max_key(table: TableId, columns: Sequence[KeyColumn]) -> str:
     """Return the query for the greatest key; no row when the table is empty."""
     order = ", ".join(f"{quote(c.column.name)} DESC" for c in columns)
     return f"SELECT {_keys(columns)} FROM {table.quoted} ORDER BY {order} LIMIT 1"
 
 
-def least_key(table: TableId, columns: Sequence[KeyColumn], span: Range) -> str:
+def min_key(table: TableId, columns: Sequence[KeyColumn], span: Range) -> str:
     """Return the query for the least key in a range."""
     return _ordered(table, columns, span, offset=0)
 
@@ -78,3 +78,6 @@ def _ordered(table: TableId, columns: Sequence[KeyColumn], span: Range, *, offse
         f"SELECT {_keys(columns)} FROM {table.quoted} WHERE {predicate(columns, span)} "
         f"ORDER BY {order} LIMIT 1 OFFSET {offset}"
     )
+
+
+greatest_key, least_key = max_key, min_key

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -126,14 +126,9 @@ def _gauge(name: str, text: str, server: str, value: float) -> Metric:
 
 
 def registry(status: Status) -> CollectorRegistry:
-    """Return the metrics of this process: its status, memory and CPU, the Python version."""
-    collectors = CollectorRegistry(auto_describe=False)
-    collectors.register(StatusCollector(status))
-    ProcessCollector(registry=collectors)
-    PlatformCollector(registry=collectors)
-    return collectors
-
-
-def exposition(source: CollectorRegistry) -> bytes:
-    """Return the metrics in Prometheus' text format."""
-    return generate_latest(source)
+    """Return a registry of this process: the status, memory and CPU, the Python version."""
+    made = CollectorRegistry(auto_describe=False)
+    made.register(StatusCollector(status))
+    ProcessCollector(registry=made)
+    PlatformCollector(registry=made)
+    return made

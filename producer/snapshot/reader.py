@@ -25,10 +25,10 @@ from tailrace.producer.mysql import split_sql
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.key_order import KeyColumn, key_changed, to_json
 from tailrace.producer.mysql.offset import mysql_offset
+from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.mysql.watermark import take_high, take_low
 from tailrace.producer.serialization.captured_tables import CapturedTable, CapturedTables, splitting_columns
 from tailrace.producer.serialization.envelope.headers import event_header
-from tailrace.producer.serialization.result_stream import read_rows
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.streaming.watermark_record import high_watermark, low_watermark
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic

@@ -124,7 +124,7 @@ class SchemaChangeTopic:
                 dropped = effect.change is Change.DROP
                 described = None if dropped else self._describe(effect.table)
                 changes.append(self._change(_KINDS[effect.change], effect.table, described))
-                self._known.discard(str(effect.former or effect.table))
+                self._known.discard(str(effect.renamed_from or effect.table))
                 if not dropped and self._settings.filters.includes(effect.table):
                     self._known.add(str(effect.table))
             self._write(name, source, effect.sql, changes)
@@ -140,7 +140,9 @@ class SchemaChangeTopic:
             return False
         if not effect.table.table:
             return filters.includes_database(effect.table.database)
-        return filters.includes(effect.table) or (effect.former is not None and filters.includes(effect.former))
+        return filters.includes(effect.table) or (
+            effect.renamed_from is not None and filters.includes(effect.renamed_from)
+        )
 
     def _describe(self, table: TableId) -> Described | None:
         """Return the current definition of a table, or None if it no longer exists."""

@@ -60,10 +60,10 @@ class TableLifecycle:
             for table in [table for table in self._registry.tables if table.database == effect.table.database]:
                 self._on_dropped(table)
         elif effect.change in {Change.DROP, Change.RENAME}:
-            self._on_dropped(effect.former or effect.table)
+            self._on_dropped(effect.renamed_from or effect.table)
         if effect.change in {Change.CREATE, Change.RENAME}:
             self._on_created(effect.table)
-        if not effect.loses_rows or not self._context.settings.table_filter.includes(effect.table):
+        if not effect.removes_rows_silently or not self._context.settings.table_filter.includes(effect.table):
             return False
         truncated = effect.change is Change.TRUNCATE
         if truncated and "t" not in self._context.settings.skipped_operations:

@@ -14,8 +14,8 @@ from tailrace.producer.config.column_transforms import ColumnProjection, Hash, M
 from tailrace.producer.model.codec import TableCodec
 from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.serialization.json_codec import compile_table
-from tailrace.producer.serialization.result_stream import read_rows
 from tests.debezium_parity.type_tables import FAMILIES, Family
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
@@ -23,11 +23,12 @@ from tests.integration.test_bad_input import _produce
 from tests.support.capture import properties
 from tests.support.codec import EVENT_STAMP, SNAPSHOT_STAMP, BothWays, row_of
 from tests.support.database import Database
+from tests.support.values import value_options
 
 TEXT = frozenset({"char", "varchar", "text", "enum", "set"})
 MODES = (
-    ValueOptions(),
-    ValueOptions(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex"),
+    value_options(),
+    value_options(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex"),
 )
 
 

@@ -14,8 +14,8 @@ from tailrace.producer.model.table import Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
+from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.serialization.json_codec import compile_table
-from tailrace.producer.serialization.result_stream import read_rows
 from tests.support.binlog import executed, follow, settings_of
 from tests.support.database import Database
 

@@ -56,7 +56,10 @@ CASES: dict[str, list[tuple[Change, str, str | None, bool]]] = {
 
 @pytest.mark.parametrize("sql", CASES)
 def test_a_statement_touches(sql: str) -> None:
-    found = [(t.change, str(t.table), t.former and str(t.former), t.loses_rows) for t in ddl_effects(sql, "here")]
+    found = [
+        (t.change, str(t.table), t.renamed_from and str(t.renamed_from), t.removes_rows_silently)
+        for t in ddl_effects(sql, "here")
+    ]
     assert found == CASES[sql]
 
 

@@ -11,15 +11,17 @@ import selectors
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pymysqlreplication import BinLogStreamReader
 
-from tailrace.producer.model.binlog_events import Event
+from tailrace.producer.model.binlog_events import Event, QueryEvent
+from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.connection import SourceSettings, connect, translating_errors
+from tailrace.producer.mysql.ddl import ddl_effects
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.runtime.errors import SourceUnavailableError
 
@@ -122,6 +124,10 @@ class BinlogStream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def ddl_effects(self, event: QueryEvent) -> Sequence[DdlEffect]:
+        """Read the statement by its leading words."""
+        return ddl_effects(event.sql, event.database)
 
     def wake(self) -> None:
         """Make a ``poll`` that waits, or the next one, return at once. For other threads."""
