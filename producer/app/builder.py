@@ -22,6 +22,7 @@ from tailrace.producer.app.signals import SignalService, ensure_signal_topics
 from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
 from tailrace.producer.app.validation import validate_tables
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import PrerequisiteError
 from tailrace.producer.kafka.state_store import State
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import stream_transactional_id
@@ -50,7 +51,6 @@ from tailrace.producer.streaming.stream_transaction import CommitSettings, Strea
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.producer.streaming.topics import CaptureTopics
-from tailrace.runtime.errors import PrerequisiteError
 
 log = structlog.get_logger(__name__)
 

@@ -12,9 +12,9 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tailrace.producer.model.codec import KeyTuple, KeyValue
-from tailrace.producer.model.split import KeyColumn as KeyColumn
-from tailrace.producer.model.split import SortKey as SortKey
-from tailrace.producer.model.split import key_changed as key_changed
+from tailrace.producer.model.split import KeyColumn as KeyColumn  # noqa: PLC0414
+from tailrace.producer.model.split import SortKey as SortKey  # noqa: PLC0414
+from tailrace.producer.model.split import key_changed as key_changed  # noqa: PLC0414
 from tailrace.producer.model.split import key_from_json, key_to_json
 from tailrace.producer.model.table import CatalogTable, Column, TableId, quote
 from tailrace.runtime.errors import SchemaError

@@ -9,6 +9,7 @@ from typing import Any, Final
 import structlog
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.protocols import Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import catalog, prerequisites
@@ -20,7 +21,6 @@ from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
 from tailrace.producer.mysql.watermark import current_offset
-from tailrace.runtime.errors import BinlogError
 
 log = structlog.get_logger(__name__)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
@@ -22,7 +23,7 @@ from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
 from tailrace.producer.snapshot.workers import RowsRead, SplitFailed, SplitFinished, Workers
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 
 log = structlog.get_logger(__name__)
 

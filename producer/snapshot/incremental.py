@@ -7,12 +7,12 @@ from typing import Protocol
 
 import structlog
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.model.table import TableId
 from tailrace.producer.snapshot.enumerator import Enumerator
 from tailrace.producer.snapshot.policy import SnapshotControl, TableUnreadableError
 from tailrace.producer.snapshot.workers import Workers
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
-from tailrace.runtime.errors import SourceUnavailableError
 
 log = structlog.get_logger(__name__)
 

@@ -16,6 +16,7 @@ from typing import NoReturn, Protocol
 
 import structlog
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.state_store import SplitState, TableState
 from tailrace.producer.model.codec import KeyTuple
 from tailrace.producer.model.table import TableId
@@ -24,7 +25,6 @@ from tailrace.producer.mysql.key_order import KeyColumn, from_json, to_json
 from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
-from tailrace.runtime.errors import SourceUnavailableError
 
 log = structlog.get_logger(__name__)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
     PositionAdvanced,
@@ -29,7 +30,6 @@ from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
-from tailrace.runtime.errors import SourceUnavailableError
 
 
 class SignalTable(Protocol):

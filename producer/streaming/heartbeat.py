@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import structlog
 
+from tailrace.producer.errors import SourceError
 from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.serialization.envelope.heartbeat import heartbeat_key, heartbeat_value
 from tailrace.producer.serialization.record_converter import TopicConverter
-from tailrace.runtime.errors import SourceError
 
 log = structlog.get_logger(__name__)
 

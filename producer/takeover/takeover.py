@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from pymysql.connections import Connection
 
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings, translate
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
@@ -32,7 +33,6 @@ from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file, running_tasks
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
 from tailrace.producer.takeover.resume_position import resolve_resume_position
-from tailrace.runtime.errors import TakeoverError
 from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
 OFFSET_TOPIC: Final = "connect-offsets"

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pymysqlreplication import BinLogStreamReader
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.model.binlog_events import Event, QueryEvent
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
@@ -23,7 +24,6 @@ from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.connection import SourceSettings, connect, translating_errors
 from tailrace.producer.mysql.ddl import ddl_effects
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.runtime.errors import SourceUnavailableError
 
 _BLOCK: Final = 1 << 18
 _BATCH: Final = 1 << 20
