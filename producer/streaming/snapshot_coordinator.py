@@ -54,7 +54,7 @@ class SnapshotCoordinator:
         self._registry.start_planning(table)
         tracked.order = order
         self._status.table_mode(table, tracked.mode)
-        # The binlog may be behind the definition that the plan is made by: the versions met so far are checked again.
+        # The stream may be behind the definition that is planned on: known versions must be checked against the new key.
         self._versions.forget(table)
         return self._transaction.offset.barrier()
 

@@ -1,4 +1,4 @@
-"""Table versions that the stream has met: compiled once, with their schema published before the first row."""
+"""Table versions that the stream has read: compiled once, with their schema published before the first row."""
 
 from __future__ import annotations
 
