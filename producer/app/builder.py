@@ -128,8 +128,9 @@ class SessionBuilder:
         lifecycle = TableLifecycle(context, coordinator, topics, restored.schema_changes)
         metadata = self._auxiliary.transaction_metadata(context.transaction)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
-        if signals.table is not None:
-            reader.register_signal_table(signals.table)
+        signal_table = signals.table()
+        if signal_table is not None:
+            reader.register_signal_table(signal_table)
         snapshots = self._restore_snapshots(restored.state, coordinator, signals, pending)
         signals.processor.initial_snapshot_started(pending, resumed=bool(restored.state.tables))
         return CaptureSession(reader, snapshots, signals, self._stop)

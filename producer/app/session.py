@@ -1,4 +1,4 @@
-"""One life of the capture: the stream on the calling thread, snapshots on another, until a stop or a failure."""
+"""One session of the capture: the stream on the calling thread, snapshots on another, until a stop or a failure."""
 
 from __future__ import annotations
 

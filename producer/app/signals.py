@@ -85,9 +85,8 @@ class SignalService:
             interval_s = config.signals.poll_interval_ms / 1000
             self._channels = Channels(openers, mailbox.submit, self._process, interval_s=interval_s)
 
-    @property
     def table(self) -> SignalTable | None:
-        """The signal table, if one is configured."""
+        """Return the signal table, if one is configured."""
         table = self._config.signals.table
         return None if table is None else _SignalTable(SourceSignalChannel(table), self.processor)
 

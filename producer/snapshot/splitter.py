@@ -116,11 +116,11 @@ class ChunkSplitter:
         least = unread.lower or self._session.min_key(self._table, self._columns, unread)
         high = _integer(unread.upper)
         # Python's integers do not overflow, so the loop may compare with the last bound and needs no limit of the type.
-        cut = (high if least is None else _integer(least)) + step
+        bound = (high if least is None else _integer(least)) + step
         lower = unread.lower
-        while cut < high:
-            yield Range(lower, (cut,))
-            lower, cut = (cut,), cut + step
+        while bound < high:
+            yield Range(lower, (bound,))
+            lower, bound = (bound,), bound + step
         yield Range(lower, unread.upper, unread.closed)
 
     def _uneven(self, unread: Range) -> Iterator[Range]:

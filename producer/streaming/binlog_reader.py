@@ -114,7 +114,7 @@ class BinlogReader:
     def _report_status(self) -> None:
         """Report a batch of events at once: taking the status's lock for each event costs too much."""
         for (version, op), (events, records) in self._counts.items():
-            self._status.stream_rows(version.mapped.id, op, records, events=events)
+            self._status.stream_rows(version.definition.id, op, records, events=events)
         self._counts.clear()
         if self._transactions:
             self._status.stream_transaction(ts_us=self._last_ts_us, count=self._transactions)
@@ -178,7 +178,8 @@ class BinlogReader:
         offset.events += 1
         if offset.events <= self._events_to_skip or event.op in self._settings.skipped_operations:
             return
-        version = self._version(event)
+        known = self._versions.known.get(id(event.table))
+        version = known if known is not None else self._add_version(event)
         captured, tracked = version.captured, version.tracked
         assert offset.transaction is not None, "a rows event outside a transaction"
         envelope = captured.source.rows_event(event, offset.transaction, query=self._settings.include_query)
@@ -190,9 +191,9 @@ class BinlogReader:
         if self._transaction.full:
             self._transaction.commit()
 
-    def _version(self, event: RowsEvent) -> StreamedVersion:
+    def _add_version(self, event: RowsEvent) -> StreamedVersion:
         try:
-            return self._versions.of(event)
+            return self._versions.add(event)
         except IncrementalKeyChangedError as error:
             # The event is not done: after the restart it is read again, and its table only streams.
             self._offset.events -= 1
@@ -211,7 +212,7 @@ class BinlogReader:
             rows = with_transaction_block(
                 rows, self._metadata.numbering(event.table.id, version.captured.codec, envelope)
             )
-        self._router.emit(rows, Destination(version.captured.topic, headers))
+        self._router.emit(rows, version.captured.topic, headers)
         counts = self._counts.setdefault((version, event.op), [0, 0])
         counts[0] += 1
         counts[1] += len(rows.records)

@@ -39,17 +39,18 @@ class ChangeRouter:
         self._tombstones = context.settings.tombstones
         self._coordinator = coordinator
 
-    def emit(self, rows: EventRows, to: Destination) -> None:
-        """Write all records; their blocks, if any, are in the envelopes already."""
+    def emit(self, rows: EventRows, topic: str, headers: Headers) -> None:
+        """Write all records; their transaction blocks, if any, are in the envelopes already."""
         records = rows.records
         if KeyChange not in map(type, records):
-            self._transaction.send_all(to.topic, records, to.headers)  # type: ignore[arg-type]
+            self._transaction.send_all(topic, records, headers)  # type: ignore[arg-type]
             return
+        to = Destination(topic, headers)
         for record in records:
             if isinstance(record, KeyChange):
                 self._write_key_change(record, to, old=_EMIT, new=_EMIT)
             else:
-                self._transaction.send(to.topic, record[0], record[1], to.headers)
+                self._transaction.send(topic, record[0], record[1], headers)
 
     def emit_through_splits(self, rows: EventRows, table: TrackedTable, to: Destination) -> int:
         """Write the records that the splits of their keys let through; return the number of written records.

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class CaptureStoppedError(Exception):
-    """The capture session is stopping; whoever waited ends without an error."""
+    """The capture session is stopping: the waiting thread ends without an error."""
 
 
 class Mailbox:

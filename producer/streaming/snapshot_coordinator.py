@@ -53,7 +53,7 @@ class SnapshotCoordinator:
         self._registry.start_planning(table)
         tracked.order = order
         self._status.table_mode(table, tracked.mode)
-        # The binlog may be behind the definition that the plan is made by: the versions met so far are checked again.
+        # The stream may be behind the definition that is planned on: known versions must be checked against the new key.
         self._versions.forget(table)
         return self._transaction.offset.barrier()
 
@@ -174,6 +174,7 @@ class SnapshotCoordinator:
         if not self._not_found(tracked):
             return False
         self._registry.abandon(table)
+        self._status.table_mode(table, tracked.mode)
         if tracked.presence is TablePresence.GONE:
             self.remove_table(table)
         return True

@@ -66,7 +66,7 @@ class StreamTransaction:
     @property
     def full(self) -> bool:
         """Whether the transaction has as many records as it may have."""
-        return self.records >= self._settings.max_records
+        return self._producer.sent >= self._settings.max_records and self._producer.in_transaction
 
     def open(self) -> None:
         """Open a transaction, unless one is open."""
@@ -83,7 +83,8 @@ class StreamTransaction:
 
     def send_all(self, topic: str, records: Iterable[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
         """Write many records that share topic and headers."""
-        self.open()
+        if not self._producer.in_transaction:
+            self.open()
         self._producer.send_all(topic, records, headers)
 
     def store(self, key: bytes, value: bytes | None) -> None:

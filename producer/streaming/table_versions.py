@@ -1,4 +1,4 @@
-"""Table versions that the stream has met: compiled once, with their schema published before the first row."""
+"""Table versions that the stream has read: compiled once, with their schema published before the first row."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class IncrementalKeyChangedError(Exception):
 class StreamedVersion:
     """A table version with everything that its rows events need."""
 
-    __slots__ = ("captured", "encode", "mapped", "tracked")
+    __slots__ = ("captured", "definition", "encode", "tracked")
 
-    def __init__(self, mapped: TableVersion, captured: CapturedTable, tracked: TrackedTable) -> None:
-        self.mapped = mapped
+    def __init__(self, definition: TableVersion, captured: CapturedTable, tracked: TrackedTable) -> None:
+        self.definition = definition
         self.captured = captured
         self.tracked = tracked
         codec = captured.codec
@@ -37,33 +37,30 @@ class TableVersions:
     def __init__(self, context: StreamContext, topics: CaptureTopics) -> None:
         self._context = context
         self._topics = topics
-        self._known: dict[int, StreamedVersion] = {}
+        self.known: dict[int, StreamedVersion] = {}
+        """By the id of the event's table definition; the stream has one object for each definition."""
         self._published: set[str] = set()
-
-    def of(self, event: RowsEvent) -> StreamedVersion:
-        """Return the event's table version. Raises IncrementalKeyChangedError, and SchemaError if it has no key."""
-        known = self._known.get(id(event.table))
-        return known if known is not None else self._add(event)
 
     def forget(self, table: TableId) -> None:
         """Forget a table's versions: the table left, or a snapshot begins whose keys must match them."""
-        for known in [known for known, version in self._known.items() if version.mapped.id == table]:
-            del self._known[known]
+        for known in [known for known, version in self.known.items() if version.definition.id == table]:
+            del self.known[known]
 
-    def _add(self, event: RowsEvent) -> StreamedVersion:
-        context, mapped = self._context, event.table
-        captured = context.tables.capture(mapped.id, mapped.columns, mapped.primary_key)
-        tracked = context.registry.tables.get(mapped.id)
+    def add(self, event: RowsEvent) -> StreamedVersion:
+        """Add the table version of an event. Raises IncrementalKeyChangedError, and SchemaError if it has no key."""
+        context, definition = self._context, event.table
+        captured = context.tables.capture(definition.id, definition.columns, definition.primary_key)
+        tracked = context.registry.tables.get(definition.id)
         if tracked is None:
             # The table was created after the capture listed its tables: the binlog has all of its rows.
-            tracked = context.registry.track(mapped.id, TableMode.STREAMING)
-            self._topics.ensure_tables([mapped.id])
-            context.transaction.store(table_key(mapped.id), TableState(TableMode.STREAMING).to_json())
+            tracked = context.registry.track(definition.id, TableMode.STREAMING)
+            self._topics.ensure_tables([definition.id])
+            context.transaction.store(table_key(definition.id), TableState(TableMode.STREAMING).to_json())
         elif tracked.order is not None:
             _require_same_key(tracked, captured)
         self._publish(event, captured)
-        version = StreamedVersion(mapped, captured, tracked)
-        self._known[id(mapped)] = version
+        version = StreamedVersion(definition, captured, tracked)
+        self.known[id(definition)] = version
         return version
 
     def _publish(self, event: RowsEvent, captured: CapturedTable) -> None:

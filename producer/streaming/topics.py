@@ -20,7 +20,7 @@ class CaptureTopics:
         self._names = TopicNames(config.topics)
 
     def ensure_own(self) -> None:
-        """Create what is written beside the tables' records; each of these topics is configured or always needed."""
+        """Create Tailrace's own topics and the auxiliary topics that are configured."""
         self._topics.ensure(self._internal())
         self._topics.ensure(self._auxiliary())
 

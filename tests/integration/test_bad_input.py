@@ -135,8 +135,8 @@ def test_wrong_server_settings_are_reported_together(kafka_broker: KafkaBroker, 
     assert "SET PERSIST binlog_row_metadata" in said
 
 
-def test_names_that_fall_together(settings: dict[str, str], database: Database, tmp_path: Path) -> None:
-    """Two tables whose topics would have one name."""
+def test_table_names_with_one_topic_name(settings: dict[str, str], database: Database, tmp_path: Path) -> None:
+    """Two tables whose topics would have the same name."""
     database.execute("CREATE TABLE `a!b` (id INT PRIMARY KEY)")
     database.execute("CREATE TABLE `a?b` (id INT PRIMARY KEY)")
     said = _produce(settings, tmp_path)
