@@ -11,10 +11,10 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
-from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope, TableCodec
+from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.serialization.json_codec import compile_table
-from tests.support.values import value_options
+from tailrace.producer.serialization.table_codec import TableCodec
+from tests.support.values import DEFAULT_CODEC
 
 ROWS = 3_000
 ROUNDS = 5
@@ -170,7 +170,7 @@ def measure(name: str, rows: int, work: Callable[[], object]) -> None:
 def main() -> None:
     """Measure every path of both shapes."""
     for table, rows in (customer(), orders()):
-        codec = compile_table(table, "p.db.table", value_options())
+        codec = TableCodec(table, "p.db.table", DEFAULT_CODEC)
         name = table.id.table
         block = packets(rows)
         images = [image(row) for row in rows]

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.producer.config.column_transforms import ColumnProjection, Hash, Mask, Transform, Truncate
-from tailrace.producer.model.codec import TableCodec
 from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
-from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.result_stream import read_rows
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.debezium_parity.type_tables import FAMILIES, Family
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
@@ -32,7 +31,7 @@ MODES = (
 )
 
 
-def _shapes(table: Table) -> list[ColumnProjection]:
+def _projections(table: Table) -> list[ColumnProjection]:
     """Return every kind of change on every column that it is for, and every second column left out."""
     others = [column for column in table.columns if column.name not in table.key]
     changes: list[Transform] = [
@@ -41,14 +40,14 @@ def _shapes(table: Table) -> list[ColumnProjection]:
         Hash("sha256", b"salt", plain=True),
         Hash("md5", b"salt", plain=False),
     ]
-    shapes = [
+    projections = [
         ColumnProjection(transforms={column.name: Truncate(length) for column in table.columns})
         for length in (0, 2, 10)
     ]
-    shapes += [
+    projections += [
         ColumnProjection(transforms={c.name: change for c in others if c.data_type in TEXT}) for change in changes
     ]
-    return [*shapes, ColumnProjection(dropped=frozenset(column.name for column in others[::2]))]
+    return [*projections, ColumnProjection(dropped=frozenset(column.name for column in others[::2]))]
 
 
 def _selected(ways: BothWays, table: Table, codec: TableCodec) -> list[tuple[bytes, bytes]]:
@@ -58,10 +57,12 @@ def _selected(ways: BothWays, table: Table, codec: TableCodec) -> list[tuple[byt
     return [(key, row_of(value)) for block in blocks for key, value in block.records]
 
 
-def _logged(ways: BothWays, table: Table, settings: ValueOptions, shape: ColumnProjection) -> list[tuple[bytes, bytes]]:
+def _logged(
+    ways: BothWays, table: Table, settings: ValueOptions, projection: ColumnProjection
+) -> list[tuple[bytes, bytes]]:
     found = []
     for rows in ways.rows_events(table, "c"):
-        codec = compile_table(Table(table.id, rows.table.columns, table.key), "topic", settings, shape=shape)
+        codec = TableCodec(Table(table.id, rows.table.columns, table.key), "topic", CodecOptions(settings, projection))
         for record in codec.inserts(rows.data, rows.start, rows.stop, EVENT_STAMP).records:
             assert isinstance(record, tuple)
             assert record[1] is not None
@@ -78,11 +79,11 @@ def test_select_and_log_give_the_same_bytes(database: Database, family: Family) 
     table = ways.table(family.name)
     compared = 0
     for settings in MODES:
-        for shape in _shapes(table):
-            codec = compile_table(table, "topic", settings, shape=shape)
+        for projection in _projections(table):
+            codec = TableCodec(table, "topic", CodecOptions(settings, projection))
             rows = _selected(ways, table, codec)
-            assert rows == _logged(ways, table, settings, shape), shape
-            names = [column.name for column in shape.visible(table.columns)]
+            assert rows == _logged(ways, table, settings, projection), projection
+            names = [column.name for column in projection.visible(table.columns)]
             assert all(list(json.loads(row)) == names for _, row in rows)
             assert [json.loads(key)["id"] for key, _ in rows] == [json.loads(row)["id"] for _, row in rows]
             compared += len(rows)

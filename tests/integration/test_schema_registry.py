@@ -255,7 +255,7 @@ def test_a_registry_that_is_down_stops_the_capture(database: Database, kafka_bro
         eventually(lambda: capture._failure, "the capture stops")
 
     topic = f"{prefix}.{database.name}.item"
-    assert f"schema registry did not answer when asked for the schema of {topic}-" in str(caught.value)
+    assert f"schema registry did not respond to the request for the schema of {topic}-" in str(caught.value)
     assert url in str(caught.value)
     assert "start the registry, or check schema.registry.url" in f"{caught.value} {caught.value.hint}"
     assert read_topic(kafka_broker.bootstrap, topic) == []
@@ -273,7 +273,7 @@ def test_the_client_tells_what_the_registry_says(registry: SchemaRegistry) -> No
     assert asking.schema_id("client-value", record) == schema_id
     with pytest.raises(SchemaError, match="does not know"):
         asking.schema_id("client-value", {**record, "name": "S"})
-    with pytest.raises(SchemaError, match="does not take"):
+    with pytest.raises(SchemaError, match="as invalid"):
         client.schema_id("client-value", {"type": "record", "name": "a-b", "fields": []})
-    with pytest.raises(KafkaRequestError, match="did not give an id"):
+    with pytest.raises(KafkaRequestError, match="returned no id"):
         SchemaRegistryClient(RegistrySettings(f"{registry.url}/wrong")).schema_id("client-value", record)

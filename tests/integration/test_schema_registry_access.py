@@ -71,7 +71,7 @@ def test_certificates_and_a_password_by_their_properties(registry: SchemaRegistr
             {**trusted, **user},
             {**known, **user, "schema.registry.ssl.truststore.location": str(theirs.trusted)},
         ):
-            with pytest.raises(KafkaRequestError, match=r"no TLS connection|did not answer") as caught:
+            with pytest.raises(KafkaRequestError, match=r"no TLS connection|did not respond") as caught:
                 _client(gate.url, lacking).schema_id("access-value", RECORD)
             assert "hush" not in str(caught.value)
         assert gate.asked == asked

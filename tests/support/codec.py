@@ -9,13 +9,13 @@ from typing import Any, Final
 from pymysql.connections import Connection
 
 from tailrace.producer.model.binlog_events import Event, RowsEvent
-from tailrace.producer.model.codec import EventEnvelope, EventRows, SnapshotEnvelope, TableCodec
+from tailrace.producer.model.codec import EventEnvelope, EventRows, SnapshotEnvelope
 from tailrace.producer.model.table import Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
-from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.result_stream import read_rows
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.support.binlog import executed, follow, settings_of
 from tests.support.database import Database
 
@@ -50,7 +50,7 @@ class BothWays:
 
     def selected(self, table: Table, settings: ValueOptions, *, order: str = "id") -> list[tuple[bytes, bytes]]:
         """Return (key, row JSON) of every row by SELECT."""
-        codec = compile_table(table, "topic", settings)
+        codec = TableCodec(table, "topic", CodecOptions(settings))
         sql = f"SELECT {codec.select_list} FROM {table.id.quoted} ORDER BY {order}"
         with closing(self.session()) as session:
             blocks = list(read_rows(session, sql, codec, SNAPSHOT_STAMP))
@@ -77,7 +77,7 @@ class BothWays:
     def encode(self, rows: RowsEvent, table: Table, settings: ValueOptions, *, keys: bool = False) -> EventRows:
         """Encode one rows event with a codec made of what its TABLE_MAP says."""
         mapped = Table(table.id, rows.table.columns, table.key)
-        codec: TableCodec = compile_table(mapped, "topic", settings)
+        codec: TableCodec = TableCodec(mapped, "topic", CodecOptions(settings))
         encode = {"c": codec.inserts, "u": codec.updates, "d": codec.deletes}[rows.op]
         return encode(rows.data, rows.start, rows.stop, EVENT_STAMP, keys=keys)
 

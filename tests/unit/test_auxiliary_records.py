@@ -16,19 +16,20 @@ from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.serialization.avro_schema import avro_schema
-from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
 from tailrace.producer.serialization.envelope.java_hash_order import hash_order
 from tailrace.producer.serialization.envelope.json import to_json
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.transaction import TRANSACTION_KEY, TRANSACTION_VALUE
 from tailrace.producer.serialization.record_converter import RecordConverter
+from tailrace.producer.serialization.record_format import RecordFormat
+from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.producer.snapshot.split_registry import ChangeDecision, Phase, SplitRegistry
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tests.support.avro import Avro
-from tests.support.values import value_options
+from tests.support.values import DEFAULT_CODEC
 
 TABLE = TableId("db", "t")
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -63,14 +64,14 @@ def test_the_block_is_put_where_null_stood(form: str) -> None:
     sent = _Sent()
     topic = RecordConverter(ConvertersConfig()).topic("topic", TRANSACTION_KEY, TRANSACTION_VALUE)
     records = TransactionBlockWriter(sent, topic, place)  # type: ignore[arg-type]
-    stamp = SourceInfo("p", TABLE).event(ts_us=7, server_id=1, gtid=f"{UUID}:5", file="f", pos=9)
+    stamp = SourceInfo("p", TABLE).event_envelope(ts_us=7, server_id=1, gtid=f"{UUID}:5", file="f", pos=9)
     fields = (ConnectField("id", ConnectSchema("int32")),)
     schemas = {"key_schema": key_schema("p.db.t", fields), "value_schema": envelope_schema("p.db.t", fields)}
-    wire = RecordFormat(key="json", value=form, columns=fields, **schemas)  # type: ignore[arg-type]
+    record_format = RecordFormat(key="json", value=form, columns=fields, **schemas)  # type: ignore[arg-type]
     table = Table(TABLE, (Column("id", "int", nullable=False),), ("id",))
-    codec = compile_converter_codec(table, "topic", value_options(), wire)
+    codec = TableCodec(table, "topic", DEFAULT_CODEC, record_format)
     row = b"\x00\x01\x00\x00\x00"
-    avro = Avro(avro_schema(wire.value_schema))
+    avro = Avro(avro_schema(record_format.value_schema))
 
     def read(value: bytes | None) -> dict[str, Any]:
         assert value is not None

@@ -13,14 +13,14 @@ import pytest
 from tailrace.producer.config import ProducerConfig, describe, load
 from tailrace.producer.config.column_transforms import ColumnTransforms, Hash, read_rule, without_salt
 from tailrace.producer.config.filters import ColumnFilter, InvalidExpressionError
-from tailrace.producer.model.codec import EventRows, KeyChange, SnapshotEnvelope, TableCodec
+from tailrace.producer.model.codec import EventRows, KeyChange, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import Converter
 from tailrace.producer.mysql.types.registry import connect_field
-from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
-from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.masking import hasher, java_serialized
+from tailrace.producer.serialization.record_format import RecordFormat
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tests.support.values import value_options
 from tests.unit.test_codec_changes import STAMP
@@ -58,7 +58,8 @@ def image(number: int, mail: str, note: str | None, age: int | None) -> bytes:
 def compiled(properties: Mapping[str, str], table: Table = TABLE, **more: Any) -> TableCodec:
     """Compile a table under a configuration."""
     found = configured(properties)
-    return compile_table(table, "t", SETTINGS, shape=found.project(table.id, table.columns, table.key), **more)
+    projection = found.project(table.id, table.columns, table.key)
+    return TableCodec(table, "t", CodecOptions(SETTINGS, projection, **more))
 
 
 def inserted(codec: TableCodec, *images: bytes) -> list[tuple[Any, Any]]:
@@ -233,23 +234,23 @@ def test_updates_without_a_change_can_be_left_out() -> None:
 def test_other_converters_show_the_same(key: Converter, value: Converter) -> None:
     """Rows changed and keys as they are, in every mixture of forms."""
     properties = {"column.exclude.list": "shop.people.age", "column.mask.with.2.chars": "shop.people.(mail|note)"}
-    shape = configured(properties).project(BY_MAIL.id, BY_MAIL.columns, BY_MAIL.key)
-    assert shape is not None
-    fields = {column.name: connect_field(column, SETTINGS) for column in shape.visible(BY_MAIL.columns)}
-    wire = RecordFormat(
+    projection = configured(properties).project(BY_MAIL.id, BY_MAIL.columns, BY_MAIL.key)
+    assert projection is not None
+    fields = {column.name: connect_field(column, SETTINGS) for column in projection.visible(BY_MAIL.columns)}
+    record_format = RecordFormat(
         key=key,
         value=value,
         columns=tuple(fields.values()),
         key_schema=key_schema("t", [fields["mail"]]),
         value_schema=envelope_schema("t", tuple(fields.values())),
     )
-    codec = compile_converter_codec(BY_MAIL, "t", SETTINGS, wire, shape=shape)
+    codec = TableCodec(BY_MAIL, "t", CodecOptions(SETTINGS, projection), record_format)
     rows = image(1, "ann", None, 3) + image(2, "b", "x", None)
     stamp = STAMP._replace(
-        head=b',"source":{"version":"1","connector":"c","name":"n","ts_ms":1,"snapshot":"false","db":"d","sequence":null,'
+        before_row=b',"source":{"version":"1","connector":"c","name":"n","ts_ms":1,"snapshot":"false","db":"d","sequence":null,'
         b'"ts_us":1,"ts_ns":1,"table":"t","server_id":1,"gtid":null,"file":"f","pos":4,"row":',
-        middle=b',"thread":null,"query":null},"transaction":null,"op":"',
-        tail=b'","ts_ms":1,"ts_us":1,"ts_ns":1}',
+        before_op=b',"thread":null,"query":null},"transaction":null,"op":"',
+        after_op=b'","ts_ms":1,"ts_us":1,"ts_ns":1}',
     )
 
     found = _pairs(codec.inserts(rows, 0, len(rows), stamp))
@@ -261,7 +262,7 @@ def test_other_converters_show_the_same(key: Converter, value: Converter) -> Non
     assert all(row in each[1] for row, each in zip(shown[value], found, strict=True))
     pair = image(1, "ann", None, 3) + image(1, "ann", "x", 4)
     assert len(codec.updates(pair, 0, len(pair), stamp).records) == 1
-    changed_only = compile_converter_codec(BY_MAIL, "t", SETTINGS, wire, shape=shape, skip_unchanged=True)
+    changed_only = TableCodec(BY_MAIL, "t", CodecOptions(SETTINGS, projection, skip_unchanged=True), record_format)
     assert changed_only.updates(pair, 0, len(pair), stamp, keys=True).records == []
     moved = image(1, "ann", None, 3) + image(2, "ann", None, 3)
     assert (

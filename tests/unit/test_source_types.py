@@ -10,12 +10,10 @@ import pytest
 from tailrace.producer.config import ConverterConfig, ConvertersConfig
 from tailrace.producer.model.source_type import SourceType, known_length, source_parameters, source_type
 from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
-from tailrace.producer.mysql.catalog import CatalogTable
 from tailrace.producer.serialization.avro_schema import avro_schema
-from tailrace.producer.serialization.table_schemas import TableSchemaBuilder
+from tailrace.producer.serialization.table_schemas import table_schemas
 from tailrace.schemas.connect import ConnectField
-from tests.support.values import value_options
-from tests.unit.test_column_transforms import configured
+from tests.unit.test_column_transforms import config
 
 PLAIN = ColumnCatalog("", None, None, default_is_expression=False, generated=False, auto_increment=False, comment="")
 NAME = "__debezium.source.column."
@@ -97,20 +95,15 @@ TABLE = Table(
 
 def told(properties: Mapping[str, str]) -> tuple[Mapping[str, ConnectField], Mapping[str, ConnectField], object]:
     """Return the fields of rows and of keys under rules, and the Avro schema of values."""
-    rules = configured(properties)
-    config = ConvertersConfig(
+    converters = ConvertersConfig(
         value=ConverterConfig(converter="json", schemas=True), field_names="avro", schema_names="avro"
     )
-
-    def never(_: TableId) -> CatalogTable:
-        raise AssertionError
-
-    publication = TableSchemaBuilder(config, value_options(), never, rules=rules)
-    shape = rules.project(TABLE.id, TABLE.columns, TABLE.key)
-    kept = TABLE.columns if shape is None else shape.visible(TABLE.columns)
-    wire = publication.wire(TABLE.id, "p.shop.people", kept, TABLE.key, shape)
-    keys = {field.name: field for field in wire.key_schema.fields}
-    return {field.name: field for field in wire.columns}, keys, avro_schema(wire.value_schema)
+    settings = config(properties).model_copy(update={"converters": converters})
+    projection = settings.filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)
+    published = TABLE.columns if projection is None else projection.visible(TABLE.columns)
+    schemas = table_schemas(TABLE, "p.shop.people", published, projection, settings)
+    keys = {field.name: field for field in schemas.key.fields}
+    return {field.name: field for field in schemas.columns}, keys, avro_schema(schemas.value)
 
 
 def test_source_types_stand_behind_a_types_own_parameters() -> None:

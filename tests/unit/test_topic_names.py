@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.producer.config import TopicsConfig, load
+from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.mysql.catalog import CatalogTable
 from tailrace.producer.serialization.captured_tables import CapturedTables
@@ -67,8 +68,8 @@ def test_two_tables_never_share_a_topic() -> None:
 
     tables = CapturedTables(load(None, {}, BASE), nothing)
     columns = (Column("id", "int", nullable=False),)
-    tables.capture(TableId("shop", "a$b"), columns, ["id"])
-    tables.capture(TableId("shop", "a$b"), columns, ["id"])
+    tables.version_of(TableVersion(TableId("shop", "a$b"), columns, ("id",), b""))
+    tables.version_of(TableVersion(TableId("shop", "a$b"), columns, ("id",), b""))
 
     with pytest.raises(SchemaError, match=r"a_b would serve both .*\.a\$b and .*\.a€b"):
-        tables.capture(TableId("shop", "a€b"), columns, ["id"])
+        tables.version_of(TableVersion(TableId("shop", "a€b"), columns, ("id",), b""))
