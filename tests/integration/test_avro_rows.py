@@ -1,4 +1,4 @@
-"""Avro rows hold what JSON rows hold: every type and mode, by SELECT and from the log, with fastavro as the oracle."""
+"""Avro rows contain the values of JSON rows: every type and mode, from SELECT and binlog, decoded by fastavro."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.debezium_parity.statements import _DEFAULT_ROWS, _DEFAULTS
 from tests.debezium_parity.type_tables import FAMILIES, Family
 from tests.integration.test_snapshot_stream_equality import MODES
 from tests.support.avro import Avro, value_of
-from tests.support.codec import BothWays
+from tests.support.codec import BothSources
 from tests.support.database import Database
 from tests.support.values import value_options
 
@@ -60,11 +60,11 @@ def _flat(rows: EventRows) -> list[Pair]:
     return found
 
 
-class _Sides:
-    """All records of one table by two codecs: rows selected, inserted, updated, moved to another key, deleted."""
+class _Records:
+    """All records of one table by a codec: rows selected, inserted, updated, with a changed key, deleted."""
 
-    def __init__(self, ways: BothWays, table: Table) -> None:
-        self._ways = ways
+    def __init__(self, sources: BothSources, table: Table) -> None:
+        self._sources = sources
         self._table = table
         source = SourceInfo("shop", table.id)
         self._snapshot = source.snapshot_envelope({"file": "b.1", "pos": 4}, read_at_us=1_795_256_413_373_893, now_us=1)
@@ -84,35 +84,34 @@ class _Sides:
         found: list[Pair] = []
         if selected:
             sql = f"SELECT {codec.select_list} FROM {self._table.id.quoted} ORDER BY id"
-            with closing(self._ways.session()) as session:
+            with closing(self._sources.session()) as session:
                 for block in read_rows(session, sql, codec, self._snapshot):
                     found += block.records
-        for rows in self._ways.rows_events(self._table):
-            encode = {"c": codec.inserts, "u": codec.updates, "d": codec.deletes}[rows.op]
-            found += _flat(encode(rows.data, rows.start, rows.stop, self._event, keys=True))
+        for rows in self._sources.rows_events(self._table):
+            found += _flat(codec.encoders[rows.op](rows.data, rows.start, rows.stop, self._event, keys=True))
         return found
 
 
-def _filled(database: Database, family: Family) -> BothWays:
-    ways = BothWays(database)
+def _filled(database: Database, family: Family) -> BothSources:
+    sources = BothSources(database)
     for statement in (family.create(), *family.inserts()):
         database.execute(statement)
     database.execute(f"UPDATE `{family.name}` SET id = id + 10000 WHERE id = 1")
     database.execute(f"DELETE FROM `{family.name}` WHERE id = 10001")
-    return ways
+    return sources
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_avro_holds_what_json_holds(database: Database, family: Family) -> None:
+def test_avro_contains_the_values_of_json(database: Database, family: Family) -> None:
     """fastavro reads the values that JSON prints, and writes the same bytes after the Confluent header."""
-    ways = _filled(database, family)
-    table = ways.table(family.name)
-    sides = _Sides(ways, table)
+    sources = _filled(database, family)
+    table = sources.table(family.name)
+    table_records = _Records(sources, table)
     for settings in MODES:
         record_format = _format(table, settings, "avro", "avro")
         key, value = Avro(avro_schema(record_format.key_schema)), Avro(avro_schema(record_format.value_schema))
-        ours = sides.records(TableCodec(table, "topic", CodecOptions(settings), record_format))
-        plain = sides.records(TableCodec(table, "topic", CodecOptions(settings)))
+        ours = table_records.records(TableCodec(table, "topic", CodecOptions(settings), record_format))
+        plain = table_records.records(TableCodec(table, "topic", CodecOptions(settings)))
 
         assert len(ours) == len(plain) > 2 * len(family.rows)
         for (our_key, our_value), (plain_key, plain_value) in zip(ours, plain, strict=True):
@@ -136,14 +135,16 @@ def test_avro_holds_what_json_holds(database: Database, family: Family) -> None:
 @pytest.mark.parametrize("key", ["json", "json-schema", "avro"])
 @pytest.mark.parametrize("value", ["json", "json-schema", "avro"])
 def test_key_and_value_are_independent(database: Database, key: str, value: str) -> None:
-    """Each side is what it is when both are of one form."""
+    """Each side equals that of records with one converter for both table_records."""
     family = next(each for each in FAMILIES if each.name == "strings")
-    ways = _filled(database, family)
-    table = ways.table(family.name)
-    sides, settings = _Sides(ways, table), value_options()
+    sources = _filled(database, family)
+    table = sources.table(family.name)
+    table_records, settings = _Records(sources, table), value_options()
 
     def records(key: str, value: str) -> list[Pair]:
-        return sides.records(TableCodec(table, "topic", CodecOptions(settings), _format(table, settings, key, value)))
+        return table_records.records(
+            TableCodec(table, "topic", CodecOptions(settings), _format(table, settings, key, value))
+        )
 
     mixed, keys, values = records(key, value), records(key, key), records(value, value)
 
@@ -151,20 +152,20 @@ def test_key_and_value_are_independent(database: Database, key: str, value: str)
     assert [each[1] for each in mixed] == [each[1] for each in values]
 
 
-def test_a_schema_around_a_payload_changes_nothing_else(database: Database) -> None:
-    """The payload is byte for byte that of plain JSON."""
+def test_payload_with_schema_equals_plain_json(database: Database) -> None:
+    """Byte for byte."""
     family = next(each for each in FAMILIES if each.name == "integers")
-    ways = _filled(database, family)
-    table = ways.table(family.name)
-    sides, settings = _Sides(ways, table), value_options()
+    sources = _filled(database, family)
+    table = sources.table(family.name)
+    table_records, settings = _Records(sources, table), value_options()
     record_format = _format(table, settings, "json-schema", "json-schema")
     before = [
         f'{{"schema":{schema_json(each)},"payload":'.encode()
         for each in (record_format.key_schema, record_format.value_schema)
     ]
 
-    ours = sides.records(TableCodec(table, "topic", CodecOptions(settings), record_format))
-    plain = sides.records(TableCodec(table, "topic", CodecOptions(settings)))
+    ours = table_records.records(TableCodec(table, "topic", CodecOptions(settings), record_format))
+    plain = table_records.records(TableCodec(table, "topic", CodecOptions(settings)))
 
     around = [
         pair
@@ -175,26 +176,26 @@ def test_a_schema_around_a_payload_changes_nothing_else(database: Database) -> N
     assert ours == around
 
 
-@pytest.mark.parametrize("form", ["json", "json-schema", "avro"])
-def test_defaults_in_place_of_null_by_choice(database: Database, form: str) -> None:
-    """As Connect's converters write them, by SELECT and from the log; without the choice NULL stays."""
-    ways = BothWays(database)
+@pytest.mark.parametrize("converter", ["json", "json-schema", "avro"])
+def test_defaults_replace_null_if_configured(database: Database, converter: str) -> None:
+    """As in Connect's converters, from SELECT and binlog; otherwise NULL is kept."""
+    sources = BothSources(database)
     database.execute(_DEFAULTS.format(name="defaults"))
     for statement in _DEFAULT_ROWS:
         database.execute(statement.format(name="defaults", a=1, b=2))
-    table = ways.table("defaults")
-    sides, settings = _Sides(ways, table), value_options()
-    defaults = {field.name: field.schema.default for field in _format(table, settings, form, form).columns}
+    table = sources.table("defaults")
+    table_records, settings = _Records(sources, table), value_options()
+    defaults = {field.name: field.schema.default for field in _format(table, settings, converter, converter).columns}
 
     def rows(*, exact: bool, selected: bool) -> list[dict[str, object]]:
-        record_format = _format(table, settings, form, form, exact=exact)
+        record_format = _format(table, settings, converter, converter, exact=exact)
         codec = TableCodec(table, "topic", CodecOptions(settings), record_format)
-        values = [value for _, value in sides.records(codec, selected=selected) if value is not None]
-        if form == "avro":
+        values = [value for _, value in table_records.records(codec, selected=selected) if value is not None]
+        if converter == "avro":
             avro = Avro(avro_schema(record_format.value_schema))
             return [avro.read(value[5:])["after"] for value in values]
         parsed = [json.loads(value) for value in values]
-        return [(each["payload"] if form == "json-schema" else each)["after"] for each in parsed]
+        return [(each["payload"] if converter == "json-schema" else each)["after"] for each in parsed]
 
     kept, replaced = rows(exact=False, selected=True), rows(exact=True, selected=True)
 
@@ -203,8 +204,8 @@ def test_defaults_in_place_of_null_by_choice(database: Database, form: str) -> N
     assert {"ti", "i", "v", "da", "t", "f", "de", "bt", "e", "s", "ts", "dtc"} <= set(nulls)
     for name in nulls:
         default = defaults[name]
-        field = next(each for each in _format(table, settings, form, form).columns if each.name == name)
-        expected = value_of(field.schema, default) if form == "avro" else default
+        field = next(each for each in _format(table, settings, converter, converter).columns if each.name == name)
+        expected = value_of(field.schema, default) if converter == "avro" else default
         assert replaced[1][name] == expected, name
     assert {name: kept[1][name] for name in kept[1] if name not in nulls} == {
         name: replaced[1][name] for name in kept[1] if name not in nulls

@@ -1,4 +1,4 @@
-"""Topic names as Debezium makes them, and names that fall together."""
+"""Topic names as in Debezium, and tables that would share a topic."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.unit.test_config_load import BASE
         ("...", "..."),
     ],
 )
-def test_names_are_made_legal_as_java_counts(name: str, topic: str) -> None:
-    """One '_' for each UTF-16 unit, 249 at most."""
+def test_names_are_sanitized_by_utf16_unit(name: str, topic: str) -> None:
+    """One '_' for each illegal UTF-16 unit; at most 249 characters."""
     assert sanitized(name) == topic
 
 
-def test_topics_have_prefix_database_and_table() -> None:
-    """With the delimiter, for every topic of the prefix."""
+def test_topic_names_have_prefix_database_and_table() -> None:
+    """Joined with the delimiter, which all topics of the prefix use."""
     names = TopicNames(TopicsConfig(prefix="p", delimiter="-"))
 
     assert names.table(TableId("db", "t")) == "p-db-t"
@@ -45,8 +45,8 @@ def test_topics_have_prefix_database_and_table() -> None:
     assert TopicNames(TopicsConfig(prefix="p", heartbeat_name="beat")).heartbeats == "beat"
 
 
-def test_tables_whose_topics_fall_together_are_both_named() -> None:
-    """By sanitising, by a dot that is a delimiter too, and with topics of our own."""
+def test_collisions_name_both_tables() -> None:
+    """Caused by sanitizing, by a dot in a name, or by another topic of the producer."""
     names = TopicNames(TopicsConfig(prefix="p"))
     tables = [TableId("d", "ä"), TableId("d", "ö"), TableId("d.x", "y"), TableId("d", "x.y"), TableId("d", "plain")]
 
@@ -61,7 +61,7 @@ def test_tables_whose_topics_fall_together_are_both_named() -> None:
 
 
 def test_two_tables_never_share_a_topic() -> None:
-    """Names that differ only in what a topic's name cannot have, the second made while the log is followed."""
+    """The second table, created while streaming, differs only in characters that topic names cannot contain."""
 
     def nothing(_: TableId) -> CatalogTable:
         raise AssertionError
