@@ -37,7 +37,7 @@ SETTINGS = value_options()
 
 
 def configured(properties: Mapping[str, str]) -> ColumnTransforms:
-    """Return the rules of a configuration."""
+    """Return the column transforms of a configuration."""
     return config(properties).filters.columns
 
 
@@ -290,16 +290,16 @@ def test_all_problems_of_a_table_are_reported() -> None:
         }
     )
 
-    faults = found.problems(TABLE.id, TABLE.columns, TABLE.key)
+    problems = found.problems(TABLE.id, TABLE.columns, TABLE.key)
 
-    assert len(faults) == 4
-    assert "column.exclude.list=shop.people.id drops shop.people.id" in faults[0]
-    assert "message.key.columns" in faults[0]
-    assert "shop.people.mail is matched by properties of which only one can apply" in faults[1]
-    assert "column.mask.with.3.chars=shop.people.(age|mail)" in faults[1]
-    assert "shop.people.note, and so does column.propagate.source.type" in faults[2]
-    assert "matches shop.people.age, which is INT: only text can be masked" in faults[3]
-    assert not any(SALT in fault for fault in faults)
+    assert len(problems) == 4
+    assert "column.exclude.list=shop.people.id drops shop.people.id" in problems[0]
+    assert "message.key.columns" in problems[0]
+    assert "shop.people.mail is matched by properties of which only one can apply" in problems[1]
+    assert "column.mask.with.3.chars=shop.people.(age|mail)" in problems[1]
+    assert "shop.people.note, and so does column.propagate.source.type" in problems[2]
+    assert "matches shop.people.age, which is INT: only text can be masked" in problems[3]
+    assert not any(SALT in problem for problem in problems)
     with pytest.raises(SchemaError, match="only text can be masked"):
         found.project(TABLE.id, TABLE.columns, TABLE.key)
 
@@ -318,10 +318,10 @@ def test_salts_are_never_printed(tmp_path: Path) -> None:
     good = f"column.mask.hash.SHA-256.with.salt.{SALT}"
     shown = config({good: "shop.people.mail", f"column.mask.hash.v2.md5.with.salt.{SALT}": "shop.people.note"})
 
-    told = describe(shown)
-    assert told["column.mask.hash.SHA-256.with.salt.********"] == "shop.people.mail"
-    assert told["column.mask.hash.v2.md5.with.salt.********"] == "shop.people.note"
-    assert SALT not in f"{told} {shown!r} {shown.filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)!r}"
+    described = describe(shown)
+    assert described["column.mask.hash.SHA-256.with.salt.********"] == "shop.people.mail"
+    assert described["column.mask.hash.v2.md5.with.salt.********"] == "shop.people.note"
+    assert SALT not in f"{described} {shown!r} {shown.filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)!r}"
     assert pickle.loads(pickle.dumps(shown)).filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)  # noqa: S301
     for name in (f"column.mask.hash.SHA-7.with.salt.{SALT}", f"column.mask.hash.SHA-256.with.slat.{SALT}"):
         path = tmp_path / "twice.json"
@@ -329,7 +329,7 @@ def test_salts_are_never_printed(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load(path, {})
         assert SALT not in str(caught.value)
-        assert any("column.mask.hash.SHA-" in fault for fault in caught.value.faults)
+        assert any("column.mask.hash.SHA-" in fault for fault in caught.value.problems)
 
 
 @pytest.mark.parametrize("name", ["MD2", "sha-7", "SHA-256.x"])

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tailrace.producer.config.registry_settings import RegistrySettings
 from tailrace.producer.serialization.schema_registry import difference
 
 
@@ -36,6 +35,6 @@ def test_difference_names_each_changed_field(old: Any, new: Any, said: str) -> N
 
 def test_settings_do_not_print_passwords() -> None:
     """Neither that of the URL nor that of the separate setting."""
-    settings = RegistrySettings("https://me:hush-1@one:8081/x,http://two", "me:hush-2")
+    settings = registry_settings("https://me:hush-1@one:8081/x,http://two", user_info="me:hush-2")
 
     assert repr(settings) == "RegistrySettings(https://one:8081/x, http://two)"
