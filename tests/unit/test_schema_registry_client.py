@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.producer.serialization.schema_registry import difference
+from tests.support.values import registry_settings
 
 
 def _record(**fields: Any) -> dict[str, Any]:
