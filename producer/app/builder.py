@@ -30,7 +30,7 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.serialization.envelope.source_info import context_headers
+from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics

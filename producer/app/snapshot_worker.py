@@ -12,7 +12,7 @@ from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.serialization.envelope.source_info import context_headers
+from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.snapshot.reader import ReaderSettings, SnapshotReader
 from tailrace.producer.snapshot.workers import serve_pipe

@@ -35,7 +35,7 @@ def validate_tables(
             columns = found.table.columns
             every += [(table, column) for column in columns]
             problems += keys.problems(table, [column.name for column in columns])
-            key = tables.key(table, columns, found.primary_key)
+            key = tables.key_of(found)
         except SchemaError as error:
             problems.append(f"{error.message}: {error.hint}")
             continue

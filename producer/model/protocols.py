@@ -16,7 +16,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionBegin,
     TransactionCommit,
 )
-from tailrace.producer.model.codec import KeyTuple, SnapshotEnvelope, SnapshotRows, TableCodec
+from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.split import KeyColumn, Range, SortKey
 from tailrace.producer.model.table import CatalogTable, Column, TableId
@@ -109,7 +109,7 @@ class SplitReader(Protocol):
     def clock_us(self) -> int:
         """Return the clock of the server in microseconds since the epoch."""
 
-    def read_rows(self, task: SplitQuery, codec: TableCodec, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
+    def read_rows(self, task: SplitQuery, codec: SnapshotEncoder, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
         """Yield the encoded rows of a split, a block at a time."""
 
     def high_watermark(self, low: Offset) -> Offset:

@@ -130,7 +130,7 @@ class SnapshotReader:
             event_header(low.epoch, 0),
             *self._settings.context_headers,
         ]
-        envelope = captured.source.snapshot_stamp(
+        envelope = captured.source.snapshot_envelope(
             low.to_json(), read_at_us=self._session.clock_us(), incremental=split.incremental
         )
         query = SplitQuery(split.table, task.columns, split.range, task.condition)
@@ -153,7 +153,7 @@ class SnapshotReader:
         if known is not None and known[0] == text:
             return known[1]
         found = self._session.describe(table)
-        captured = self._tables.capture(table, found.table.columns, found.primary_key)
+        captured = self._tables.version_of(found)
         if self._session.splitting_columns(found, captured.table.key)[: len(columns)] != columns:
             raise key_changed(table, [c.column.name for c in columns], captured.table.key)
         self._definitions[table] = (text, captured)

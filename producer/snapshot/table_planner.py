@@ -39,7 +39,7 @@ class TablePlanner:
     def describe(self, table: TableId) -> TableDescription:
         """Read a table's definition. Raises SchemaError if the table does not exist or has no key."""
         found = self._session.describe(table)
-        key = self._tables.key(table, found.table.columns, found.primary_key)
+        key = self._tables.key_of(found)
         return TableDescription(self._session.splitting_columns(found, key), found.rows)
 
     def splitter(self, table: TableId, columns: tuple[KeyColumn, ...]) -> ChunkSplitter:

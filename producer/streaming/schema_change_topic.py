@@ -23,12 +23,12 @@ from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.serialization.envelope.java_hash_order import hash_order
 from tailrace.producer.serialization.envelope.json import Struct
 from tailrace.producer.serialization.envelope.schema_change import (
-    Described,
+    TableDefinition,
     change_key,
     change_value,
-    source_block,
     table_change,
 )
+from tailrace.producer.serialization.envelope.source_info import source_struct
 from tailrace.producer.serialization.record_converter import TopicConverter
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.runtime.errors import SchemaError
@@ -84,7 +84,7 @@ class SchemaChangeTopic:
             for table in (table for table in new if table.database == name):
                 described = self._describe(table)
                 if described is not None:
-                    write(name, table.table, described.created, [self._change("CREATE", table, described)])
+                    write(name, table.table, described.create_statement, [self._change("CREATE", table, described)])
         self._known |= {str(table) for table in new}
         self._store()
 
@@ -106,7 +106,7 @@ class SchemaChangeTopic:
         for effect in effects:
             name = effect.table.database
             named = [str(e.table) for e in effects if e.change in _KINDS and e.table.database == name]
-            source = source_block(
+            source = source_struct(
                 self._settings.prefix,
                 database=name,
                 table=",".join(table.partition(".")[2] for table in hash_order(named)),
@@ -128,7 +128,7 @@ class SchemaChangeTopic:
         if self._known != known:
             self._store()
 
-    def _change(self, kind: str, table: TableId, described: Described | None) -> Struct:
+    def _change(self, kind: str, table: TableId, described: TableDefinition | None) -> Struct:
         return table_change(kind, table, described, comments=self._settings.comments)
 
     def _is_captured(self, effect: DdlEffect) -> bool:
@@ -141,10 +141,10 @@ class SchemaChangeTopic:
             effect.renamed_from is not None and filters.includes(effect.renamed_from)
         )
 
-    def _describe(self, table: TableId) -> Described | None:
+    def _describe(self, table: TableId) -> TableDefinition | None:
         """Return the current definition of a table, or None if it no longer exists."""
         try:
-            return Described(self._session.describe(table), self._session.create_statement(table))
+            return TableDefinition(self._session.describe(table), self._session.create_statement(table))
         except SourceUnavailableError:
             raise
         except (SourceError, SchemaError):
@@ -170,7 +170,7 @@ class _DefinitionWriter:
         self._write = write
 
     def __call__(self, database: str, table: str | None, ddl: str, changes: Sequence[Struct] = ()) -> None:
-        source = source_block(
+        source = source_struct(
             self._prefix,
             database=database,
             table=table,

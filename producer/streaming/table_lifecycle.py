@@ -138,7 +138,7 @@ class TableLifecycle:
 
     def _write_truncate(self, event: QueryEvent, table: TableId) -> None:
         context = self._context
-        value = context.tables.emptied(table, truncate_envelope(context.settings.prefix, table, event))
+        value = context.tables.truncate_envelope(table, truncate_envelope(context.settings.prefix, table, event))
         if value is None:
             log.warning(
                 "a table was truncated and removed before its schema could be read: the topic keeps its rows",
@@ -159,7 +159,7 @@ class TableLifecycle:
 
 def truncate_envelope(prefix: str, table: TableId, event: QueryEvent) -> EventEnvelope:
     """Return the envelope of ``op: t``; the source's time has whole milliseconds."""
-    return SourceInfo(prefix, table).event(
+    return SourceInfo(prefix, table).event_envelope(
         ts_us=(event.commit_ts_us // 1000 or event.ts * 1000) * 1000,
         server_id=event.server_id,
         gtid=event.gtid,
