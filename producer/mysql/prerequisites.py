@@ -54,15 +54,25 @@ class CheckedSource:
         return f"'{user}'@'{host}'"
 
 
-def check(connection: Connection[Any], tables: Sequence[TableId], *, server_id: int) -> tuple[str, ...]:
-    """Run every check; return the notes. Raises PrerequisiteError with all faults where there is any."""
+def check(
+    connection: Connection[Any],
+    tables: Sequence[TableId],
+    *,
+    server_id: int,
+    required: Sequence[Check] | None = None,
+    advised: Sequence[Check] | None = None,
+) -> tuple[str, ...]:
+    """Run every check; return the notes. Raises PrerequisiteError with all problems.
+
+    ``required`` and ``advised`` replace the checks of MySQL; another member of the family passes its own.
+    """
     names = ", ".join(f"'{name}'" for name in _SETTINGS)
     rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     source = CheckedSource(connection, tables, server_id, {str(name): str(value) for name, value in rows})
-    faults = [fault for one in FAULTS for fault in one(source)]
-    if faults:
-        raise PrerequisiteError(faults)
-    return tuple(note for one in NOTES for note in one(source))
+    problems = [problem for rule in (REQUIRED if required is None else required) for problem in rule(source)]
+    if problems:
+        raise PrerequisiteError(problems)
+    return tuple(note for rule in (ADVISED if advised is None else advised) for note in rule(source))
 
 
 def server_is_known(source: CheckedSource) -> Iterator[str]:
@@ -225,7 +235,7 @@ def compression_costs(source: CheckedSource) -> Iterator[str]:
 
 Check = Callable[[CheckedSource], Iterator[str]]
 
-FAULTS: Final[tuple[Check, ...]] = (
+REQUIRED: Final[tuple[Check, ...]] = (
     server_is_known,
     log_is_written,
     log_has_whole_rows,
@@ -237,7 +247,7 @@ FAULTS: Final[tuple[Check, ...]] = (
     log_has_the_databases,
     charsets_are_known,
 )
-NOTES: Final[tuple[Check, ...]] = (cascades_are_not_logged, compression_costs)
+ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged, compression_costs)
 
 
 def _either(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...]]:
