@@ -9,16 +9,18 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import structlog
 
-from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.commands import reporting_errors
+from tailrace.runtime.http import HttpServer
 from tailrace.runtime.logging import configure_logging
 from tailrace.spark_consumer import config as configuration
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import ConsumerConfig
-from tailrace.spark_consumer.monitor.server import MonitorServer
+from tailrace.spark_consumer.monitor.http import endpoints
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, load_sink
@@ -33,8 +35,12 @@ def run(config: ConsumerConfig, *, wrap: Callable[[SinkPlugin], SinkPlugin] = la
     """
     configure_logging(config.log_format, config.log_level)
     status = Status(config.name, config.sink)
-    server = MonitorServer(status, config.monitor_host, config.monitor_port) if config.monitor_port else None
-    try:
+    for warning in config.warnings:
+        log.warning("setting has no effect", setting=warning)
+    with ExitStack() as stack:
+        if config.monitor_port:
+            host, port = config.monitor_host, config.monitor_port
+            stack.enter_context(HttpServer(endpoints(status), address=host, port=port, port_property="monitor.port"))
         plugin = wrap(load_sink(config.sink))
         spark = session.build(config, plugin)
         try:
@@ -46,21 +52,15 @@ def run(config: ConsumerConfig, *, wrap: Callable[[SinkPlugin], SinkPlugin] = la
             running.wait()
         finally:
             spark.stop()
-    finally:
-        if server is not None:
-            server.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; a TailraceError is printed as a message, without a traceback."""
+    """Run from the command line. An error is printed without a traceback, and the exit code is 1."""
     parser = argparse.ArgumentParser(prog="app.py", description="Apply change events to tables or changelogs.")
     parser.add_argument("--config", type=Path, help="JSON or .properties file; environment variables override it")
     parsed = parser.parse_args(arguments)
-    try:
+    with reporting_errors():
         run(configuration.load(parsed.config))
-    except TailraceError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
     return 0
 
 

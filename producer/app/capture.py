@@ -21,6 +21,7 @@ from tailrace.producer.app.snapshot_worker import open_reader, process_main
 from tailrace.producer.app.startup import acquire_and_restore
 from tailrace.producer.app.validation import validate_tables
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import PrerequisiteError
 from tailrace.producer.kafka.topics import COMPACTED, Topics, TopicSpec
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.table import TableId
@@ -28,6 +29,7 @@ from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.catalog import list_tables, read_table
 from tailrace.producer.mysql.connection import connect, query
 from tailrace.producer.mysql.key_order import QueryServer
+from tailrace.producer.mysql.offset import mysql_offset
 from tailrace.producer.mysql.prerequisites import check
 from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.ops.status import Status
@@ -44,7 +46,7 @@ from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics, open_a
 from tailrace.producer.streaming.auxiliary_topics import topics as companion_topics
 from tailrace.producer.streaming.binlog_reader import BinlogReader, StoppedError, StreamSettings
 from tailrace.producer.streaming.offset import StreamOffset
-from tailrace.runtime.errors import PrerequisiteError, Retryable
+from tailrace.runtime.errors import Retryable
 from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
@@ -180,7 +182,7 @@ class Capture:
         wanted, signals = config.filters.tables.includes, config.signals.table
         stream = BinlogStream(
             source_settings(config),
-            start=place.seen,
+            start=mysql_offset(place.position).gtids,
             server_id=config.database.server_id,
             wanted=wanted if signals is None else lambda table: table == signals or wanted(table),
         )
@@ -209,7 +211,7 @@ class Capture:
             stop=self._over,
         )
         self._status.connected(prefix)
-        self._status.log_committed(file=place.file, pos=place.pos, gtids=str(place.seen))
+        self._status.log_committed(place.position.to_json())
         self._todo = self._track(registry, captured)
         self._asking = SignalService(config, self._state, registry, publisher, self._log_reader)
         self._closing.append(self._asking)

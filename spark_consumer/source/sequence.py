@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.sequence import Sequence, file_number
 from tailrace.schemas.watermark import BinlogPosition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 SEQUENCE_TYPE: Final = tp.StructType([tp.StructField(name, tp.LongType()) for name in Sequence._fields])
-
-
-def file_number(file: str) -> int:
-    """Return the numeric suffix of a binlog file name; 0 for an empty name (no binlog written yet)."""
-    suffix = file.rpartition(".")[2]
-    return int(suffix) if suffix else 0
 
 
 def position_sequence(position: BinlogPosition) -> Sequence:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from pyspark.sql import functions as fn
 
-from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError, SinkError
+from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError
 from tailrace.schemas.connect import ConnectField
-from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.sequence import Sequence, file_number
 from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import parse
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.normalize.split_resolution import check_completeness
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.session import coordinates
@@ -27,7 +28,7 @@ from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.kafka import stream_options, subscribe_pattern
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
-from tailrace.spark_consumer.source.sequence import file_number, position_sequence
+from tailrace.spark_consumer.source.sequence import position_sequence
 from tailrace.spark_consumer.source.types import field_type
 from tests.spark.records import Table, connect, decimal, table_schema
 

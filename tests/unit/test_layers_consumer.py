@@ -10,15 +10,15 @@ PACKAGE = "tailrace.spark_consumer"
 LAYERS = (
     {"app", "cli"},
     {"query", "session"},
-    {"config", "config_file", "pipeline"},
+    {"config", "pipeline"},
     {"sink"},
     {"changelog", "normalize"},
     {"source"},
-    {"archive", "background", "images", "monitor"},
+    {"archive", "background", "errors", "images", "monitor"},
 )
 """Modules and packages of each layer, the highest layer first."""
 
-WITHIN_A_LAYER = {("config", "config_file"), ("cli", "app")}
+WITHIN_A_LAYER = {("cli", "app")}
 """Imports between two members of one layer: importer, imported."""
 
 
