@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from tailrace.runtime.commands import reporting_errors
+from tailrace.runtime.errors import TailraceError
 from tailrace.runtime.http import HttpServer
 from tailrace.runtime.logging import configure_logging
 from tailrace.spark_consumer import config as configuration
@@ -59,8 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="app.py", description="Apply change events to tables or changelogs.")
     parser.add_argument("--config", type=Path, help="JSON or .properties file; environment variables override it")
     parsed = parser.parse_args(arguments)
-    with reporting_errors():
+    # Not the command line's report of errors: the driver has no typer.
+    try:
         run(configuration.load(parsed.config))
+    except (TailraceError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
     return 0
 
 
