@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.http import HttpServer
 from tailrace.runtime.logging import configure_logging
 from tailrace.spark_consumer import config as configuration
@@ -58,13 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line. An error is printed without a traceback, and the exit code is 1."""
     parser = argparse.ArgumentParser(prog="app.py", description="Apply change events to tables or changelogs.")
     parser.add_argument("--config", type=Path, help="JSON or .properties file; environment variables override it")
+    parser.add_argument("--debug", action="store_true", help="print the traceback of an error")
     parsed = parser.parse_args(arguments)
-    # Not the command line's report of errors: the driver has no typer.
-    try:
+    with reporting_errors(debug=parsed.debug):
         run(configuration.load(parsed.config))
-    except (TailraceError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
     return 0
 
 
