@@ -1,6 +1,6 @@
 """Records the sample events of the docs from a real run: ``python -m tests.docs.record``.
 
-Starts MySQL, Kafka and a capture, makes one change of each kind, and writes docs/examples/events.json and docs/events.md.
+Starts MySQL, Kafka and a capture, makes one change of each kind, stores the records and renders the pages.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main() -> None:
             time.sleep(1)
         read = {topic: read_topic(broker.bootstrap, topic) for topic in {topic for _, topic, _ in PICKED}}
     samples.store([_sample(name, read[topic][index]) for name, topic, index in PICKED])
-    samples.PAGE.write_text(samples.rendered(samples.PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    samples.render()
 
 
 def _tables(server: MySqlServer) -> Database:

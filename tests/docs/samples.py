@@ -1,4 +1,4 @@
-"""Renders the sample events of docs/events.md from docs/examples/events.json: ``python -m tests.docs.samples``."""
+"""Renders the sample events of the pages from docs/examples/events.json: ``python -m tests.docs.samples``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "events.md"
+PAGES: Final = (ROOT / "docs" / "events.md", ROOT / "README.md")
 RECORDS: Final = ROOT / "docs" / "examples" / "events.json"
 _WIDTH: Final = 108
-_MARKER: Final = re.compile(r"<!-- sample: (?P<names>[^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
+_MARKER: Final = re.compile(r"<!-- (?P<kind>sample|value): (?P<names>[^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
+"""``sample``: the whole record; ``value``: its value alone."""
 
 
 class Sample(NamedTuple):
@@ -41,10 +42,17 @@ def rendered(page: str) -> str:
     samples = load()
 
     def section(match: re.Match[str]) -> str:
-        blocks = "\n".join(block(samples[name]) for name in match["names"].split())
-        return f"<!-- sample: {match['names']} -->\n{blocks}\n<!-- end -->"
+        block = _record if match["kind"] == "sample" else _value
+        blocks = "\n\n".join(block(samples[name]) for name in match["names"].split())
+        return f"<!-- {match['kind']}: {match['names']} -->\n\n{blocks}\n\n<!-- end -->"
 
     return _MARKER.sub(section, page)
+
+
+def render() -> None:
+    """Write every page that shows samples."""
+    for page in PAGES:
+        page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def names(page: str) -> Iterator[str]:
@@ -53,14 +61,18 @@ def names(page: str) -> Iterator[str]:
         yield from match["names"].split()
 
 
-def block(sample: Sample) -> str:
+def _record(sample: Sample) -> str:
     """Return a sample as Markdown: topic, key and headers as a list, the value as a JSON block."""
     lines = [f"- topic `{sample.topic}`", f"- key `{sample.key or 'null'}`"]
     if sample.headers:
         lines.append("- headers " + ", ".join(f"`{name}={value}`" for name, value in sample.headers.items()))
     if sample.value is None:
-        return "\n".join([*lines, "- value `null`", ""])
-    return "\n".join([*lines, "- value", "", "```json", _pretty(json.loads(sample.value)), "```", ""])
+        return "\n".join([*lines, "- value `null`"])
+    return "\n".join([*lines, "- value", "", _value(sample)])
+
+
+def _value(sample: Sample) -> str:
+    return f"```json\n{_pretty(json.loads(sample.value or 'null'))}\n```"
 
 
 def _pretty(value: Any, indent: int = 0) -> str:
@@ -90,4 +102,4 @@ def _wrapped(members: Sequence[str], indent: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    render()
