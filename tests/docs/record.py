@@ -64,9 +64,8 @@ def main() -> None:
             eventually(lambda: read_topic(broker.bootstrap, HEARTBEATS), "a heartbeat")
             _changes(database)
             capture.wait_position(server)
-            database.execute(
-                "INSERT INTO signals VALUES ('sig-1', 'execute-snapshot', '{\"data-collections\": [\"shop.customers\"]}')"
-            )
+            data = '{"data-collections": ["shop.customers"]}'
+            database.execute("INSERT INTO signals VALUES ('sig-1', 'execute-snapshot', %s)", (data,))
             # LOW, HIGH and END of the two initial snapshots and of the incremental one.
             eventually(lambda: len(read_topic(broker.bootstrap, WATERMARKS)) == 9, "the incremental snapshot")
             time.sleep(1)
@@ -81,9 +80,7 @@ def _tables(server: MySqlServer) -> Database:
         "CREATE TABLE customers (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL, email VARCHAR(60) NULL,"
         " balance DECIMAL(10,2) NOT NULL, created DATETIME(3) NOT NULL)"
     )
-    database.execute(
-        "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer INT NOT NULL, total DECIMAL(10,2) NOT NULL)"
-    )
+    database.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer INT NOT NULL, total DECIMAL(10,2) NOT NULL)")
     database.execute("CREATE TABLE signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))")
     database.execute(
         "INSERT INTO customers VALUES (1001, 'Ada', 'ada@example.org', 12.50, '2026-11-20 09:30:00.250'),"
