@@ -21,7 +21,7 @@ from tests.docs.samples import ROOT
 BLOCKS: Final = [block for page in PAGES for block in blocks(page)]
 LANGUAGES: Final = {"", "json", "mermaid", "properties", "python", "sh", "sql"}
 GENERATED: Final = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
-BUILT: Final = {ROOT / "docs" / "configuration.md"}
+BUILT: Final = {ROOT / "docs" / name for name in ("configuration.md", "configuration-ignored.md")}
 """Pages that are generated as a whole: their source is checked elsewhere."""
 
 
