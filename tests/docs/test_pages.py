@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +20,10 @@ from tests.docs.pages import PAGES, Block, anchors, blocks, links, prose, table
 from tests.docs.samples import ROOT
 
 BLOCKS: Final = [block for page in PAGES for block in blocks(page)]
-LANGUAGES: Final = {"", "json", "mermaid", "properties", "python", "sh", "sql"}
+LANGUAGES: Final = {"", "json", "mermaid", "properties", "python", "sh", "sql", "toml"}
 GENERATED: Final = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
-BUILT: Final = {ROOT / "docs" / name for name in ("configuration.md", "configuration-ignored.md")}
+GENERATED_PAGES: Final = ("configuration.md", "configuration-ignored.md", "consumer-configuration.md")
+BUILT: Final = {ROOT / "docs" / name for name in GENERATED_PAGES}
 """Pages that are generated as a whole: their source is checked elsewhere."""
 
 
@@ -52,6 +54,11 @@ def test_languages_of_blocks_are_known() -> None:
 @pytest.mark.parametrize("block", of("json"), ids=str)
 def test_json_blocks_parse(block: Block) -> None:
     json.loads(block.text)
+
+
+@pytest.mark.parametrize("block", of("toml"), ids=str)
+def test_toml_blocks_parse(block: Block) -> None:
+    tomllib.loads(block.text)
 
 
 @pytest.mark.parametrize("block", of("python"), ids=str)
