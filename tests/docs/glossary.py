@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ class RetiredWord(NamedTuple):
     where: str
 
 
+@functools.cache
 def retired_words() -> tuple[RetiredWord, ...]:
     """Return the list of retired words."""
     return tuple(RetiredWord(*row) for row in table(GLOSSARY, "## Retired words"))
