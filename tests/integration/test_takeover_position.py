@@ -184,7 +184,16 @@ def test_command_says_what_it_did(move: Move, tmp_path: Path) -> None:
     move.offset({"file": file, "pos": pos, "gtids": gtids})
     config = tmp_path / "producer.json"
     config.write_text(json.dumps(move.settings))
-    command = [sys.executable, "-m", "producer", "adopt", "--config", str(config), "--offset-topic", move.topic]
+    command = [
+        sys.executable,
+        "-m",
+        "tailrace.producer",
+        "takeover",
+        "--config",
+        str(config),
+        "--offset-topic",
+        move.topic,
+    ]
     command += ["--status-topic", f"{move.prefix}-status"]
 
     first = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

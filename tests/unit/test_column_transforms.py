@@ -15,13 +15,14 @@ from tailrace.producer.config.column_transforms import ColumnTransforms, Hash, r
 from tailrace.producer.config.filters import ColumnFilter, InvalidExpressionError
 from tailrace.producer.model.codec import EventRows, KeyChange, SnapshotEnvelope, TableCodec
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.model.value_options import Converter, ValueOptions
+from tailrace.producer.model.value_options import Converter
 from tailrace.producer.mysql.types.registry import connect_field
 from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.masking import hasher, java_serialized
 from tailrace.runtime.errors import ConfigError, SchemaError
+from tests.support.values import value_options
 from tests.unit.test_codec_changes import STAMP
 from tests.unit.test_config_load import BASE
 
@@ -32,7 +33,7 @@ NOTE = Column("note", "text", length=65535, charset="latin1")
 AGE = Column("age", "int")
 TABLE = Table(TableId("shop", "people"), (ID, MAIL, NOTE, AGE), ("id",))
 BY_MAIL = Table(TABLE.id, TABLE.columns, ("mail",))
-SETTINGS = ValueOptions()
+SETTINGS = value_options()
 
 
 def configured(properties: Mapping[str, str]) -> ColumnTransforms:
