@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -111,6 +112,26 @@ def test_metrics_that_are_named_exist() -> None:
 
     assert named
     assert [name for name in named if f'"{name}"' not in source] == []
+
+
+def test_error_messages_that_are_listed_exist() -> None:
+    """The longest part without variables of each message in the page on operations is in a source."""
+    texts = [text for folder in ("producer", "spark_consumer", "runtime") for text in _strings(ROOT / folder)]
+    listed = [row[0] for row in table(ROOT / "docs" / "operations.md", "## Errors")]
+    parts = [max(re.split(r" ?… ?|\*n\* ", message), key=len) for message in listed]
+
+    assert parts
+    assert [part for part in parts if not any(part in text for text in texts)] == []
+
+
+def _strings(folder: Path) -> Iterator[str]:
+    """Yield the texts of the modules of a folder, with a mark in place of each variable."""
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
 
 
 def test_examples_are_the_blocks_of_the_tutorial_and_load() -> None:
