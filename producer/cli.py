@@ -17,8 +17,9 @@ import structlog
 import typer
 
 from tailrace.producer.config import ProducerConfig, describe, load
-from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings, reporting_errors
-from tailrace.runtime.errors import PrerequisiteError
+from tailrace.producer.errors import PrerequisiteError
+from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
+from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.logging import configure_logging
 
 log = structlog.get_logger(__name__)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.codec import SnapshotRows, TableCodec
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.serialization import result_stream as reading
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.result_stream import read_rows
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 from tests.support.codec import SNAPSHOT_STAMP, BothWays, row_of
 from tests.support.database import Database
 from tests.support.values import value_options

@@ -8,11 +8,12 @@ from zlib import crc32
 
 import pytest
 
+from tailrace.producer.errors import SourceError
 from tailrace.producer.model.codec import EventEnvelope, KeyChange, KeyValue, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.serialization.json_codec import compile_table
-from tailrace.runtime.errors import SchemaError, SourceError
+from tailrace.runtime.errors import SchemaError
 from tests.support.values import value_options
 
 STAMP = EventEnvelope(b',"source":{"row":', b',"thread":1},"op":"', b'","ts_ms":1}')
@@ -191,7 +192,7 @@ def test_an_err_packet_is_a_source_error() -> None:
     with pytest.raises(SourceError, match="Query was bad") as caught:
         codec.snapshot(data, 0, len(data), SnapshotEnvelope(b"}"))
 
-    assert caught.value.facts == {"code": 1045, "sqlstate": "42000"}
+    assert caught.value.context == {"code": 1045, "sqlstate": "42000"}
 
 
 @pytest.mark.parametrize("packet", [b"\x011\x02a", b"\x011\x01ab", b"\x011", b"\x01x\x01a\x00", b"\xfb\x01a"])
