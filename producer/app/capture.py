@@ -34,7 +34,7 @@ from tailrace.producer.mysql.prerequisites import check
 from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.serialization.envelope.source_info import context_headers
+from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.snapshot.enumerator import CaptureStoppedError, Enumerator
 from tailrace.producer.snapshot.hooks import SnapshotHooks
