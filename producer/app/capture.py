@@ -1,6 +1,6 @@
 """Runs the capture, session after session.
 
-There is one recovery procedure: after any failure everything is closed, and a new session starts from the state in Kafka,
+There is one recovery procedure: after a failure everything is closed, and a new session starts from the state in Kafka,
 as after a crash.
 """
 
