@@ -9,13 +9,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import structlog
-from pymysql.connections import Connection
 
 from tailrace.producer.app import startup
-from tailrace.producer.app.connection_settings import connect_source, kafka_settings, source_settings
+from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
 from tailrace.producer.app.resources import Resources
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
 from tailrace.producer.app.signals import SignalService, ensure_signal_topics
@@ -27,16 +25,12 @@ from tailrace.producer.kafka.state_store import State
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.model.protocols import ChangeStream, SnapshotSession, Source
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.mysql.binlog.stream import BinlogStream
-from tailrace.producer.mysql.catalog import list_tables, read_table
-from tailrace.producer.mysql.offset import mysql_offset
-from tailrace.producer.mysql.prerequisites import check
-from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.serialization.envelope.source_info import context_headers
+from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
@@ -101,6 +95,7 @@ class SessionBuilder:
     def __init__(self, process: CaptureProcess, resources: Resources, stop: SessionStop) -> None:
         self._process = process
         self._config = process.config
+        self._source: Source = mysql_source(process.config)
         self._status = process.status
         self._resources = resources
         self._stop = stop
@@ -114,11 +109,12 @@ class SessionBuilder:
     def build(self, *, resnapshot: bool) -> CaptureSession:
         """Return a session that is ready to run."""
         config = self._config
-        session = self._connect()
-        tables = CapturedTables(config, partial(read_table, self._connect()))
+        # Used by the stream's thread to look up what the binlog does not say about a table.
+        session = self._resources.add(self._source.open_snapshot_session())
+        tables = CapturedTables(config, session.describe)
         captured = self._check_source(session, tables)
         topics = self._ensure_topics(captured)
-        restored = self._restore(session, captured)
+        restored = self._restore(captured)
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)
         pending = self._track_tables(restored, captured)
@@ -139,13 +135,13 @@ class SessionBuilder:
         signals.processor.initial_snapshot_started(pending, resumed=bool(restored.state.tables))
         return CaptureSession(reader, snapshots, signals, self._stop)
 
-    def _check_source(self, session: Connection, tables: CapturedTables) -> list[TableId]:
+    def _check_source(self, session: SnapshotSession, tables: CapturedTables) -> list[TableId]:
         """Return the captured tables. Raises PrerequisiteError with every problem found."""
         config = self._config
-        captured = list_tables(session, config.filters.tables.includes)
-        for note in check(session, captured, server_id=config.database.server_id):
+        captured = self._source.list_tables(config.filters.tables.includes)
+        for note in self._source.check(captured):
             log.warning(note)
-        validation = validate_tables(config, tables, captured, partial(read_table, session))
+        validation = validate_tables(config, tables, captured, session.describe)
         for note in validation.notes:
             log.warning(note)
         if validation.problems:
@@ -160,15 +156,17 @@ class SessionBuilder:
         topics.ensure_tables(captured)
         return topics
 
-    def _restore(self, session: Connection, captured: Sequence[TableId]) -> Restored:
+    def _restore(self, captured: Sequence[TableId]) -> Restored:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
         producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix)))
-        state = startup.acquire_state(kafka, producer, prefix=prefix, readers=readers)
-        resume = startup.resume_point(session, state, resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog)
+        state = startup.acquire_state(kafka, producer, self._source.read_offset, prefix=prefix, readers=readers)
+        resume = startup.resume_point(
+            self._source, state, resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog
+        )
         registry = SplitRegistry()
-        action = self._auxiliary.heartbeat_action(self._reconnecting())
+        action = self._auxiliary.heartbeat_action(self._source.open_catalog())
         if action is not None:
             self._resources.add(action)
         transaction = StreamTransaction(
@@ -187,24 +185,18 @@ class SessionBuilder:
             startup.request_full_resnapshot(transaction, state)
         startup.write_startup_state(transaction, state, readers=readers, captured=captured)
         schema_changes = self._auxiliary.schema_changes(
-            transaction, self._resources.add(self._reconnecting()), self._headers
+            transaction, self._resources.add(self._source.open_catalog()), self._headers
         )
         if schema_changes is not None:
             schema_changes.write_definitions(captured, state.structure, resume.offset.position)
         transaction.commit_restored(resume.offset)
         return Restored(state, transaction, registry, schema_changes)
 
-    def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, BinlogStream]:
+    def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, ChangeStream]:
         config = self._config
         filters, signals = config.filters.tables, config.signals.table
-        stream = BinlogStream(
-            source_settings(config),
-            start=mysql_offset(restored.transaction.offset.position).gtids,
-            server_id=config.database.server_id,
-            wanted=filters.includes if signals is None else lambda table: table == signals or filters.includes(table),
-        )
-        self._resources.add(stream)
-        stream.open()
+        wanted = filters.includes if signals is None else lambda table: table == signals or filters.includes(table)
+        stream = self._resources.add(self._source.open_stream(restored.transaction.offset.position, wanted))
         settings = StreamSettings(
             config.topics.prefix,
             filters,
@@ -250,9 +242,3 @@ class SessionBuilder:
             initial.restore()
         stop_after_initial = process.config.snapshot.stop_after_snapshot
         return SessionSnapshots(initial, incremental, factory, stop_after_initial=stop_after_initial)
-
-    def _connect(self) -> Connection:
-        return self._resources.add(connect_source(self._config))
-
-    def _reconnecting(self) -> ReconnectingSession:
-        return ReconnectingSession(partial(connect_source, self._config))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pymysql.connections import Connection
-
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.mysql.connection import SourceSettings, connect, query
+from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.source import MySqlSource
 
 
@@ -43,11 +41,3 @@ def kafka_settings(config: ProducerConfig) -> KafkaSettings:
         config.kafka.client_settings(),
         transaction_timeout_ms=config.kafka.transaction_timeout_ms,
     )
-
-
-def connect_source(config: ProducerConfig) -> Connection:
-    """Open a session and run database.initial.statements; the caller closes it."""
-    session = connect(source_settings(config))
-    for statement in config.database.initial_statements:
-        query(session, statement)
-    return session

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tailrace.producer.app.connection_settings import connect_source
+from tailrace.producer.app.connection_settings import mysql_source
 from tailrace.producer.app.snapshot_worker import open_reader, process_main
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.state_store import State
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.snapshot.enumerator import Enumerator
@@ -79,12 +78,13 @@ class SnapshotFactory:
 
     def _planner(self) -> TablePlanner:
         config = self._config
-        session = connect_source(config)
+        source = mysql_source(config)
+        session = source.open_snapshot_session()
         try:
-            stream_session = connect_source(config)
+            stream_session = source.open_snapshot_session()
         except BaseException:
             session.close()
             raise
         snapshot = config.snapshot
         settings = SplitterSettings(snapshot.chunk_size, snapshot.even_upper, snapshot.even_lower)
-        return TablePlanner(session, stream_session, CapturedTables(config, partial(read_table, session)), settings)
+        return TablePlanner(session, stream_session, CapturedTables(config, session.describe), settings)

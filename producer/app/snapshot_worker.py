@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from typing import Final
 
-from tailrace.producer.app.connection_settings import kafka_settings, source_settings
+from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
-from tailrace.producer.mysql.catalog import read_table
-from tailrace.producer.mysql.connection import connect
 from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.serialization.envelope.source_info import context_headers
+from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.snapshot.reader import ReaderSettings, SnapshotReader
 from tailrace.producer.snapshot.workers import serve_pipe
@@ -33,7 +30,7 @@ def open_reader(
     hooks: SnapshotHooks = NO_HOOKS,
 ) -> SnapshotReader:
     """Return a reader with its own session and its own fenced producer."""
-    session = connect(source_settings(config))
+    session = mysql_source(config).open_snapshot_session()
     kafka = kafka_settings(config)
     # A split is one transaction, and a table that cannot be split is one split: allow the longest time that brokers
     # accept by default. The transaction of a dead reader does not last that long: the next holder of the id aborts it.
@@ -45,7 +42,7 @@ def open_reader(
     return SnapshotReader(
         session,
         producer,
-        CapturedTables(config, partial(read_table, session)),
+        CapturedTables(config, session.describe),
         ReaderSettings(prefix, headers),
         hooks=hooks,
         on_rows=lambda split, rows: on_rows(split.id, rows),

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import orjson
 import structlog
-from pymysql.connections import Connection
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.kafka import state_store
@@ -18,12 +17,9 @@ from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.producer.model.protocols import ReadOffset, Source
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.mysql import connection as database
-from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
-from tailrace.producer.mysql.watermark import current_offset
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.schemas.names import state_topic
@@ -40,29 +36,33 @@ class ResumePoint:
     """The binlog behind the stored offset is gone: every table must be read again."""
 
 
-def acquire_state(kafka: KafkaSettings, producer: TransactionalProducer, *, prefix: str, readers: int) -> State:
+def acquire_state(
+    kafka: KafkaSettings, producer: TransactionalProducer, read_offset: ReadOffset, *, prefix: str, readers: int
+) -> State:
     """Fence older instances and read the state; ``producer`` is the stream's."""
     topic = state_topic(prefix)
     producer.fence()
     # The number of readers of an older instance was committed before any of them started.
-    state = state_store.read(kafka, topic, MySqlOffset.from_json)
+    state = state_store.read(kafka, topic, read_offset)
     for worker in range(max(state.readers, readers)):
         reader = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
         reader.fence()
         reader.close()
-    return state_store.read(kafka, topic, MySqlOffset.from_json) if state.readers else state
+    return state_store.read(kafka, topic, read_offset) if state.readers else state
 
 
-def resume_point(session: Connection, state: State, *, resnapshot_if_lost: bool) -> ResumePoint:
+def resume_point(source: Source, state: State, *, resnapshot_if_lost: bool) -> ResumePoint:
     """Return the stored offset, or the end of the binlog on the first start.
 
     Raises BinlogError if the source no longer has the binlog behind the stored offset, or is another source. With
     ``resnapshot_if_lost`` the stream then starts at the end of the binlog.
     """
     if state.offset is None:
-        return ResumePoint(_end_of_binlog(session))
+        return ResumePoint(StoredOffset(source.start_offset()))
     try:
-        return ResumePoint(_checked(session, state, state.offset))
+        snapshot_running = any(table.mode is TableMode.SNAPSHOT for table in state.tables.values())
+        position = source.resume_offset(state.offset.position, snapshot_running=snapshot_running)
+        return ResumePoint(replace(state.offset, position=position))
     except BinlogError as error:
         if not resnapshot_if_lost:
             raise
@@ -71,10 +71,9 @@ def resume_point(session: Connection, state: State, *, resnapshot_if_lost: bool)
             reason=str(error),
             hint="rows deleted in between stay in the topics",
         )
-    end = _end_of_binlog(session)
     # The epoch grows, so that everything read from here on sorts after everything read before.
-    offset = replace(end, position=mysql_offset(end.position)._replace(epoch=state.offset.position.epoch + 1))
-    return ResumePoint(offset, binlog_lost=True)
+    start = source.start_offset(epoch=state.offset.position.epoch + 1)
+    return ResumePoint(StoredOffset(start), binlog_lost=True)
 
 
 def write_startup_state(
@@ -98,63 +97,6 @@ def request_full_resnapshot(transaction: StreamTransaction, state: State) -> Non
     queue = IncrementalSnapshotQueue(tuple(SnapshotRequest(table) for table in tables), marks=offsets).to_json()
     transaction.store(state_store.SIGNALS_KEY, queue)
     state.signals = orjson.loads(queue)
-
-
-_FILE_START = 4
-"""Offset of the first event in a binlog file."""
-
-
-def _end_of_binlog(session: Connection) -> StoredOffset:
-    """Return the current end of the binlog, as a GTID set.
-
-    The position is the start of the file, not its end: transactions that are logged but not executed yet must be read,
-    and until then no split may count as passed. The first events of the stream correct the position.
-    """
-    end = current_offset(session)
-    log.info(
-        "first start: the stream starts at the end of the binlog", file=end.file, pos=end.pos, gtids=str(end.gtids)
-    )
-    return StoredOffset(end._replace(pos=_FILE_START))
-
-
-def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredOffset:
-    """Return the stored offset, with the next epoch if the server changed."""
-    position = mysql_offset(stored.position)
-    seen = position.gtids
-    executed = GtidSet.parse(database.executed_gtids(session))
-    purged = GtidSet.parse(database.purged_gtids(session))
-    if not seen.contains(purged):
-        raise BinlogError(
-            "the source has purged binlog files that were not read yet",
-            hint="take a new snapshot under another topic.prefix, and keep binlog files longer "
-            "(binlog_expire_logs_seconds)",
-            read=str(seen),
-            purged=str(purged),
-        )
-    if not executed.contains(seen):
-        raise BinlogError(
-            "the source has not executed transactions that were read before: it is another server, or lost data",
-            hint="point database.hostname at a server of the same cluster that has all transactions, "
-            "or take a new snapshot under another topic.prefix",
-            read=str(seen),
-            executed=str(executed),
-        )
-    server = database.server_uuid(session)
-    log.info("resuming", file=position.file, pos=position.pos, gtids=str(seen))
-    if server == position.server_uuid:
-        return stored
-    if any(table.mode is TableMode.SNAPSHOT for table in state.tables.values()):
-        raise BinlogError(
-            "the source server changed during a snapshot: positions of two servers cannot be compared",
-            hint="point database.hostname at the former server until the snapshot is complete, "
-            "or take a new snapshot under another topic.prefix",
-            was=position.server_uuid,
-            now=server,
-        )
-    log.warning("the source server changed; it has the same transactions", was=position.server_uuid, now=server)
-    file, _, _ = database.log_position(session)
-    moved = MySqlOffset(position.epoch + 1, file, _FILE_START, seen, server)
-    return replace(stored, position=moved)
 
 
 def _forget_others(transaction: StreamTransaction, state: State, captured: set[str]) -> None:

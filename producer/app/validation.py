@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.model.table import Column, TableId
-from tailrace.producer.mysql.catalog import CatalogTable
+from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.runtime.errors import SchemaError
@@ -36,7 +35,7 @@ def validate_tables(
             columns = found.table.columns
             every += [(table, column) for column in columns]
             problems += keys.problems(table, [column.name for column in columns])
-            key = tables.key(table, columns, found.primary_key)
+            key = tables.key_of(found)
         except SchemaError as error:
             problems.append(f"{error.message}: {error.hint}")
             continue

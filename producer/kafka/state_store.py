@@ -13,7 +13,7 @@ A state record is committed in one Kafka transaction with the data it describes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -21,13 +21,10 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
-from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.runtime.errors import KafkaUnavailableError
-
-ReadOffset = Callable[[Mapping[str, Any]], Offset]
-"""Reads an offset of the source from its JSON form."""
 
 OFFSET_KEY: Final = b"offset"
 READERS_KEY: Final = b"readers"

@@ -16,10 +16,13 @@ from tailrace.producer.model.binlog_events import (
     TransactionBegin,
     TransactionCommit,
 )
-from tailrace.producer.model.codec import KeyTuple, SnapshotEnvelope, SnapshotRows, TableCodec
+from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.split import KeyColumn, Range, SortKey
 from tailrace.producer.model.table import CatalogTable, Column, TableId
+
+ReadOffset = Callable[[Mapping[str, Any]], "Offset"]
+"""Reads an offset from the form that ``Offset.to_json`` returns."""
 
 TableFilter = Callable[[TableId], bool]
 """Decides which tables are captured."""
@@ -100,10 +103,13 @@ class SplitReader(Protocol):
     def describe(self, table: TableId) -> CatalogTable:
         """Return the definition of a table now. Raises SchemaError if it does not exist."""
 
+    def splitting_columns(self, found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
+        """Return the columns whose ranges cut the table; empty: it is read in one split."""
+
     def clock_us(self) -> int:
         """Return the clock of the server in microseconds since the epoch."""
 
-    def read_rows(self, task: SplitQuery, codec: TableCodec, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
+    def read_rows(self, task: SplitQuery, codec: SnapshotEncoder, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
         """Yield the encoded rows of a split, a block at a time."""
 
     def high_watermark(self, low: Offset) -> Offset:
@@ -115,9 +121,6 @@ class SnapshotSession(SplitReader, Protocol):
 
     def exists(self, table: TableId) -> bool:
         """Return whether the source has a table of this name now."""
-
-    def splitting_columns(self, found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
-        """Return the columns whose ranges cut the table; empty: it is read in one split."""
 
     def key_ordering(self, columns: Sequence[KeyColumn]) -> KeyOrdering:
         """Return the order of a table's keys; it uses this session."""
@@ -196,8 +199,8 @@ class Source(Protocol):
     def list_tables(self, wanted: TableFilter) -> list[TableId]:
         """Return the tables that ``wanted`` accepts, sorted."""
 
-    def start_offset(self) -> Offset:
-        """Return the offset of a first start: the end of the log now."""
+    def start_offset(self, *, epoch: int = 1) -> Offset:
+        """Return the offset of a stream that starts now, at the end of the log."""
 
     def resume_offset(self, stored: Offset, *, snapshot_running: bool) -> Offset:
         """Return the offset to resume from; its epoch grows if the source is another server of the same history.

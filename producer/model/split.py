@@ -94,7 +94,7 @@ def key_changed(table: TableId, was: Sequence[str], now: Sequence[str]) -> Schem
     """Return the error for a table whose key is no longer the one that its splits were cut by."""
     return SchemaError(
         f"the key of {table}, its type or its collation changed during its snapshot",
-        hint="take the snapshot of this table again: exclude it, start, stop, include it, start",
+        hint="repeat the snapshot of this table: exclude it, start, stop, include it, start",
         was=", ".join(was),
         now=", ".join(now),
     )

@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace.producer.model.table import CatalogTable as CatalogTable  # noqa: PLC0414
-from tailrace.producer.model.table import Collation as Collation  # noqa: PLC0414
-from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
+from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.collation import CHARSETS, canonical
 from tailrace.producer.mysql.connection import query
 from tailrace.runtime.errors import SchemaError

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from tailrace.producer.model.ddl import Change as Change  # noqa: PLC0414
-from tailrace.producer.model.ddl import DdlEffect as DdlEffect  # noqa: PLC0414
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
 
 _TOKEN: Final = re.compile(

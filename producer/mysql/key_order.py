@@ -12,26 +12,20 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tailrace.producer.model.codec import KeyTuple, KeyValue
-from tailrace.producer.model.split import KeyColumn as KeyColumn  # noqa: PLC0414
-from tailrace.producer.model.split import SortKey as SortKey  # noqa: PLC0414
-from tailrace.producer.model.split import key_changed as key_changed  # noqa: PLC0414
-from tailrace.producer.model.split import key_from_json, key_to_json
+from tailrace.producer.model.split import KeyColumn, SortKey, key_changed
 from tailrace.producer.model.table import CatalogTable, Column, TableId, quote
 from tailrace.runtime.errors import SchemaError
 
 QueryServer = Callable[[str], tuple[Any, ...]]
 """Runs a one-row SELECT and returns the row."""
 
-INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
-_NUMERIC: Final = INTEGERS | {"year", "decimal"}
+_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+_NUMERIC: Final = _INTEGERS | {"year", "decimal"}
 _BINARY: Final = frozenset({"binary", "varbinary"})
 _TEXT: Final = frozenset({"char", "varchar"})
 _TEMPORAL: Final = frozenset({"date", "datetime", "timestamp"})
 _EXPRESSIONS_PER_QUERY: Final = 400
 _FULL_TEMPORAL: Final = len("2024-01-02 03:04:05.000006")
-
-
-from_json, to_json = key_from_json, key_to_json
 
 
 def can_split_on(column: Column) -> bool:
@@ -141,8 +135,6 @@ class KeyOrder:
             self._replace_text_by_weights(cells)
         return [tuple(key) for key in cells]
 
-    place = sort_keys
-
     def _replace_text_by_weights(self, keys: list[list[Any]]) -> None:
         cells = [(key, i) for key in keys for i in self._text]
         for at in range(0, len(cells), _EXPRESSIONS_PER_QUERY):
@@ -155,7 +147,7 @@ class KeyOrder:
 
 def _comparison(column: Column) -> tuple[object, ...]:
     """Return the properties of a column that decide how its raw values compare."""
-    data_type = "int" if column.data_type in INTEGERS else column.data_type
+    data_type = "int" if column.data_type in _INTEGERS else column.data_type
     return column.name, data_type, column.unsigned, column.charset, column.enum_values
 
 

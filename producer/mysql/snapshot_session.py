@@ -9,7 +9,7 @@ from typing import Any
 from pymysql import MySQLError
 from pymysql.connections import Connection
 
-from tailrace.producer.model.codec import KeyTuple, SnapshotEnvelope, SnapshotRows, TableCodec
+from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.protocols import Offset, SplitQuery
 from tailrace.producer.model.split import KeyColumn, Range
 from tailrace.producer.model.table import CatalogTable, TableId
@@ -113,7 +113,7 @@ class MySqlSnapshotSession:
         """Return NOW(6) of the server."""
         return int(query(self._connection, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")[0][0])
 
-    def read_rows(self, task: SplitQuery, codec: TableCodec, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
+    def read_rows(self, task: SplitQuery, codec: SnapshotEncoder, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
         """Stream the packets of the result set into the codec."""
         condition = f" AND ({task.condition})" if task.condition else ""
         sql = (

@@ -60,7 +60,9 @@ class MySqlSource:
 
     def open_stream(self, start: Offset, wanted: TableFilter) -> BinlogStream:
         """Request the binlog by GTID set."""
-        stream = BinlogStream(self._settings, start=mysql_offset(start).gtids, server_id=self._server_id, wanted=wanted)
+        stream = BinlogStream(
+            self._settings, start=mysql_offset(start).gtids, server_id=self._server_id, captures=wanted
+        )
         stream.open()
         return stream
 
@@ -82,15 +84,15 @@ class MySqlSource:
         """Read binlog coordinates and GTID set."""
         return MySqlOffset.from_json(body)
 
-    def start_offset(self) -> MySqlOffset:
+    def start_offset(self, *, epoch: int = 1) -> MySqlOffset:
         """Return the executed GTID set, at the start of the current binlog file.
 
         Not at its end: transactions that are in the binlog but not executed yet are still to be read, and until they
         are, no split may count as passed. The first events of the stream set the actual coordinates.
         """
         with closing(self.connect()) as session:
-            end = current_offset(session)
-        log.info("first start: reading the binlog from its end", file=end.file, pos=end.pos, gtids=str(end.gtids))
+            end = current_offset(session, epoch=epoch)
+        log.info("the stream starts at the end of the binlog", file=end.file, pos=end.pos, gtids=str(end.gtids))
         return end._replace(pos=_FILE_START)
 
     def resume_offset(self, stored: Offset, *, snapshot_running: bool) -> MySqlOffset:
@@ -102,8 +104,8 @@ class MySqlSource:
             current = current_offset(session, epoch=offset.epoch + 1)
         if not offset.gtids.contains(purged):
             raise BinlogError(
-                "the source has purged binlog that was not read yet",
-                hint="take a new snapshot under another topic.prefix, and keep the binlog longer "
+                "the source has purged binlog files that were not read yet",
+                hint="take a new snapshot under another topic.prefix, and keep binlog files longer "
                 "(binlog_expire_logs_seconds)",
                 read=str(offset.gtids),
                 purged=str(purged),
@@ -121,11 +123,13 @@ class MySqlSource:
             return offset
         if snapshot_running:
             raise BinlogError(
-                "the source is another server while a snapshot is running: positions of two servers do not compare",
-                hint="point database.hostname at the former server until the snapshot is done, "
+                "the source server changed during a snapshot: positions of two servers cannot be compared",
+                hint="point database.hostname at the former server until the snapshot is complete, "
                 "or take a new snapshot under another topic.prefix",
                 was=offset.server_uuid,
                 now=current.server_uuid,
             )
-        log.warning("the source is another server of the same history", was=offset.server_uuid, now=current.server_uuid)
+        log.warning(
+            "the source server changed; it has the same transactions", was=offset.server_uuid, now=current.server_uuid
+        )
         return current._replace(pos=_FILE_START, gtids=offset.gtids)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.producer.model.codec import KeyTuple
-from tailrace.producer.model.split import Range
+from tailrace.producer.model.split import KeyColumn, Range
 from tailrace.producer.model.table import TableId, quote
-from tailrace.producer.mysql.key_order import KeyColumn, literal, select_key
+from tailrace.producer.mysql.key_order import literal, select_key
 
 
 def _after(columns: Sequence[KeyColumn], key: KeyTuple, last: str) -> str:
@@ -78,6 +78,3 @@ def _ordered(table: TableId, columns: Sequence[KeyColumn], span: Range, *, offse
         f"SELECT {_keys(columns)} FROM {table.quoted} WHERE {predicate(columns, span)} "
         f"ORDER BY {order} LIMIT 1 OFFSET {offset}"
     )
-
-
-greatest_key, least_key = max_key, min_key

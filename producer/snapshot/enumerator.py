@@ -13,9 +13,8 @@ import structlog
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
-from tailrace.producer.model.split import Range, Split
+from tailrace.producer.model.split import KeyColumn, Range, Split, key_changed, key_from_json
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.key_order import KeyColumn, from_json, key_changed
 from tailrace.producer.ops.status import Status
 from tailrace.producer.snapshot.policy import SnapshotPolicy, StartedPlan, names
 from tailrace.producer.snapshot.reader import SplitDone, SplitTask
@@ -237,7 +236,7 @@ class Enumerator:
         self._status.table_started(table, estimated_rows=found.estimated_rows)
         splitter = self._planner.splitter(table, columns)
         finished = [self._restore_split(splitter, table, state) for state in self._stored_splits(table, stored)]
-        unread_ranges = splitter.unread_ranges(from_json(stored.greatest), finished)
+        unread_ranges = splitter.unread_ranges(key_from_json(stored.greatest), finished)
         number = max((s.number for s in finished), default=-1) + 1
         log.info(
             "snapshot of table resumed", table=str(table), splits_done=len(finished), unread_ranges=len(unread_ranges)
@@ -245,7 +244,7 @@ class Enumerator:
         return TablePlan(table, stored.snapshot, columns, splitter, unread_ranges, number, found.estimated_rows)
 
     def _restore_split(self, splitter: ChunkSplitter, table: TableId, state: SplitState) -> Split:
-        span = Range(from_json(state.lower), from_json(state.upper), state.closed)
+        span = Range(key_from_json(state.lower), key_from_json(state.upper), state.closed)
         bounds = splitter.sort_key(span.lower), splitter.sort_key(span.upper)
         split = Split(table, state.snapshot, state.number, span, *bounds, incremental=self._policy.incremental)
         offset = self._state.offset
@@ -267,5 +266,5 @@ class Enumerator:
 
 def _plan(table: TableId, started: StartedPlan) -> TablePlan:
     state = started.state
-    unread_ranges = started.splitter.unread_ranges(from_json(state.greatest), [])
+    unread_ranges = started.splitter.unread_ranges(key_from_json(state.greatest), [])
     return TablePlan(table, state.snapshot, started.columns, started.splitter, unread_ranges, 0, started.estimated_rows)

@@ -19,9 +19,9 @@ import structlog
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.state_store import SplitState, TableState
 from tailrace.producer.model.codec import KeyTuple
+from tailrace.producer.model.split import KeyColumn, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.mysql.key_order import KeyColumn, from_json, to_json
 from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
@@ -129,7 +129,7 @@ class InitialSnapshot(SnapshotPolicy):
 
     def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
         """See ``SnapshotPolicy``."""
-        greatest = self._planner.splitter(table, columns).sort_key(from_json(stored.greatest))
+        greatest = self._planner.splitter(table, columns).sort_key(key_from_json(stored.greatest))
         self._coordinator.resume_table(table, self._planner.stream_order(columns), stored, greatest)
 
     def start(self, table: TableId, stale: Iterable[str]) -> StartedPlan | None:  # noqa: ARG002 - never any
@@ -238,4 +238,4 @@ def names(columns: tuple[KeyColumn, ...]) -> tuple[str, ...]:
 
 def _new_plan(mode: TableMode, columns: tuple[KeyColumn, ...], greatest: KeyTuple | None) -> TableState:
     run = f"{time.time_ns() // 1_000_000:x}"
-    return TableState(mode, snapshot=run, greatest=to_json(greatest), key=names(columns))
+    return TableState(mode, snapshot=run, greatest=key_to_json(greatest), key=names(columns))

@@ -7,27 +7,16 @@ or nothing. The reader keeps no rows and does not wait for the binlog: the strea
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pymysql import MySQLError
-from pymysql.connections import Connection
-
 from tailrace.producer.kafka.state_store import SplitState, split_key
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
-from tailrace.producer.model.protocols import Offset
-from tailrace.producer.model.split import Split
+from tailrace.producer.model.protocols import Offset, SplitQuery, SplitReader
+from tailrace.producer.model.split import KeyColumn, Split, key_changed, key_to_json
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql import connection as database
-from tailrace.producer.mysql import split_sql
-from tailrace.producer.mysql.catalog import read_table
-from tailrace.producer.mysql.key_order import KeyColumn, key_changed, to_json
-from tailrace.producer.mysql.offset import mysql_offset
-from tailrace.producer.mysql.result_stream import read_rows
-from tailrace.producer.mysql.watermark import take_high, take_low
-from tailrace.producer.serialization.captured_tables import CapturedTable, CapturedTables, splitting_columns
+from tailrace.producer.serialization.captured_tables import CapturedTable, CapturedTables
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.streaming.watermark_record import high_watermark, low_watermark
@@ -71,7 +60,7 @@ class SnapshotReader:
 
     def __init__(
         self,
-        session: Connection,
+        session: SplitReader,
         producer: TransactionalProducer,
         tables: CapturedTables,
         settings: ReaderSettings,
@@ -101,9 +90,9 @@ class SnapshotReader:
         started = time.monotonic()
         split, session, producer = task.split, self._session, self._producer
         self._hooks.before_low(split)
-        low = take_low(session, mysql_offset(task.barrier), BARRIER_TIMEOUT_S)
+        low = session.low_watermark(task.barrier, BARRIER_TIMEOUT_S)
         self._hooks.after_low(split)
-        with _definition_locked(session):
+        with session.stable_definition():
             captured = self._definition(split.table, task.columns)
             producer.begin()
             self._publish_schema(captured)
@@ -111,7 +100,7 @@ class SnapshotReader:
             self._write_watermark(low_watermark(split, captured.topic, low, schema))
             rows, checksum = self._write_rows(task, captured, low)
             self._hooks.before_high(split)
-            high = take_high(session, low)
+            high = session.high_watermark(low)
             self._hooks.after_high(split)
         span = split.range
         state = SplitState(
@@ -119,8 +108,8 @@ class SnapshotReader:
             table=split.table.table,
             snapshot=split.snapshot,
             number=split.number,
-            lower=to_json(span.lower),
-            upper=to_json(span.upper),
+            lower=key_to_json(span.lower),
+            upper=key_to_json(span.upper),
             closed=span.closed,
             low=low,
             high=high,
@@ -141,16 +130,12 @@ class SnapshotReader:
             event_header(low.epoch, 0),
             *self._settings.context_headers,
         ]
-        now = "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
-        read_at_us = int(database.query(self._session, now)[0][0])
-        envelope = captured.source.snapshot_stamp(low.to_json(), read_at_us=read_at_us, incremental=split.incremental)
-        sql = (
-            f"SELECT {captured.codec.select_list} FROM {split.table.quoted} "
-            f"WHERE {split_sql.predicate(task.columns, split.range)}"
-            f"{f' AND ({task.condition})' if task.condition else ''}"
+        envelope = captured.source.snapshot_envelope(
+            low.to_json(), read_at_us=self._session.clock_us(), incremental=split.incremental
         )
+        query = SplitQuery(split.table, task.columns, split.range, task.condition)
         rows = checksum = 0
-        for block in read_rows(self._session, sql, captured.codec, envelope):
+        for block in self._session.read_rows(query, captured.codec, envelope):
             self._producer.send_all(captured.topic, block.records, headers)
             rows += len(block.records)
             checksum = (checksum + block.checksum) & 0xFFFF_FFFF_FFFF_FFFF
@@ -163,14 +148,13 @@ class SnapshotReader:
 
         Raises SchemaError if the table can no longer be split on the columns of the plan.
         """
-        database.query(self._session, f"SELECT 1 FROM {table.quoted} LIMIT 0")
-        text = str(database.query(self._session, f"SHOW CREATE TABLE {table.quoted}")[0][1])
+        text = self._session.definition_text(table)
         known = self._definitions.get(table)
         if known is not None and known[0] == text:
             return known[1]
-        found = read_table(self._session, table)
-        captured = self._tables.capture(table, found.table.columns, found.primary_key)
-        if splitting_columns(found, captured.table.key)[: len(columns)] != columns:
+        found = self._session.describe(table)
+        captured = self._tables.version_of(found)
+        if self._session.splitting_columns(found, captured.table.key)[: len(columns)] != columns:
             raise key_changed(table, [c.column.name for c in columns], captured.table.key)
         self._definitions[table] = (text, captured)
         return captured
@@ -184,16 +168,3 @@ class SnapshotReader:
 
     def _write_watermark(self, record: Watermark) -> None:
         self._producer.send(watermarks_topic(self._settings.prefix), record.record_key(), record.to_json())
-
-
-@contextmanager
-def _definition_locked(session: Connection) -> Iterator[None]:
-    """Hold metadata locks on the tables read inside, so that one definition applies to all rows of a split."""
-    database.query(session, "START TRANSACTION")
-    try:
-        yield
-    except BaseException:
-        with suppress(MySQLError, OSError):  # the session may be what broke
-            session.rollback()
-        raise
-    session.rollback()

@@ -7,17 +7,14 @@ choose the method, and a probe of the first bound must agree with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tailrace.producer.model.codec import KeyTuple
-from tailrace.producer.model.split import WHOLE, Range, Split
+from tailrace.producer.model.protocols import SnapshotSession
+from tailrace.producer.model.split import WHOLE, KeyColumn, Range, SortKey, Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql import split_sql
-from tailrace.producer.mysql.key_order import INTEGERS, KeyColumn, KeyOrder, SortKey, from_select
-
-RunQuery = Callable[[str], Sequence[tuple[Any, ...]]]
 
 _PROBE_TOLERANCE: Final = 4
 """An even step is accepted if the probe finds between a quarter of and four times the requested rows in it."""
@@ -37,18 +34,25 @@ class SplitterSettings:
 class ChunkSplitter:
     """Splits one table. Queries do not share a snapshot; rows above ``max_key`` are left to the stream."""
 
-    def __init__(self, table: TableId, order: KeyOrder, run: RunQuery, settings: SplitterSettings) -> None:
+    def __init__(
+        self,
+        session: SnapshotSession,
+        table: TableId,
+        columns: Sequence[KeyColumn],
+        settings: SplitterSettings,
+    ) -> None:
+        """``columns`` are the splitting columns of the table."""
+        self._session = session
         self._table = table
-        self._order = order
-        self._columns: tuple[KeyColumn, ...] = order.columns
-        self._run = run
+        self._columns = tuple(columns)
+        self._order = session.key_ordering(self._columns)
         self._settings = settings
 
     def max_key(self) -> KeyTuple | None:
         """Return the current greatest key, or None: the table is empty or cannot be split on its key."""
         if not self._columns:
             return None
-        return self._one(split_sql.greatest_key(self._table, self._columns))
+        return self._session.max_key(self._table, self._columns)
 
     def ranges(self, unread_ranges: Sequence[Range], estimated_rows: int) -> Iterator[Range]:
         """Yield ranges that cover ``unread_ranges`` exactly, each in key order."""
@@ -69,7 +73,7 @@ class ChunkSplitter:
 
     def sort_key(self, key: KeyTuple | None) -> SortKey | None:
         """Return the sort key of one bound."""
-        return None if key is None else self._order.place([key])[0]
+        return None if key is None else self._order.sort_keys([key])[0]
 
     def unread_ranges(self, greatest: KeyTuple | None, finished: Sequence[Split]) -> list[Range]:
         """Return the ranges that these finished splits do not cover."""
@@ -91,9 +95,9 @@ class ChunkSplitter:
 
     def _even_step(self, unread: Range, estimated_rows: int) -> int | None:
         settings = self._settings
-        if len(self._columns) != 1 or self._columns[0].column.data_type not in INTEGERS or unread.upper is None:
+        if len(self._columns) != 1 or not self._columns[0].is_integer or unread.upper is None:
             return None
-        least = unread.lower or self._one(split_sql.least_key(self._table, self._columns, unread))
+        least = unread.lower or self._session.min_key(self._table, self._columns, unread)
         if least is None or estimated_rows <= settings.size:
             return None
         low, high = _integer(least), _integer(unread.upper)
@@ -101,7 +105,7 @@ class ChunkSplitter:
         if not settings.even_lower <= factor <= settings.even_upper:
             return None
         step = max(1, round(factor * settings.size))
-        probe = self._one(split_sql.next_bound(self._table, self._columns, unread, settings.size))
+        probe = self._session.next_bound(self._table, self._columns, unread, settings.size)
         if probe is None:
             return None
         width = _integer(probe) - low
@@ -109,7 +113,7 @@ class ChunkSplitter:
 
     def _even(self, unread: Range, step: int) -> Iterator[Range]:
         assert unread.upper is not None
-        least = unread.lower or self._one(split_sql.least_key(self._table, self._columns, unread))
+        least = unread.lower or self._session.min_key(self._table, self._columns, unread)
         high = _integer(unread.upper)
         # Python's integers do not overflow, so the loop may compare with the last bound and needs no limit of the type.
         bound = (high if least is None else _integer(least)) + step
@@ -122,9 +126,9 @@ class ChunkSplitter:
     def _uneven(self, unread: Range) -> Iterator[Range]:
         rest = unread
         while True:
-            bound = self._one(split_sql.next_bound(self._table, self._columns, rest, self._settings.size))
+            bound = self._session.next_bound(self._table, self._columns, rest, self._settings.size)
             if bound is not None and rest.lower is not None and self.sort_key(bound) == self.sort_key(rest.lower):
-                bound = self._one(split_sql.bound_after(self._table, self._columns, bound, rest))
+                bound = self._session.bound_after(self._table, self._columns, bound, rest)
             # No row: the range has fewer rows than requested, or has lost them since. The rest is one split.
             if bound is None or (rest.upper is not None and self._reaches(bound, rest)):
                 yield rest
@@ -135,12 +139,6 @@ class ChunkSplitter:
     def _reaches(self, bound: KeyTuple, rest: Range) -> bool:
         """Whether a bound is at the end of the range: a split there would leave an empty rest."""
         return not rest.closed and self.sort_key(bound) == self.sort_key(rest.upper)
-
-    def _one(self, sql: str) -> KeyTuple | None:
-        rows = self._run(sql)
-        if not rows:
-            return None
-        return tuple(from_select(c.column, value) for c, value in zip(self._columns, rows[0], strict=True))
 
 
 def _integer(key: KeyTuple) -> int:

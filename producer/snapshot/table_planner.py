@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from pymysql.connections import Connection
-
-from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.protocols import KeyOrdering, Offset, SnapshotSession
+from tailrace.producer.model.split import KeyColumn
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql import catalog
-from tailrace.producer.mysql import connection as database
-from tailrace.producer.mysql.key_order import KeyColumn, KeyOrder
-from tailrace.producer.mysql.offset import mysql_offset
-from tailrace.producer.mysql.watermark import current_offset, wait_until_visible
-from tailrace.producer.serialization.captured_tables import CapturedTables, splitting_columns
+from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
 from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
 
@@ -31,7 +24,11 @@ class TablePlanner:
     """Reads over two sessions of its own: one for the enumerator's thread, one for the stream's thread."""
 
     def __init__(
-        self, session: Connection, stream_session: Connection, tables: CapturedTables, settings: SplitterSettings
+        self,
+        session: SnapshotSession,
+        stream_session: SnapshotSession,
+        tables: CapturedTables,
+        settings: SplitterSettings,
     ) -> None:
         """``tables`` reads the catalog over ``session``."""
         self._session = session
@@ -41,34 +38,33 @@ class TablePlanner:
 
     def describe(self, table: TableId) -> TableDescription:
         """Read a table's definition. Raises SchemaError if the table does not exist or has no key."""
-        found = catalog.read_table(self._session, table)
-        key = self._tables.key(table, found.table.columns, found.primary_key)
-        return TableDescription(splitting_columns(found, key), found.rows)
+        found = self._session.describe(table)
+        key = self._tables.key_of(found)
+        return TableDescription(self._session.splitting_columns(found, key), found.rows)
 
     def splitter(self, table: TableId, columns: tuple[KeyColumn, ...]) -> ChunkSplitter:
         """Return what cuts the table on these columns."""
-        order = KeyOrder(columns, lambda sql: self._query(sql)[0])
-        return ChunkSplitter(table, order, self._query, self._settings)
+        return ChunkSplitter(self._session, table, columns, self._settings)
 
-    def stream_order(self, columns: tuple[KeyColumn, ...]) -> KeyOrder:
+    def stream_order(self, columns: tuple[KeyColumn, ...]) -> KeyOrdering:
         """Return the order of keys for the stream's thread."""
-        return KeyOrder(columns, lambda sql: database.query(self._stream_session, sql)[0])
+        return self._stream_session.key_ordering(columns)
 
     def exists(self, table: TableId) -> bool:
         """Whether the source has the table now."""
-        return catalog.exists(self._session, table)
+        return self._session.exists(table)
 
     def current_offset(self) -> Offset:
-        """Return the end of the binlog of the server that is read."""
-        return current_offset(self._session)
+        """Return the end of the log of the server that is read."""
+        return self._session.current_offset()
 
     def check_condition(self, table: TableId, condition: str) -> None:
-        """Raise SourceError if the condition is not valid SQL for the table."""
-        self._query(f"SELECT 1 FROM {table.quoted} WHERE ({condition}) LIMIT 0")
+        """Raise SourceError if the condition is not valid for the rows of the table."""
+        self._session.check_condition(table, condition)
 
     def wait_until_visible(self, barrier: Offset) -> None:
         """Wait until the server shows every transaction that the stream had read at the barrier."""
-        wait_until_visible(self._session, mysql_offset(barrier), BARRIER_TIMEOUT_S)
+        self._session.wait_until_visible(barrier, BARRIER_TIMEOUT_S)
 
     def close(self) -> None:
         """Close both sessions."""
@@ -76,6 +72,3 @@ class TablePlanner:
             self._session.close()
         finally:
             self._stream_session.close()
-
-    def _query(self, sql: str) -> Sequence[tuple[object, ...]]:
-        return database.query(self._session, sql)

@@ -15,11 +15,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
-from typing import Final, Protocol
+from typing import Protocol
 
-from pymysql.constants import ER
-
-from tailrace.producer.errors import SourceError
+from tailrace.producer.errors import TableMissingError
 from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
 from tailrace.runtime.errors import Retryable, TailraceError
@@ -75,9 +73,6 @@ class Workers(Protocol):
         """End all workers; open transactions are aborted when the next instance fences them."""
 
 
-_MISSING: Final = frozenset({ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR})
-
-
 def serve(
     worker: int,
     open_reader: OpenReader,
@@ -90,9 +85,7 @@ def serve(
         while (task := receive()) is not None:
             try:
                 result = reader.read(task)
-            except SourceError as error:
-                if error.context.get("code") not in _MISSING:
-                    raise
+            except TableMissingError as error:
                 send(SplitFailed(worker, str(error), retryable=False, missing=task.split))
             else:
                 send(SplitFinished(worker, result))

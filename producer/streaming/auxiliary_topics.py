@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.transactional_producer import Headers
-from tailrace.producer.mysql.reconnecting import ReconnectingSession
+from tailrace.producer.model.protocols import CatalogSession
 from tailrace.producer.serialization.envelope.heartbeat import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from tailrace.producer.serialization.envelope.schema_change import CHANGE_KEY, CHANGE_VALUE
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
@@ -24,7 +24,7 @@ class AuxiliaryTopics:
         self._names = TopicNames(config.topics)
         self._converter = RecordConverter(config.converters)
 
-    def heartbeat_action(self, session: ReconnectingSession) -> HeartbeatAction | None:
+    def heartbeat_action(self, session: CatalogSession) -> HeartbeatAction | None:
         """Return what runs heartbeat.action.query; it closes the session."""
         heartbeat = self._config.heartbeat
         return (
@@ -53,7 +53,7 @@ class AuxiliaryTopics:
         return TransactionBlockWriter(transaction, topic)
 
     def schema_changes(
-        self, transaction: StreamTransaction, session: ReconnectingSession, headers: Headers
+        self, transaction: StreamTransaction, session: CatalogSession, headers: Headers
     ) -> SchemaChangeTopic | None:
         """Return the writer of schema changes; ``session`` reads table definitions."""
         config = self._config

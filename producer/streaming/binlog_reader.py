@@ -20,11 +20,11 @@ from tailrace.producer.model.binlog_events import (
     TransactionCommit,
 )
 from tailrace.producer.model.codec import EventEnvelope
+from tailrace.producer.model.protocols import ChangeStream
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.serialization.envelope.headers import event_header
-from tailrace.producer.streaming.change_router import ChangeRouter, Destination, skip_rows
+from tailrace.producer.streaming.change_router import ChangeRouter, Destination
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
@@ -49,7 +49,7 @@ class BinlogReader:
     def __init__(
         self,
         context: StreamContext,
-        stream: BinlogStream,
+        stream: ChangeStream,
         coordinator: SnapshotCoordinator,
         versions: TableVersions,
         *,
@@ -141,13 +141,12 @@ class BinlogReader:
 
     def _on_query(self, event: QueryEvent) -> None:
         offset = self._offset
-        self._tables.invalidate_catalog()
-        if event.within:  # CREATE TABLE ... SELECT: an event of a transaction that continues to its commit
+        if event.in_transaction:  # CREATE TABLE ... SELECT: an event of a transaction that continues to its commit
             offset.events += 1
             if offset.events > self._events_to_skip:
-                self._lifecycle.apply(event)
+                self._lifecycle.apply(event, self._stream.ddl_effects(event))
             return
-        restarting = self._lifecycle.apply(event)
+        restarting = self._lifecycle.apply(event, self._stream.ddl_effects(event))
         offset.commit(event)
         if self._registry.waiting_for_end:
             self._coordinator.end_splits()
@@ -182,7 +181,7 @@ class BinlogReader:
         version = known if known is not None else self._add_version(event)
         captured, tracked = version.captured, version.tracked
         assert offset.transaction is not None, "a rows event outside a transaction"
-        envelope = captured.source.rows_event(event, offset.transaction, query=self._settings.include_query)
+        envelope = captured.source.rows_event_envelope(event, offset.transaction, query=self._settings.include_query)
         headers: Headers = [event_header(offset.epoch, offset.events), *self._settings.context_headers]
         if tracked.mode is TableMode.STREAMING:
             self._emit(event, version, envelope, headers)
@@ -205,7 +204,7 @@ class BinlogReader:
     def _emit(self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, headers: Headers) -> None:
         encode = version.encode[event.op]
         if self._offset.rows and (done := self._offset.rows_to_skip()):
-            rows = skip_rows(encode(event.data, event.start, event.stop, envelope, keys=True), done)
+            rows = encode(event.data, event.start, event.stop, envelope, keys=True).skip_rows(done)
         else:
             rows = encode(event.data, event.start, event.stop, envelope)
         if self._metadata is not None:
@@ -227,7 +226,8 @@ class BinlogReader:
         offset.events -= 1
         while tracked.mode is TableMode.PLANNING:
             self._coordinator.wait()
-        rows = skip_rows(version.encode[event.op](event.data, event.start, event.stop, envelope, keys=True), done)
+        encode = version.encode[event.op]
+        rows = encode(event.data, event.start, event.stop, envelope, keys=True).skip_rows(done)
         add_block = (
             self._metadata.numbering(event.table.id, version.captured.codec, envelope)
             if self._metadata is not None

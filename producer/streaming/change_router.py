@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.codec import EventRows, KeyChange, KeyTuple
-from tailrace.producer.mysql.key_order import KeyOrder, SortKey
+from tailrace.producer.model.protocols import KeyOrdering
+from tailrace.producer.model.split import SortKey
+from tailrace.producer.serialization.envelope.headers import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import ChangeDecision, TrackedSplit, TrackedTable
@@ -15,8 +17,6 @@ from tailrace.producer.streaming.transaction_metadata import AddBlock
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
 
 Decision = tuple[ChangeDecision, TrackedSplit | None]
-NEW_KEY_HEADER = "__debezium.newkey"
-OLD_KEY_HEADER = "__debezium.oldkey"
 _EMIT: Decision = (ChangeDecision.EMIT, None)
 
 
@@ -112,20 +112,12 @@ class ChangeRouter:
         self._transaction.send(to.topic, key, value, headers)
 
 
-def skip_rows(rows: EventRows, count: int) -> EventRows:
-    """Return the event's records without those of its first ``count`` rows; ``rows`` was encoded with keys."""
-    if not count:
-        return rows
-    kept = [(record, row - count) for record, row in zip(rows.records, rows.row_index, strict=True) if row >= count]
-    return EventRows([record for record, _ in kept], [row for _, row in kept], rows.keys[count:])
-
-
 def _sort_keys(
-    keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]], order: KeyOrder
+    keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]], order: KeyOrdering
 ) -> tuple[list[SortKey | None], list[SortKey | None]]:
     """Return the sort keys before and after; both in one request to the server."""
     flat = [key for pair in keys for key in pair if key is not None]
-    found = iter(order.place(flat))
+    found = iter(order.sort_keys(flat))
     before: list[SortKey | None] = []
     after: list[SortKey | None] = []
     for old, new in keys:

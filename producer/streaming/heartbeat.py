@@ -13,7 +13,7 @@ from typing import NamedTuple
 import structlog
 
 from tailrace.producer.errors import SourceError
-from tailrace.producer.mysql.reconnecting import ReconnectingSession
+from tailrace.producer.model.protocols import CatalogSession
 from tailrace.producer.serialization.envelope.heartbeat import heartbeat_key, heartbeat_value
 from tailrace.producer.serialization.record_converter import TopicConverter
 
@@ -58,7 +58,7 @@ class Heartbeat:
 class HeartbeatAction:
     """Runs a statement on request, one run at a time; requests during a run lead to one more run."""
 
-    def __init__(self, session: ReconnectingSession, sql: str) -> None:
+    def __init__(self, session: CatalogSession, sql: str) -> None:
         self._session = session
         self._sql = sql
         self._requested = threading.Event()
@@ -84,7 +84,7 @@ class HeartbeatAction:
             if self._closing:
                 return
             try:
-                self._session.query(self._sql)
+                self._session.execute(self._sql)
             except SourceError as error:
                 if not self._closing:
                     log.warning("heartbeat.action.query failed", error=str(error))

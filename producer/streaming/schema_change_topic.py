@@ -11,28 +11,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
-from pymysql.connections import Connection
 
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import STRUCTURE_KEY
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
-from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.ddl import Change, DdlEffect
+from tailrace.producer.model.protocols import CatalogSession, Offset
 from tailrace.producer.model.table import TableId, quote
-from tailrace.producer.mysql import connection as database
-from tailrace.producer.mysql.catalog import read_table
-from tailrace.producer.mysql.ddl import Change, DdlEffect
-from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.serialization.envelope.java_hash_order import hash_order
 from tailrace.producer.serialization.envelope.json import Struct
 from tailrace.producer.serialization.envelope.schema_change import (
-    Described,
+    TableDefinition,
     change_key,
     change_value,
-    source_block,
     table_change,
 )
+from tailrace.producer.serialization.envelope.source_info import source_struct
 from tailrace.producer.serialization.record_converter import TopicConverter
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.runtime.errors import SchemaError
@@ -57,7 +53,7 @@ class SchemaChangeTopic:
     def __init__(
         self,
         transaction: StreamTransaction,
-        session: ReconnectingSession,
+        session: CatalogSession,
         topic: TopicConverter,
         settings: SchemaChangeSettings,
     ) -> None:
@@ -82,18 +78,18 @@ class SchemaChangeTopic:
         for name in dict.fromkeys(table.database for table in new):
             if first:
                 write(name, None, f"DROP DATABASE IF EXISTS {quote(name)}")
-                charset, collation = self._session.run(lambda c, name=name: _charset(c, name))  # type: ignore[misc]
+                charset, collation = self._session.database_charset(name)
                 write(name, None, f"CREATE DATABASE {quote(name)} CHARSET {charset} COLLATE {collation}")
                 write(name, None, f"USE {quote(name)}")
             for table in (table for table in new if table.database == name):
                 described = self._describe(table)
                 if described is not None:
-                    write(name, table.table, described.created, [self._change("CREATE", table, described)])
+                    write(name, table.table, described.create_statement, [self._change("CREATE", table, described)])
         self._known |= {str(table) for table in new}
         self._store()
 
     def _write_preamble(self, write: _DefinitionWriter, tables: Iterable[TableId]) -> None:
-        charset, collation = self._session.query("SELECT @@character_set_server, @@collation_server")[0]
+        charset, collation = self._session.server_charset()
         write("", None, f"SET character_set_server={charset}, collation_server={collation}")
         for table in tables:
             write(
@@ -110,7 +106,7 @@ class SchemaChangeTopic:
         for effect in effects:
             name = effect.table.database
             named = [str(e.table) for e in effects if e.change in _KINDS and e.table.database == name]
-            source = source_block(
+            source = source_struct(
                 self._settings.prefix,
                 database=name,
                 table=",".join(table.partition(".")[2] for table in hash_order(named)),
@@ -132,7 +128,7 @@ class SchemaChangeTopic:
         if self._known != known:
             self._store()
 
-    def _change(self, kind: str, table: TableId, described: Described | None) -> Struct:
+    def _change(self, kind: str, table: TableId, described: TableDefinition | None) -> Struct:
         return table_change(kind, table, described, comments=self._settings.comments)
 
     def _is_captured(self, effect: DdlEffect) -> bool:
@@ -145,10 +141,10 @@ class SchemaChangeTopic:
             effect.renamed_from is not None and filters.includes(effect.renamed_from)
         )
 
-    def _describe(self, table: TableId) -> Described | None:
+    def _describe(self, table: TableId) -> TableDefinition | None:
         """Return the current definition of a table, or None if it no longer exists."""
         try:
-            return self._session.run(lambda connection: _describe(connection, table))
+            return TableDefinition(self._session.describe(table), self._session.create_statement(table))
         except SourceUnavailableError:
             raise
         except (SourceError, SchemaError):
@@ -174,7 +170,7 @@ class _DefinitionWriter:
         self._write = write
 
     def __call__(self, database: str, table: str | None, ddl: str, changes: Sequence[Struct] = ()) -> None:
-        source = source_block(
+        source = source_struct(
             self._prefix,
             database=database,
             table=table,
@@ -184,18 +180,3 @@ class _DefinitionWriter:
             snapshot=True,
         )
         self._write(database, source, ddl, changes)
-
-
-def _describe(connection: Connection, table: TableId) -> Described:
-    created = str(database.query(connection, f"SHOW CREATE TABLE {table.quoted}")[0][1])
-    return Described(read_table(connection, table), created)
-
-
-def _charset(connection: Connection, name: str) -> tuple[str, str]:
-    rows = database.query(
-        connection,
-        "SELECT DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA "
-        "WHERE SCHEMA_NAME = %s",
-        (name,),
-    )
-    return str(rows[0][0]), str(rows[0][1])

@@ -11,11 +11,10 @@ from dataclasses import replace
 import structlog
 
 from tailrace.producer.kafka.state_store import SplitState, TableState, split_key, table_key
-from tailrace.producer.model.protocols import Offset
-from tailrace.producer.model.split import Split
+from tailrace.producer.model.protocols import KeyOrdering, Offset
+from tailrace.producer.model.split import SortKey, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence
-from tailrace.producer.mysql.key_order import KeyOrder, SortKey
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
@@ -43,7 +42,7 @@ class SnapshotCoordinator:
 
     # -- initial snapshots -------------------------------------------------------------------------------------------
 
-    def start_table(self, table: TableId, order: KeyOrder) -> Offset | None:
+    def start_table(self, table: TableId, order: KeyOrdering) -> Offset | None:
         """Hold the table's changes until its range is known; return the barrier for reading its greatest key.
 
         None: the binlog has the table's end.
@@ -58,7 +57,7 @@ class SnapshotCoordinator:
         self._versions.forget(table)
         return self._transaction.offset.barrier()
 
-    def replace_order(self, table: TableId, order: KeyOrder) -> None:
+    def replace_order(self, table: TableId, order: KeyOrdering) -> None:
         """Compare the table's keys in another order: the table turned out to be one split."""
         self._registry.tables[table].order = order
 
@@ -70,7 +69,7 @@ class SnapshotCoordinator:
         self._listener.on_table_started(table, incremental=False)
         self._transaction.commit()
 
-    def resume_table(self, table: TableId, order: KeyOrder, state: TableState, greatest: SortKey | None) -> None:
+    def resume_table(self, table: TableId, order: KeyOrdering, state: TableState, greatest: SortKey | None) -> None:
         """Continue the initial snapshot of a table whose plan was stored before a restart."""
         self._registry.start_planning(table)
         self._registry.set_range(table, greatest)
@@ -79,7 +78,7 @@ class SnapshotCoordinator:
 
     # -- incremental snapshots ---------------------------------------------------------------------------------------
 
-    def start_incremental(self, table: TableId, order: KeyOrder, state: TableState, stale: Iterable[str]) -> bool:
+    def start_incremental(self, table: TableId, order: KeyOrdering, state: TableState, stale: Iterable[str]) -> bool:
         """Start an incremental snapshot; durable on return. ``stale`` are splits of a run that is not continued.
 
         False: the table is not streamed now, the binlog has its end.
@@ -96,7 +95,7 @@ class SnapshotCoordinator:
         self._transaction.commit()
         return True
 
-    def resume_incremental(self, table: TableId, order: KeyOrder, state: TableState) -> None:
+    def resume_incremental(self, table: TableId, order: KeyOrdering, state: TableState) -> None:
         """Continue an incremental snapshot that was running when the capture stopped."""
         self._registry.start_incremental(table)
         self._registry.tables[table].order = order

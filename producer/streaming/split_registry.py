@@ -32,11 +32,10 @@ from functools import cmp_to_key
 from typing import Final
 
 from tailrace.producer.model.binlog_events import TransactionBegin
-from tailrace.producer.model.protocols import Offset
-from tailrace.producer.model.split import Split
+from tailrace.producer.model.protocols import KeyOrdering, Offset
+from tailrace.producer.model.split import SortKey, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence, check_transition
-from tailrace.producer.mysql.key_order import KeyOrder, SortKey
 
 
 class ChangeDecision(Enum):
@@ -85,7 +84,7 @@ class TrackedTable:
     presence: TablePresence = TablePresence.PRESENT
     greatest: SortKey | None = None
     """Greatest planned key; None in mode SNAPSHOT: the splits are unbounded."""
-    order: KeyOrder | None = None
+    order: KeyOrdering | None = None
     """How the table's keys compare; None unless a snapshot of the table is running."""
     opened: dict[str, TrackedSplit] = field(default_factory=dict)
     _lowers: list[SortKey] = field(default_factory=list)

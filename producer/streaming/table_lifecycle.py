@@ -7,14 +7,16 @@ configured; during the initial snapshot of the table, the snapshot then restarts
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.codec import EventEnvelope
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence
-from tailrace.producer.mysql.ddl import Change, DdlEffect, ddl_effects
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.streaming.context import StreamContext
@@ -47,9 +49,8 @@ class TableLifecycle:
         self._topics = topics
         self._schema_changes = schema_changes
 
-    def apply(self, event: QueryEvent) -> list[TableId]:
-        """Apply a statement and write its records; return tables whose snapshots must restart."""
-        effects = ddl_effects(event.sql, event.database)
+    def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
+        """Apply the effects of a statement and write its records; return tables whose snapshots must restart."""
         restarting = [effect.table for effect in effects if self._apply(event, effect)]
         if self._schema_changes is not None:
             self._schema_changes.write_statement(event, effects)
@@ -137,7 +138,7 @@ class TableLifecycle:
 
     def _write_truncate(self, event: QueryEvent, table: TableId) -> None:
         context = self._context
-        value = context.tables.emptied(table, truncate_envelope(context.settings.prefix, table, event))
+        value = context.tables.truncate_envelope(table, truncate_envelope(context.settings.prefix, table, event))
         if value is None:
             log.warning(
                 "a table was truncated and removed before its schema could be read: the topic keeps its rows",
@@ -158,7 +159,7 @@ class TableLifecycle:
 
 def truncate_envelope(prefix: str, table: TableId, event: QueryEvent) -> EventEnvelope:
     """Return the envelope of ``op: t``; the source's time has whole milliseconds."""
-    return SourceInfo(prefix, table).event(
+    return SourceInfo(prefix, table).event_envelope(
         ts_us=(event.commit_ts_us // 1000 or event.ts * 1000) * 1000,
         server_id=event.server_id,
         gtid=event.gtid,

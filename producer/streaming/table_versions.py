@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tailrace.producer.kafka.state_store import TableState, table_key
 from tailrace.producer.model.binlog_events import RowsEvent, TableVersion
+from tailrace.producer.model.codec import RowsEncoders
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTable
@@ -27,8 +28,7 @@ class StreamedVersion:
         self.definition = definition
         self.captured = captured
         self.tracked = tracked
-        codec = captured.codec
-        self.encode = {"c": codec.inserts, "u": codec.updates, "d": codec.deletes}
+        self.encode: RowsEncoders = captured.codec.encoders
 
 
 class TableVersions:
@@ -49,7 +49,7 @@ class TableVersions:
     def add(self, event: RowsEvent) -> StreamedVersion:
         """Add the table version of an event. Raises IncrementalKeyChangedError, and SchemaError if it has no key."""
         context, definition = self._context, event.table
-        captured = context.tables.capture(definition.id, definition.columns, definition.primary_key)
+        captured = context.tables.version_of(definition)
         tracked = context.registry.tables.get(definition.id)
         if tracked is None:
             # The table was created after the capture listed its tables: the binlog has all of its rows.

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tailrace.producer.model.binlog_events import TransactionBegin, TransactionCommit
-from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyChange, TableCodec
+from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyChange
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.envelope.json import Struct
 from tailrace.producer.serialization.envelope.transaction import begin_value, end_value, transaction_key
 from tailrace.producer.serialization.record_converter import TopicConverter
+from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 
 AddBlock = Callable[[bytes], bytes]
@@ -34,7 +35,7 @@ class TransactionBlockWriter:
         begin = offset.transaction
         assert begin is not None, "a rows event outside a transaction"
         counts, name, gtid = offset.counts, str(table), begin.gtid
-        put = codec.numbering(envelope, gtid)
+        put = codec.transaction_block_inserter(envelope, gtid)
 
         def add_block(value: bytes) -> bytes:
             if not counts:

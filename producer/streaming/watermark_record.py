@@ -6,8 +6,7 @@ import time
 
 from tailrace.producer.kafka.state_store import SplitState
 from tailrace.producer.model.protocols import Offset
-from tailrace.producer.model.split import Split
-from tailrace.producer.mysql.key_order import to_json
+from tailrace.producer.model.split import Split, key_to_json
 from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 
 
@@ -56,8 +55,8 @@ def _record(
         database=split.table.database,
         table=split.table.table,
         number=split.number,
-        lower=to_json(split.range.lower),
-        upper=to_json(split.range.upper),
+        lower=key_to_json(split.range.lower),
+        upper=key_to_json(split.range.upper),
         closed=split.range.closed,
         position=BinlogPosition.from_json(offset.to_json()),
         rows=rows,

@@ -56,7 +56,7 @@ def read_some(database: Database, seen: GtidSet, *, polls: int) -> tuple[GtidSet
     """Read, kill the connection, and read until it is lost; return the GTID set and the ids."""
     ids: list[int] = []
     pending: list[int] = []
-    stream = open_stream(database.server, seen, wanted=lambda t: t == TableId(database.name, "t"), server_id=4720)
+    stream = open_stream(database.server, seen, captures=lambda t: t == TableId(database.name, "t"), server_id=4720)
     try:
         for number in range(polls + 1000):
             if number == polls:

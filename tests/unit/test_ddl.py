@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.ddl import Change, ddl_effects
+from tailrace.producer.mysql.ddl import ddl_effects
 
 CASES: dict[str, list[tuple[Change, str, str | None, bool]]] = {
     "TRUNCATE t": [(Change.TRUNCATE, "here.t", None, True)],

@@ -11,7 +11,6 @@ from tailrace.producer.model.codec import EventRows, KeyChange
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.streaming.change_router import skip_rows
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.takeover.binlog_listing import (
     ConsumedEvents,
@@ -154,9 +153,9 @@ def test_done_rows_are_skipped() -> None:
     records: list[tuple[bytes, bytes | None] | KeyChange] = [(b"a", b"1"), (b"a", None), (b"b", b"2"), (b"b", None)]
     rows = EventRows(list(records), [0, 0, 1, 1], [((1,), None), ((2,), None)])
 
-    assert skip_rows(rows, 0) is rows
-    assert skip_rows(rows, 1) == EventRows(records[2:], [0, 0], [((2,), None)])
-    assert skip_rows(rows, 2) == EventRows([], [], [])
+    assert rows.skip_rows(0) is rows
+    assert rows.skip_rows(1) == EventRows(records[2:], [0, 0], [((2,), None)])
+    assert rows.skip_rows(2) == EventRows([], [], [])
 
 
 def test_offset_keeps_done_rows_until_it_has_passed_them() -> None:
