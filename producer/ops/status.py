@@ -11,6 +11,7 @@ from typing import Any
 
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.schemas.rowkind import Op
 
 
 class Phase(StrEnum):
@@ -78,7 +79,7 @@ class StreamStatus:
     disconnects: int = 0
 
 
-_COUNTER = {"c": "creates", "u": "updates", "d": "deletes"}
+_COUNTER: Mapping[str, str] = {Op.CREATE: "creates", Op.UPDATE: "updates", Op.DELETE: "deletes"}
 
 
 class Status:
