@@ -24,7 +24,7 @@ from tests.support.binlog_bytes import (
 
 
 def inner(*events: tuple[int, bytes]) -> bytes:
-    """Return events as they stand in a compressed transaction."""
+    """Return events in the form of a compressed transaction."""
     return b"".join(plain_event(kind, body) for kind, body in events)
 
 
@@ -45,8 +45,8 @@ WRITE_BODY = (90).to_bytes(6, "little") + b"\1\0\2\0\2\xff"
 
 
 @pytest.mark.parametrize("compression", [0, 255])
-def test_compressed_transaction_is_opened(compression: int) -> None:
-    """Its events stand at the wrapper's place."""
+def test_compressed_transaction_is_decompressed(compression: int) -> None:
+    """Its events have the position of the payload event."""
     events = inner((QUERY, query_body("BEGIN")), (TABLE_MAP, MAP), (WRITE, WRITE_BODY + ROW), (XID, b"\1" + b"\0" * 7))
     log = LogBytes().gtid()
     place = log.pos
@@ -63,8 +63,8 @@ def test_compressed_transaction_is_opened(compression: int) -> None:
     assert after[-1].end == log.pos
 
 
-def test_compressed_transaction_with_a_large_event_is_opened() -> None:
-    """An inner event is larger than a packet can be; the wrapper need not be."""
+def test_compressed_transaction_with_a_large_event() -> None:
+    """An inner event may be larger than a packet, while the payload event is not."""
     image = b"x" * (0xFFFFFF + 1000)
     events = inner(
         (QUERY, query_body("BEGIN")), (TABLE_MAP, MAP), (WRITE, WRITE_BODY + image), (XID, b"\1" + b"\0" * 7)
@@ -86,7 +86,7 @@ def test_compressed_transaction_with_a_large_event_is_opened() -> None:
     ],
     ids=["not zstd", "unknown compression", "cut off", "no header"],
 )
-def test_damaged_compressed_transaction_is_refused(body: bytes) -> None:
-    """Nothing of it is taken."""
+def test_damaged_compressed_transaction_is_rejected(body: bytes) -> None:
+    """None of its events are used."""
     with pytest.raises(BinlogError, match="compress"):
         cut(LogBytes().gtid().add(PAYLOAD, body))
