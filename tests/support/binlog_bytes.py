@@ -168,12 +168,12 @@ def orders(table: TableId) -> bool:
     return table == TableId("shop", "orders")
 
 
-def cut(log: LogBytes | bytes, *, verify: bool = True) -> list[Event]:
+def parse(log: LogBytes | bytes, *, verify: bool = True) -> list[Event]:
     """Feed all bytes at once."""
     return BinlogParser(orders, verify=verify).feed(log if isinstance(log, bytes) else log.data)
 
 
-def told(events: list[Event]) -> list[tuple[Any, ...]]:
+def contents(events: list[Event]) -> list[tuple[Any, ...]]:
     """Return the content of events, independent of the location of their bytes."""
     return [
         (e.op, e.table, e.data[e.start : e.stop], e.file, e.pos, e.end) if isinstance(e, RowsEvent) else tuple(e)

@@ -1,4 +1,4 @@
-"""The parser on bytes made by hand: cutting, places, damage, and everything that must not be passed over."""
+"""The parser on bytes made by hand: cutting, positions, damage, and everything that must not be passed over."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tests.support.binlog_bytes import (
     WRITE,
     Columns,
     LogBytes,
-    cut,
+    contents,
     error_packet,
     names_option,
     orders,
+    parse,
     plain_event,
-    told,
 )
 
 
@@ -44,7 +44,7 @@ def test_transaction_is_parsed_with_its_positions() -> None:
     log = LogBytes()
     starts = [log.pos, log.gtid().pos, log.query("BEGIN").pos, log.table_map().pos, log.rows(ROW).pos, log.xid().pos]
 
-    _, begin, rows, commit = cut(log)
+    _, begin, rows, commit = parse(log)
 
     assert begin == TransactionBegin(
         f"{SOURCE}:1", "binlog.000001", starts[0], starts[2], 1_700_000_000, 1_700_000_000_123_456, 7, 1
@@ -63,7 +63,7 @@ def test_any_split_of_the_bytes_gives_the_same_events(data: st.DataObject) -> No
     for _ in range(3):
         log.transaction().transaction(b"\0\1\0\0\0\2\0\0\0\0\1\0\0\0\3\0\0\0", UPDATE).transaction(table="other")
         log.gtid().query("CREATE TABLE x (i INT)")
-    whole = told(cut(log))
+    whole = contents(parse(log))
     cuts = sorted(data.draw(st.sets(st.integers(0, len(log.data)), max_size=40)))
 
     parser = BinlogParser(orders)
@@ -71,7 +71,7 @@ def test_any_split_of_the_bytes_gives_the_same_events(data: st.DataObject) -> No
     for start, stop in zip([0, *cuts], [*cuts, len(log.data)], strict=True):
         events += parser.feed(log.data[start:stop]) if stop > start else []
 
-    assert told(events) == whole
+    assert contents(events) == whole
     assert (parser.file, parser.pos) == ("binlog.000001", log.pos)
 
 
@@ -100,7 +100,7 @@ def test_positions_are_counted_beyond_32_bits() -> None:
     log = LogBytes(pos=2**32 - 150)
     log.transaction().transaction()
 
-    events = [e for e in cut(log) if not isinstance(e, PositionAdvanced)]
+    events = [e for e in parse(log) if not isinstance(e, PositionAdvanced)]
 
     ends = [e.end for e in events]
     assert ends == sorted(ends)
@@ -113,7 +113,7 @@ def test_position_follows_skipped_transactions() -> None:
     log.pos += 5_000
     log.transaction()
 
-    begin, *_, commit = (e for e in cut(log) if not isinstance(e, PositionAdvanced))
+    begin, *_, commit = (e for e in parse(log) if not isinstance(e, PositionAdvanced))
 
     assert isinstance(begin, TransactionBegin)
     assert begin.pos > 5_000
@@ -123,14 +123,14 @@ def test_position_follows_skipped_transactions() -> None:
 def test_heartbeat_only_reports_a_position() -> None:
     """Its end field is a position; it has no bytes in the file."""
     log = LogBytes().transaction()
-    place = log.pos
-    heartbeat = struct.pack("<IBIIIH", 0, 27, 1, 19 + 13 + 4, place + 900, 0) + b"binlog.000001"
+    position = log.pos
+    heartbeat = struct.pack("<IBIIIH", 0, 27, 1, 19 + 13 + 4, position + 900, 0) + b"binlog.000001"
     event = heartbeat + crc32(heartbeat).to_bytes(4, "little")
     packet = (len(event) + 1).to_bytes(3, "little") + b"\0\0" + event
     parser = BinlogParser(orders)
     parser.feed(log.data)
 
-    assert parser.feed(packet) == [PositionAdvanced("binlog.000001", place + 900, 0)]
+    assert parser.feed(packet) == [PositionAdvanced("binlog.000001", position + 900, 0)]
     assert parser.feed(packet) == []
 
 
@@ -141,8 +141,8 @@ def test_damaged_event_is_rejected() -> None:
     damaged = log.data[:at] + b"\1" + log.data[at + 1 :]
 
     with pytest.raises(BinlogError, match="checksum differs"):
-        cut(damaged)
-    assert len(cut(damaged, verify=False)) == 4
+        parse(damaged)
+    assert len(parse(damaged, verify=False)) == 4
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_damaged_event_is_rejected() -> None:
 def test_unsupported_event_is_rejected_with_number_and_position(event_type: int, words: str) -> None:
     """It is never ignored."""
     log = LogBytes().transaction()
-    place = log.pos
+    position = log.pos
 
     with pytest.raises(BinlogError) as caught:
-        cut(log.add(event_type, b"\0" * 60))
+        parse(log.add(event_type, b"\0" * 60))
 
     assert str(event_type) in caught.value.message
     assert words in caught.value.message
-    assert (caught.value.context["file"], caught.value.context["pos"]) == ("binlog.000001", place)
+    assert (caught.value.context["file"], caught.value.context["pos"]) == ("binlog.000001", position)
     assert caught.value.hint
 
 
@@ -176,8 +176,8 @@ def test_ignored_events_only_move_the_position(event_type: int) -> None:
     """Known types without changes."""
     log = LogBytes().add(event_type, b"\0" * 20)
 
-    assert {type(e) for e in cut(log)} == {PositionAdvanced}
-    assert cut(log)[-1].end == log.pos
+    assert {type(e) for e in parse(log)} == {PositionAdvanced}
+    assert parse(log)[-1].end == log.pos
 
 
 def test_errors_of_the_server_have_hints() -> None:
@@ -191,13 +191,13 @@ def test_errors_of_the_server_have_hints() -> None:
         (1053, "Server shutdown in progress", SourceUnavailableError, ""),
     ):
         with pytest.raises(error) as caught:
-            cut(log + error_packet(code, text))
+            parse(log + error_packet(code, text))
         assert isinstance(caught.value, BinlogError | SourceError)
         assert hint in caught.value.hint
         assert caught.value.context["code"] == code
         assert isinstance(caught.value, SourceUnavailableError) == (code == 1053)
     with pytest.raises(SourceUnavailableError):
-        cut(log + EOF_PACKET)
+        parse(log + EOF_PACKET)
     parser = BinlogParser(orders)
     parser.feed(log + error_packet(1053, "x" * 50)[:-1])
     with pytest.raises(SourceUnavailableError):
@@ -207,27 +207,27 @@ def test_errors_of_the_server_have_hints() -> None:
 def test_rows_need_the_table_map_of_their_table() -> None:
     """Table ids are valid within one file; one special id only marks the end of a statement."""
     with pytest.raises(BinlogError, match="lack the TABLE_MAP event"):
-        cut(LogBytes().begin().rows(ROW))
+        parse(LogBytes().begin().rows(ROW))
     with pytest.raises(BinlogError, match="lack the TABLE_MAP event"):
-        cut(LogBytes().transaction().rotate("binlog.000002").format().begin().rows(ROW))
-    assert len(told(cut(LogBytes().begin().rows(b"", table_id=0xFFFFFF).xid()))) == 2
+        parse(LogBytes().transaction().rotate("binlog.000002").format().begin().rows(ROW))
+    assert len(contents(parse(LogBytes().begin().rows(b"", table_id=0xFFFFFF).xid()))) == 2
 
 
 def test_one_id_for_two_tables() -> None:
     """The latest TABLE_MAP counts."""
     log = LogBytes().transaction(table="other").transaction().transaction(table="other")
 
-    assert [e[0] for e in told(cut(log)) if e[0] in {"c", "u", "d"}] == ["c"]
+    assert [e[0] for e in contents(parse(log)) if e[0] in {"c", "u", "d"}] == ["c"]
 
 
 def test_rows_must_have_every_column() -> None:
     """binlog_row_image=MINIMAL of a session, and a TABLE_MAP that does not match."""
     with pytest.raises(SchemaError, match="without some of their columns"):
-        cut(LogBytes().begin().table_map().rows(ROW, bitmaps=b"\1"))
+        parse(LogBytes().begin().table_map().rows(ROW, bitmaps=b"\1"))
     with pytest.raises(SchemaError, match="without some of their columns"):
-        cut(LogBytes().begin().table_map().rows(ROW + ROW, UPDATE, bitmaps=b"\3\2"))
+        parse(LogBytes().begin().table_map().rows(ROW + ROW, UPDATE, bitmaps=b"\3\2"))
     with pytest.raises(BinlogError, match="3 columns, but"):
-        cut(LogBytes().begin().table_map().rows(ROW, columns=3))
+        parse(LogBytes().begin().table_map().rows(ROW, columns=3))
 
 
 def test_extra_data_before_the_images_is_skipped() -> None:
@@ -237,7 +237,7 @@ def test_extra_data_before_the_images_is_skipped() -> None:
         ROW, DELETE
     ).xid()
 
-    rows = [e for e in cut(log) if isinstance(e, RowsEvent)]
+    rows = [e for e in parse(log) if isinstance(e, RowsEvent)]
 
     assert [(r.op, r.data[r.start : r.stop]) for r in rows] == [
         ("c", ROW),
@@ -255,13 +255,13 @@ def test_hidden_columns_of_functional_indexes_are_dropped() -> None:
     log = LogBytes().begin().table_map(columns=columns)
     log.rows(ROW, columns=3, bitmaps=b"\xfb").rows(ROW + ROW, UPDATE, columns=3, bitmaps=b"\xfb\xfb").xid()
 
-    rows = [e for e in cut(log) if isinstance(e, RowsEvent)]
+    rows = [e for e in parse(log) if isinstance(e, RowsEvent)]
 
     assert [c.name for c in rows[0].table.columns] == ["id", "v"]
     assert rows[0].table is rows[1].table
     plain = (b"\3\3\3", b"", b"\6", b"\1\1\0" + names_option("id", "v", "w"))
     with pytest.raises(SchemaError, match="without some"):
-        cut(LogBytes().begin().table_map(columns=plain).rows(ROW, columns=3, bitmaps=b"\xfb"))
+        parse(LogBytes().begin().table_map(columns=plain).rows(ROW, columns=3, bitmaps=b"\xfb"))
 
 
 def test_rows_events_v1() -> None:
@@ -270,7 +270,7 @@ def test_rows_events_v1() -> None:
     log = LogBytes().begin().table_map()
     log.add(23, body + b"\xff" + ROW).add(24, body + b"\xff\xff" + ROW + ROW).add(25, body + b"\xff" + ROW).xid()
 
-    rows = [e for e in cut(log) if isinstance(e, RowsEvent)]
+    rows = [e for e in parse(log) if isinstance(e, RowsEvent)]
 
     assert [(r.op, r.data[r.start : r.stop]) for r in rows] == [("c", ROW), ("u", ROW + ROW), ("d", ROW)]
 
@@ -278,9 +278,9 @@ def test_rows_events_v1() -> None:
 def test_unknown_format_is_rejected() -> None:
     """The binlogs of other servers only look similar."""
     with pytest.raises(BinlogError, match="format"):
-        cut(LogBytes().format({GTID: 19}, version="10.11.6-MariaDB"))
+        parse(LogBytes().format({GTID: 19}, version="10.11.6-MariaDB"))
     with pytest.raises(BinlogError, match="format"):
-        cut(LogBytes().format({WRITE: 8}))
+        parse(LogBytes().format({WRITE: 8}))
 
 
 @pytest.mark.parametrize(
@@ -299,18 +299,18 @@ def test_unknown_format_is_rejected() -> None:
 def test_unreadable_table_map_is_rejected(columns: Columns, error: type[Exception], words: str) -> None:
     """Each with its hint."""
     with pytest.raises(error, match=words):
-        cut(LogBytes().begin().table_map(columns=columns))
+        parse(LogBytes().begin().table_map(columns=columns))
 
 
 def test_table_maps_of_other_tables_are_not_read() -> None:
     """The columns of other tables cannot stop the capture."""
     broken = (b"\x96", b"", b"\0", b"")
 
-    assert len(told(cut(LogBytes().begin().table_map("other", broken).rows(ROW, columns=1).xid()))) == 2
+    assert len(contents(parse(LogBytes().begin().table_map("other", broken).rows(ROW, columns=1).xid()))) == 2
 
 
 def test_packet_without_an_event_is_rejected() -> None:
     """The two lengths must agree."""
     log = LogBytes()
     with pytest.raises(BinlogError, match="one event"):
-        cut(log.data + b"\x40\0\0\0\0" + plain_event(3, b"\0" * 60))
+        parse(log.data + b"\x40\0\0\0\0" + plain_event(3, b"\0" * 60))
