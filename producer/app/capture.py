@@ -1,7 +1,7 @@
 """Runs the capture, session after session.
 
-There is one recovery procedure: after any failure everything is closed, and a new session starts from the state in
-Kafka, as after a crash.
+There is one recovery procedure: after a failure everything is closed, and a new session starts from the state in Kafka,
+as after a crash.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class SnapshotCoordinator:
         self._registry.start_planning(table)
         tracked.order = order
         self._status.table_mode(table, tracked.mode)
-        # The stream may be behind the planned definition: known versions must be checked against the new key.
+        # The stream may be behind the planned definition: known versions must be checked against its key.
         self._versions.forget(table)
         return self._transaction.offset.barrier()
 
