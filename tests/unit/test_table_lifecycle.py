@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.producer, self.registry, self.listener = FakeProducer(), SplitRegistry(), FakeListener()
-        filters = SimpleNamespace(includes=lambda table: table == TABLE)
+        filters: Any = SimpleNamespace(includes=lambda table: table == TABLE)
         settings = StreamSettings(
             "p",
             filters,
@@ -40,8 +41,8 @@ class Stream:
             tombstones=True,
             include_query=False,
         )
-        tables = SimpleNamespace(topic=str, truncate_envelope=lambda _table, _envelope: b"truncate")
-        topics = SimpleNamespace(ensure_tables=lambda _tables: None)
+        tables: Any = SimpleNamespace(topic=str, truncate_envelope=lambda _table, _envelope: b"truncate")
+        topics: Any = SimpleNamespace(ensure_tables=lambda _tables: None)
         self.mailbox = Mailbox(lambda: None, threading.Event())
         context = StreamContext(
             settings,
@@ -51,7 +52,7 @@ class Stream:
             self.mailbox,
             Status(),
         )
-        versions = SimpleNamespace(forget=lambda _table: None)
+        versions: Any = SimpleNamespace(forget=lambda _table: None)
         self.coordinator = SnapshotCoordinator(context, versions, self.listener)
         self.lifecycle = TableLifecycle(context, self.coordinator, topics, None)
 
