@@ -42,7 +42,7 @@ class RowsEvent(NamedTuple):
     """Row images of one rows event of a captured table; every image has every column (checked)."""
 
     op: str
-    """c, u or d."""
+    """``Op.CREATE``, ``UPDATE`` or ``DELETE``."""
     table: TableVersion
     data: bytes
     start: int

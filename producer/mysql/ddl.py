@@ -1,8 +1,7 @@
-"""What a logged statement does to tables: told from its leading words and names, never from a full parse.
+"""The effects of a logged DDL statement, from its leading words and names.
 
-Everything that a capture must know of DDL stands in the beginning of a statement, or behind RENAME in an ALTER: so no
-grammar is needed, and no statement is too new or too odd. Table definitions are never taken from here, the catalog
-has them.
+Everything that a capture needs is at the start of a statement, or after RENAME in an ALTER. So no grammar is needed,
+and new syntax does no harm. Table definitions are not read from statements, but from the catalog.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ _TOKEN: Final = re.compile(
 
 class _Token(NamedTuple):
     word: str
-    """A bare word in upper case, a mark, or '' for anything quoted."""
+    """A bare word in upper case, a mark, or '' for quoted text."""
     name: str
-    """As an identifier; '' for what cannot be one."""
+    """The token as an identifier; '' if it cannot be one."""
     start: int
     stop: int
 
 
 def ddl_effects(sql: str, database: str) -> tuple[DdlEffect, ...]:
-    """Return what a statement touches, in the order it names them; () for all that is neither table nor database.
+    """Return the effects of a statement in the order of its names; () if it concerns neither tables nor databases.
 
-    ``database`` is the session's, for names without one. Temporary tables do not count: they are never captured.
+    ``database`` is the default database of the session. Temporary tables are ignored: they are never captured.
     """
     return _Statement(sql, database).read()
 
 
 class _Statement:
-    """A statement under reading: its tokens, and how far they are read."""
+    """The tokens of a statement, and how many are read."""
 
     def __init__(self, sql: str, database: str) -> None:
         self._sql = sql
@@ -96,11 +95,11 @@ class _Statement:
         return (DdlEffect(Change.RENAME, renamed, table, self._sql, removes_rows),)
 
     def _actions(self) -> tuple[TableId | None, bool]:
-        """Return the table's new name, if any, and whether a partition goes with its rows."""
+        """Return the new name of the table, if any, and whether partitions with rows are removed."""
         renamed: TableId | None = None
         removes_rows = False
         depth = 0
-        first = True  # at the beginning of an action
+        first = True  # at the start of an action
         while self._at < len(self._tokens):
             word = self._tokens[self._at].word
             self._at += 1
@@ -155,7 +154,7 @@ class _Statement:
     def _of_database(self, change: Change) -> tuple[DdlEffect, ...]:
         self._skip_if_exists()
         name = self._tokens[self._at].name if self._at < len(self._tokens) else ""
-        # ALTER DATABASE may leave the name out.
+        # ALTER DATABASE may omit the name.
         given = name if name and not self._peek("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "READ") else ""
         return (DdlEffect(change, TableId(given or self._database, ""), None, self._sql),)
 
@@ -164,7 +163,7 @@ class _Statement:
         return () if table is None else (DdlEffect(change, table, None, self._sql, removes_rows),)
 
     def _table(self) -> TableId | None:
-        """Read ``name`` or ``db.name``; None where no name stands."""
+        """Read ``name`` or ``db.name``; None if there is no name."""
         if self._at >= len(self._tokens) or not self._tokens[self._at].name:
             return None
         first = self._tokens[self._at].name
@@ -198,11 +197,11 @@ def _token(found: re.Match[str]) -> _Token:
         return _Token(found["word"].upper(), found["word"], *span)
     if found["quoted"] is not None:
         return _Token("", found["quoted"].replace("``", "`"), *span)
-    if found["double"] is not None:  # a name under ANSI_QUOTES, which the statement does not tell
+    if found["double"] is not None:  # a name under ANSI_QUOTES, which the statement does not show
         return _Token("", found["double"].replace('""', '"'), *span)
     return _Token(found["mark"] or "", "", *span)
 
 
 def _quoted(table: TableId) -> str:
-    """Return a table as Debezium names it in the statement that it makes of a DROP of several."""
+    """Return a table as Debezium writes it when it splits a DROP of several tables."""
     return f"{quote(table.database)}.{quote(table.table)}"

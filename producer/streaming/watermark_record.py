@@ -7,7 +7,7 @@ import time
 from tailrace.producer.kafka.state_store import SplitState
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import Split, key_to_json
-from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
+from tailrace.schemas.watermark import Watermark, WatermarkKind, read_position
 
 
 def low_watermark(split: Split, topic: str, low: Offset, schema: str) -> Watermark:
@@ -58,7 +58,7 @@ def _record(
         lower=key_to_json(split.range.lower),
         upper=key_to_json(split.range.upper),
         closed=split.range.closed,
-        position=BinlogPosition.from_json(offset.to_json()),
+        position=read_position(offset.to_json()),
         rows=rows,
         checksum=checksum,
         backfill=backfill,

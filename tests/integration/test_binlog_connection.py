@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tailrace.producer.errors import BinlogError, SourceError, SourceUnavailableError
+from tailrace.producer.model.binlog_events import PositionAdvanced
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.gtid import GtidSet
 from tests.embedded.mysql import MySqlServer
@@ -38,7 +39,8 @@ def test_wake_ends_a_waiting_poll(database: Database) -> None:
         timer.join()
         assert time.monotonic() - began < 15
         stream.wake()
-        assert stream.poll(20.0) == [] or stream.poll(20.0) == []
+        # A slow machine may have a heartbeat waiting: then the poll returns it, also at once.
+        assert all(isinstance(event, PositionAdvanced) for event in stream.poll(20.0))
         assert time.monotonic() - began < 15
     finally:
         stream.close()

@@ -14,7 +14,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionCommit,
 )
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.connection import connect, executed_gtids, log_position
+from tailrace.producer.mysql.connection import binlog_position, connect, executed_gtids
 from tailrace.producer.mysql.gtid import GtidSet
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import (
@@ -98,7 +98,7 @@ def test_positions_equal_those_the_server_lists(database: Database) -> None:
         assert ("Xid", commit.end) in listed.values()
     [statement] = only(QueryEvent, events)
     assert listed[statement.file, statement.pos][0] == "Gtid"
-    file, pos, _ = log_position(connect(settings_of(database.server)))
+    file, pos, _ = binlog_position(connect(settings_of(database.server)))
     assert (events[-1].file, events[-1].end) == (file, pos)
 
 
@@ -106,7 +106,7 @@ def test_place_reached_is_the_servers_even_when_everything_before_was_skipped(da
     """Start at the end: only heartbeats and file headers arrive, and the place is still the log's end."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     database.execute("INSERT INTO t VALUES (1)")
-    file, pos, gtids = log_position(connect(settings_of(database.server)))
+    file, pos, gtids = binlog_position(connect(settings_of(database.server)))
     stream = open_stream(database.server, GtidSet.parse(gtids))
     deadline = time.monotonic() + DEADLINE_S
     events = []
@@ -274,7 +274,7 @@ def test_table_ids_that_repeat_after_a_restart_are_told_apart() -> None:
             server.restart()
             with server.connect(database="shop") as session, session.cursor() as cursor:
                 cursor.execute(f"INSERT INTO {table} VALUES ({value})")
-                cursor.execute(f"SHOW BINLOG EVENTS IN '{log_position(session)[0]}'")
+                cursor.execute(f"SHOW BINLOG EVENTS IN '{binlog_position(session)[0]}'")
                 ids.append({int(row[5].split()[1]) for row in cursor.fetchall() if row[2] == "Table_map"})
 
         rows = only(RowsEvent, follow(server, start))

@@ -10,9 +10,9 @@ from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.table import Collation, ColumnCatalog, TableId
 from tailrace.producer.mysql.catalog import list_tables, read_table
 from tailrace.producer.mysql.connection import (
+    binlog_position,
     connect,
     executed_gtids,
-    log_position,
     query,
     server_uuid,
     wait_for_gtids,
@@ -129,9 +129,9 @@ def test_session_reads_in_utc_with_fixed_modes(database: Database) -> None:
 def test_positions_of_the_log(database: Database) -> None:
     """File, offset and GTIDs move with a transaction; a set can be waited for."""
     with connect(settings_of(database.server)) as session:
-        file, pos, gtids = log_position(session)
+        file, pos, gtids = binlog_position(session)
         database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-        later_file, later_pos, later_gtids = log_position(session)
+        later_file, later_pos, later_gtids = binlog_position(session)
         future = f"{server_uuid(session)}:1000000000"
 
         assert (later_file, later_pos > pos) == (file, True)

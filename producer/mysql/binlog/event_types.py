@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from tailrace.producer.errors import BinlogError
+from tailrace.schemas.rowkind import Op
 
 QUERY: Final = 2
 ROTATE: Final = 4
@@ -21,7 +22,7 @@ GTID: Final = 33
 XA_PREPARE: Final = 38
 TRANSACTION_PAYLOAD: Final = 40
 
-ROWS_V1: Final = {23: "c", 24: "u", 25: "d"}
+ROWS_V1: Final = {23: Op.CREATE, 24: Op.UPDATE, 25: Op.DELETE}
 """Rows events of MySQL 5.5."""
 
 IGNORED: Final = frozenset(

@@ -25,6 +25,7 @@ from tailrace.producer.mysql.binlog.table_map import packed, read_id, read_table
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
 from tailrace.producer.mysql.binlog.transaction_payload import open_payload, packet_header
 from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.rowkind import Op
 
 _HEAD: Final = struct.Struct("<IBIBIIIH")
 _BODY: Final = _HEAD.size
@@ -325,7 +326,7 @@ class BinlogParser:
                 self._require_table_map(table_id, position.file, position.begin)
             return ()
         op = event_types.ROWS_V1[event_type]
-        images = self._check_columns_present(data, start + 8, cached, double=op == "u")
+        images = self._check_columns_present(data, start + 8, cached, double=op is Op.UPDATE)
         self._transactions.has_captured_rows = True
         rows = RowsEvent(
             op=op,
@@ -366,7 +367,11 @@ class BinlogParser:
         self._checksum_bytes, self._payload_pos, self._joined = crc, None, joined
 
 
-_OPS: Final = {event_types.WRITE_ROWS: "c", event_types.UPDATE_ROWS: "u", event_types.DELETE_ROWS: "d"}
+_OPS: Final = {
+    event_types.WRITE_ROWS: Op.CREATE,
+    event_types.UPDATE_ROWS: Op.UPDATE,
+    event_types.DELETE_ROWS: Op.DELETE,
+}
 
 
 def _multi_packet_length(size: int) -> int:
