@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -94,3 +95,36 @@ class Table:
     def key_columns(self) -> tuple[Column, ...]:
         """Return the key columns in key order."""
         return tuple(self.column(name) for name in self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Collation:
+    """How a text column is compared."""
+
+    name: str
+    pads: bool
+    """PAD SPACE: trailing blanks are ignored."""
+    max_chars: int
+    """The greatest length of the column in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table as the catalog describes it now. ``table.key`` is ``index_key``, which may be empty here."""
+
+    table: Table
+    primary_key: tuple[str, ...]
+    """Column names in key order; empty if there is none."""
+    unique_key: tuple[str, ...]
+    """Columns of the first unique index (in the server's order) without NULLs, prefixes and expressions, or empty."""
+    prefix_columns: frozenset[str]
+    """Columns of which the primary key holds only a prefix: ``PRIMARY KEY (name(10))``."""
+    collations: Mapping[str, Collation]
+    """Per text column."""
+    rows: int
+    """The estimate of the server: may be stale or 0."""
+
+    @property
+    def index_key(self) -> tuple[str, ...]:
+        """Return the key that an index enforces: the primary key, else the unique key, else empty."""
+        return self.primary_key or self.unique_key

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 from pymysql.constants import CR, ER
 
-from tailrace.producer.errors import SourceError, SourceUnavailableError
+from tailrace.producer.errors import SourceError, SourceUnavailableError, TableMissingError
 from tailrace.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,6 +66,9 @@ _GONE: Final = frozenset(
         4031,  # the client was disconnected for inactivity
     }
 )
+
+
+_TABLE_MISSING: Final = frozenset({ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,8 @@ def translate_error(error: pymysql.MySQLError, server: str, user: str, sql: str 
     # The driver's own words without a code: it met bytes that end or differ where they should not.
     if code in _GONE or isinstance(error, pymysql.InterfaceError) or code == -1:
         return SourceUnavailableError("the source cannot be reached, or the connection broke", hint=_REACH, **facts)
-    return SourceError("the source answered with an error", hint=_HINTS.get(code, ""), **facts)
+    failure = TableMissingError if code in _TABLE_MISSING else SourceError
+    return failure("the source answered with an error", hint=_HINTS.get(code, ""), **facts)
 
 
 _HINTS: Final[Mapping[int, str]] = {

@@ -8,40 +8,10 @@ has them.
 from __future__ import annotations
 
 import re
-from enum import Enum
 from typing import Final, NamedTuple
 
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
-
-
-class Change(Enum):
-    """What happens to a table or a database."""
-
-    CREATE = "CREATE"
-    ALTER = "ALTER"
-    DROP = "DROP"
-    RENAME = "RENAME"
-    """Also by ALTER TABLE; the table changes its definition too, as far as the statement says."""
-    INDEX = "INDEX"
-    TRUNCATE = "TRUNCATE"
-    DATABASE = "DATABASE"
-    """CREATE or ALTER of a database."""
-    DROP_DATABASE = "DROP_DATABASE"
-
-
-class DdlEffect(NamedTuple):
-    """One table (or database) that a statement touches."""
-
-    change: Change
-    table: TableId
-    """After the statement; its name is empty for a change of a database."""
-    former: TableId | None
-    """Before a renaming, else None."""
-    sql: str
-    """The statement, or the part of it that is about this table."""
-    loses_rows: bool = False
-    """Rows go without events of their own: TRUNCATE, and partitions that are dropped, emptied or exchanged."""
-
 
 _TOKEN: Final = re.compile(
     r"""(?P<skip>\s+|/\*(?![!M]).*?\*/|--(?=\s|$)[^\n]*|\#[^\n]*|/\*M?!\d*|\*/)
@@ -84,7 +54,7 @@ class _Statement:
         """Dispatch by the leading words."""
         if self._take("TRUNCATE"):
             self._take("TABLE")
-            return self._one(Change.TRUNCATE, loses_rows=True)
+            return self._one(Change.TRUNCATE, removes_rows=True)
         if self._take("RENAME"):
             return self._rename_table() if self._take("TABLE", "TABLES") else ()
         if self._take("CREATE"):
@@ -120,29 +90,29 @@ class _Statement:
         table = self._table()
         if table is None:
             return ()
-        renamed, loses_rows = self._actions()
+        renamed, removes_rows = self._actions()
         if renamed is None:
-            return (DdlEffect(Change.ALTER, table, None, self._sql, loses_rows),)
-        return (DdlEffect(Change.RENAME, renamed, table, self._sql, loses_rows),)
+            return (DdlEffect(Change.ALTER, table, None, self._sql, removes_rows),)
+        return (DdlEffect(Change.RENAME, renamed, table, self._sql, removes_rows),)
 
     def _actions(self) -> tuple[TableId | None, bool]:
         """Return the table's new name, if any, and whether a partition goes with its rows."""
         renamed: TableId | None = None
-        loses_rows = False
+        removes_rows = False
         depth = 0
         first = True  # at the beginning of an action
         while self._at < len(self._tokens):
             word = self._tokens[self._at].word
             self._at += 1
             if word in {"DROP", "TRUNCATE", "EXCHANGE"} and first and self._peek("PARTITION"):
-                loses_rows = True
+                removes_rows = True
             if word == "RENAME" and first and not self._peek("COLUMN", "INDEX", "KEY"):
                 self._take("TO", "AS", "=")
                 renamed = self._table() or renamed
                 continue
             depth += (word == "(") - (word == ")")
             first = word == "," and depth == 0
-        return renamed, loses_rows
+        return renamed, removes_rows
 
     def _drop(self) -> tuple[DdlEffect, ...]:
         if self._take("DATABASE", "SCHEMA"):
@@ -155,7 +125,7 @@ class _Statement:
         head = self._sql[: self._start()]
         found: list[DdlEffect] = []
         while (table := self._table()) is not None:
-            found.append(DdlEffect(Change.DROP, table, None, f"{head}{_shown(table)}"))
+            found.append(DdlEffect(Change.DROP, table, None, f"{head}{_quoted(table)}"))
             if not self._take(","):
                 break
         return tuple(found)
@@ -166,14 +136,14 @@ class _Statement:
         found: list[DdlEffect] = []
         while True:
             start = self._start()
-            former = self._table()
-            if former is None or not self._take("TO"):
+            renamed_from = self._table()
+            if renamed_from is None or not self._take("TO"):
                 return tuple(found)
             table = self._table()
             if table is None:
                 return tuple(found)
             clause = self._sql[start : self._tokens[self._at - 1].stop]
-            found.append(DdlEffect(Change.RENAME, table, former, head + clause))
+            found.append(DdlEffect(Change.RENAME, table, renamed_from, head + clause))
             if not self._take(","):
                 return tuple(found)
 
@@ -189,9 +159,9 @@ class _Statement:
         given = name if name and not self._peek("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "READ") else ""
         return (DdlEffect(change, TableId(given or self._database, ""), None, self._sql),)
 
-    def _one(self, change: Change, *, loses_rows: bool = False) -> tuple[DdlEffect, ...]:
+    def _one(self, change: Change, *, removes_rows: bool = False) -> tuple[DdlEffect, ...]:
         table = self._table()
-        return () if table is None else (DdlEffect(change, table, None, self._sql, loses_rows),)
+        return () if table is None else (DdlEffect(change, table, None, self._sql, removes_rows),)
 
     def _table(self) -> TableId | None:
         """Read ``name`` or ``db.name``; None where no name stands."""
@@ -233,6 +203,6 @@ def _token(found: re.Match[str]) -> _Token:
     return _Token(found["mark"] or "", "", *span)
 
 
-def _shown(table: TableId) -> str:
+def _quoted(table: TableId) -> str:
     """Return a table as Debezium names it in the statement that it makes of a DROP of several."""
     return f"{quote(table.database)}.{quote(table.table)}"

@@ -80,7 +80,7 @@ def test_second_reader_with_the_same_id_puts_the_first_out(database: Database) -
 def test_stopped_server_is_a_silent_source() -> None:
     """The server hangs without closing anything: silence is a failure."""
     with MySqlServer() as server:
-        stream = open_stream(server, executed(server), silence_s=2.0)
+        stream = open_stream(server, executed(server), silence_timeout_s=2.0)
         try:
             stream.poll(1.0)
             os.kill(server.pid, signal.SIGSTOP)
@@ -127,7 +127,7 @@ def test_account_without_the_grant_is_told_so(own_database: Database) -> None:
     own_database.execute("CREATE USER IF NOT EXISTS poor IDENTIFIED BY 'p'")
     server = own_database.server
     poor = replace(settings_of(server), user="poor", password="p")
-    stream = BinlogStream(poor, start=executed(server), server_id=9, wanted=lambda _: True)
+    stream = BinlogStream(poor, start=executed(server), server_id=9, captures=lambda _: True)
     try:
         stream.open()
         with pytest.raises(SourceError) as caught:

@@ -81,7 +81,7 @@ def test_table_made_from_a_select_is_a_statement_within_a_transaction(database: 
         RowsEvent,
         TransactionCommit,
     ]
-    assert [e.within for e in only(QueryEvent, events)] == [True]
+    assert [e.in_transaction for e in only(QueryEvent, events)] == [True]
     assert [images(r)[1] for r in only(RowsEvent, events)] == [1, 2]
 
 

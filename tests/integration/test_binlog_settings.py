@@ -57,7 +57,7 @@ def test_what_a_session_hides_from_the_log_stops_the_stream(
     database.execute("CREATE TABLE other LIKE t")
     database.execute("INSERT INTO other SELECT * FROM t")
     stream = open_stream(
-        database.server, start := executed(database.server), wanted=lambda t: t == TableId(database.name, "t")
+        database.server, start := executed(database.server), captures=lambda t: t == TableId(database.name, "t")
     )
     try:
         with database.connect() as session, session.cursor() as cursor:
@@ -127,7 +127,7 @@ def test_two_phase_xa_on_a_captured_table_is_refused(database: Database) -> None
 
     events = [
         e
-        for e in follow(database.server, start, wanted=lambda t: t == TableId(database.name, "t"))
+        for e in follow(database.server, start, captures=lambda t: t == TableId(database.name, "t"))
         if not isinstance(e, PositionAdvanced)
     ]
     prepared = executed(database.server)

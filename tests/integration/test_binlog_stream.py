@@ -128,7 +128,7 @@ def test_unwanted_tables_give_only_their_transactions(database: Database) -> Non
     database.execute("INSERT INTO wanted VALUES (1)")
     database.execute("DELETE FROM other")
 
-    events = follow(database.server, start, wanted=lambda t: t == TableId(database.name, "wanted"))
+    events = follow(database.server, start, captures=lambda t: t == TableId(database.name, "wanted"))
 
     assert [type(e).__name__ for e in events if not isinstance(e, PositionAdvanced)] == [
         *("TransactionBegin", "TransactionCommit"),
@@ -201,7 +201,7 @@ def test_statements_come_in_their_clients_character_set(database: Database) -> N
 
     statements = only(QueryEvent, follow(database.server, start))
 
-    assert [(s.database, s.sql, s.within) for s in statements] == [
+    assert [(s.database, s.sql, s.in_transaction) for s in statements] == [
         (database.name, "CREATE TABLE `tæ` (id INT COMMENT '漢字')", False),
         (database.name, "ALTER TABLE `tæ` ADD COLUMN `ö` INT", False),
     ]

@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from tailrace.producer.model.binlog_events import RowsEvent, TableVersion
-from tailrace.producer.model.table import Column, TableId
-from tailrace.producer.mysql.catalog import CatalogTable, read_table
+from tailrace.producer.model.table import CatalogTable, Column, TableId
+from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
 from tests.support.binlog import executed, follow, only, settings_of
 from tests.support.database import Database

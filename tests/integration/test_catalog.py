@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError
-from tailrace.producer.model.table import ColumnCatalog, TableId
-from tailrace.producer.mysql.catalog import Collation, list_tables, read_table
+from tailrace.producer.model.table import Collation, ColumnCatalog, TableId
+from tailrace.producer.mysql.catalog import list_tables, read_table
 from tailrace.producer.mysql.connection import (
     connect,
     executed_gtids,

@@ -186,7 +186,7 @@ def test_refusals_of_the_server_tell_what_to_do() -> None:
     for code, text, kind, hint in (
         (1236, "The slave is connecting using ... but the master has purged binary logs", BinlogError, "new snapshot"),
         (1236, "A slave with the same server_uuid/server_id as this slave has connected", BinlogError, "server.id"),
-        (1236, "Slave has more GTIDs than the master has", BinlogError, "not the one"),
+        (1236, "Slave has more GTIDs than the master has", BinlogError, "another one"),
         (1227, "Access denied; you need (at least one of) REPLICATION SLAVE", SourceError, "GRANT"),
         (1053, "Server shutdown in progress", SourceUnavailableError, ""),
     ):
@@ -206,9 +206,9 @@ def test_refusals_of_the_server_tell_what_to_do() -> None:
 
 def test_rows_need_the_description_of_their_table() -> None:
     """Table ids mean nothing beyond a file; one special id only ends a statement."""
-    with pytest.raises(BinlogError, match="lack the description"):
+    with pytest.raises(BinlogError, match="lack the TABLE_MAP event"):
         cut(LogBytes().begin().rows(ROW))
-    with pytest.raises(BinlogError, match="lack the description"):
+    with pytest.raises(BinlogError, match="lack the TABLE_MAP event"):
         cut(LogBytes().transaction().rotate("binlog.000002").format().begin().rows(ROW))
     assert len(told(cut(LogBytes().begin().rows(b"", table_id=0xFFFFFF).xid()))) == 2
 
@@ -226,7 +226,7 @@ def test_rows_must_have_every_column() -> None:
         cut(LogBytes().begin().table_map().rows(ROW, bitmaps=b"\1"))
     with pytest.raises(SchemaError, match="without some of their columns"):
         cut(LogBytes().begin().table_map().rows(ROW + ROW, UPDATE, bitmaps=b"\3\2"))
-    with pytest.raises(BinlogError, match="3 columns where"):
+    with pytest.raises(BinlogError, match="3 columns, but"):
         cut(LogBytes().begin().table_map().rows(ROW, columns=3))
 
 

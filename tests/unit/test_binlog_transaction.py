@@ -93,7 +93,7 @@ def test_statements_alone_and_within_a_transaction() -> None:
         "RowsEvent",
         "TransactionCommit",
     ]
-    assert [(e.gtid, e.within, e.thread) for e in events if isinstance(e, QueryEvent)] == [
+    assert [(e.gtid, e.in_transaction, e.thread) for e in events if isinstance(e, QueryEvent)] == [
         (f"{SOURCE}:1", False, 7),
         (f"{SOURCE}:2", True, 7),
     ]

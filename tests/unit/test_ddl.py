@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.ddl import Change, ddl_effects
+from tailrace.producer.mysql.ddl import ddl_effects
 
 CASES: dict[str, list[tuple[Change, str, str | None, bool]]] = {
     "TRUNCATE t": [(Change.TRUNCATE, "here.t", None, True)],
@@ -56,7 +57,10 @@ CASES: dict[str, list[tuple[Change, str, str | None, bool]]] = {
 
 @pytest.mark.parametrize("sql", CASES)
 def test_a_statement_touches(sql: str) -> None:
-    found = [(t.change, str(t.table), t.former and str(t.former), t.loses_rows) for t in ddl_effects(sql, "here")]
+    found = [
+        (t.change, str(t.table), t.renamed_from and str(t.renamed_from), t.removes_rows_silently)
+        for t in ddl_effects(sql, "here")
+    ]
     assert found == CASES[sql]
 
 

@@ -18,6 +18,19 @@ ALLOWED = {
 }
 """Top folder -> the parts of the namespace that its modules may import."""
 
+PRODUCER_LEVELS = (
+    {"takeover"},
+    {"app"},
+    {"signals"},
+    {"notifications"},
+    {"snapshot"},
+    {"streaming"},
+    {"serialization"},
+    {"ops", "kafka", "config"},
+    {"mysql", "model"},
+)
+"""Packages of the producer from top to bottom: a package imports those of its own level and below."""
+
 
 def imported(source: str) -> Iterator[str]:
     """Yield the dotted name of every import in a module, also of those inside functions."""
@@ -57,3 +70,24 @@ def test_imports_inside_functions_are_seen() -> None:
         "producer.x",
         "tailrace.spark_consumer",
     ]
+
+
+@pytest.mark.parametrize("package", [package for level in PRODUCER_LEVELS for package in sorted(level)])
+def test_packages_of_the_producer_import_downwards(package: str) -> None:
+    level = next(at for at, packages in enumerate(PRODUCER_LEVELS) if package in packages)
+    above = set().union(*PRODUCER_LEVELS[:level])
+    prefix = f"{NAMESPACE}.producer."
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / "producer" / package).rglob("*.py"))
+        for name in imported(path.read_text(encoding="utf-8"))
+        if name.startswith(prefix) and name.removeprefix(prefix).partition(".")[0] in above
+    ]
+
+    assert wrong == []
+
+
+def test_every_package_of_the_producer_has_a_level() -> None:
+    packages = {path.parent.name for path in (ROOT / "producer").glob("*/__init__.py")}
+
+    assert packages == set().union(*PRODUCER_LEVELS)
