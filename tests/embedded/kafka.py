@@ -168,8 +168,14 @@ def _command(main: str, *arguments: object, options: list[str] | None = None) ->
     return [str(java()), *(options or []), *quiet, "-cp", classpath("kafka"), main, *map(str, arguments)]
 
 
+def prepare() -> None:
+    """Put everything that a start needs into the cache."""
+    classpath("kafka")
+    _template()
+
+
 def _template() -> Path:
-    """Return a formatted, empty data folder, made into the cache the first time (formatting starts a second Java)."""
+    """Return a formatted, empty data folder. It is kept in the cache: formatting starts a second Java."""
 
     def format_storage(folder: Path) -> None:
         properties = folder.parent / f"{folder.name}.properties"

@@ -85,7 +85,7 @@ class MySqlServer(LeashedServer):
         port: int | None = None,
         directory: Path | None = None,
     ) -> None:
-        self.version = version or os.environ.get("TAILRACE_MYSQL") or DEFAULT_VERSION
+        self.version = version or default_version()
         if self.version not in VERSIONS:
             raise EmbeddedServerError(
                 f"no MySQL {self.version} is known here", hint=f"choose one of {', '.join(VERSIONS)}"
@@ -178,8 +178,18 @@ def _base(version: str) -> Path:
     return unpack_once(f"mysql-{version}", unpack)
 
 
+def default_version() -> str:
+    """Return the version of a server that names none."""
+    return os.environ.get("TAILRACE_MYSQL") or DEFAULT_VERSION
+
+
+def prepare(version: str) -> None:
+    """Put everything that a start of ``version`` needs into the cache."""
+    _template(version)
+
+
 def _template(version: str) -> Path:
-    """Return a fresh data directory of ``version`` with the users in it, initialised into the cache the first time."""
+    """Return an initialized data directory of ``version`` with the users; the first call puts it into the cache."""
     base = _base(version)
 
     def initialise(folder: Path) -> None:

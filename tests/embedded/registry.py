@@ -69,8 +69,13 @@ class SchemaRegistry(LeashedServer):
         return True
 
 
+def prepare() -> None:
+    """Put everything that a start needs into the cache."""
+    _jars()
+
+
 def _jars() -> list[Path]:
-    """Return the registry's jars, unpacked into the cache the first time."""
+    """Return the registry's jars; the first call unpacks them into the cache."""
 
     def unpack(folder: Path) -> None:
         [archive] = fetch("registry")

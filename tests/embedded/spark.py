@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.embedded.artifacts import fetch
+from spark_consumer import jars
+from tests.embedded.artifacts import fetch_pins
 from tests.embedded.java import java_home
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars that Spark needs beside its own, fetched the first time."""
-    return fetch("spark")
+    """Return the jars that Spark needs in addition to its own; the first call fetches them."""
+    return fetch_pins("spark", jars.pins())
 
 
 def spark_settings(work: Path, **changes: str) -> dict[str, str]:
