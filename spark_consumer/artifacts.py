@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from schemas.errors import TailraceError
+from tailrace.runtime.errors import TailraceError
 
 _REPORT_INTERVAL_S: Final = 5.0
 _NETWORK_HINT: Final = "check the network; set a proxy by JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=HOST"

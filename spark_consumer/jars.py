@@ -1,6 +1,6 @@
 """The jars that the consumer needs in addition to Spark's own, pinned in ``jars.toml``.
 
-``python -m spark_consumer.jars FOLDER [SECTION ...]`` fetches them into a folder, for ``SPARK_JARS`` or an image.
+``python -m tailrace.spark_consumer.jars FOLDER [SECTION ...]`` fetches them into a folder, for ``SPARK_JARS`` or an image.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from schemas.errors import TailraceError
-from spark_consumer.artifacts import Pins, download, read_pins
+from tailrace.runtime.errors import TailraceError
+from tailrace.spark_consumer.artifacts import Pins, download, read_pins
 
 LIST: Final = Path(__file__).with_name("jars.toml")
 
@@ -30,7 +30,7 @@ def pins(sections: Sequence[str] = ()) -> Pins:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch the jars that are missing in a folder; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m spark_consumer.jars", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tailrace.spark_consumer.jars", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("sections", nargs="*", metavar="section", help="sections of jars.toml (default: all)")
     options = parser.parse_args(arguments)

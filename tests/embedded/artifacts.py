@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from spark_consumer.artifacts import Artifact, Pins, download, fetch_unverified, fetched_file, read_pins, sha256
+from tailrace.spark_consumer.artifacts import (
+    Artifact,
+    Pins,
+    download,
+    fetch_unverified,
+    fetched_file,
+    read_pins,
+    sha256,
+)
 from tests.embedded.java import EmbeddedServerError, java
 
 LIST = Path(__file__).with_name("artifacts.toml")

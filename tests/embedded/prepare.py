@@ -14,7 +14,7 @@ from tests.embedded.java import EmbeddedServerError, java_home
 
 
 def _debezium() -> None:
-    from tests.oracle.artifacts import connect_classpath, plugin_path  # noqa: PLC0415 - only these tests need it
+    from tests.debezium_parity.artifacts import connect_classpath, plugin_path  # noqa: PLC0415 - only these tests need it
 
     connect_classpath()
     plugin_path()

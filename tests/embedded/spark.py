@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_consumer import jars
+from tailrace.spark_consumer import jars
 from tests.embedded.artifacts import fetch_pins
 from tests.embedded.java import java_home
 

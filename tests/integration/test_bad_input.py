@@ -115,6 +115,7 @@ def test_missing_grants_are_told_with_their_statements(
     assert "GRANT" in said
 
 
+@pytest.mark.mysql
 def test_wrong_server_settings_are_told_together(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
     """A server as it comes: every setting in the way is named with its value and the statement that mends it."""
     wrong = {

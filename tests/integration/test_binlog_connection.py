@@ -77,6 +77,7 @@ def test_second_reader_with_the_same_id_puts_the_first_out(database: Database) -
         second.close()
 
 
+@pytest.mark.mysql
 def test_stopped_server_is_a_silent_source() -> None:
     """The server hangs without closing anything: silence is a failure."""
     with MySqlServer() as server:
@@ -91,6 +92,7 @@ def test_stopped_server_is_a_silent_source() -> None:
             stream.close()
 
 
+@pytest.mark.mysql
 def test_shut_down_server_is_a_lost_source() -> None:
     """An orderly shutdown while the log is followed."""
     with MySqlServer() as server:

@@ -142,6 +142,7 @@ def test_two_phase_xa_on_a_captured_table_is_refused(database: Database) -> None
         follow(database.server, prepared)
 
 
+@pytest.mark.mysql
 def test_first_form_of_rows_events_is_read() -> None:
     """log_bin_use_v1_row_events=ON, as old replicas ask for."""
     with MySqlServer(settings={"log_bin_use_v1_row_events": "ON"}) as server:

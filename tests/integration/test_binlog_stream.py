@@ -155,6 +155,7 @@ def test_start_in_the_past_repeats_exactly_what_is_not_in_the_set(database: Data
     assert [images(r)[1] for r in only(RowsEvent, events)] == [4, 5, 7, 8, 9]
 
 
+@pytest.mark.mysql
 def test_empty_start_asks_for_the_whole_log() -> None:
     """An empty set is a set: nothing has been seen, all that the log has is sent."""
     with MySqlServer() as server:
@@ -262,6 +263,7 @@ def test_wide_table_with_an_odd_name(database: Database) -> None:
     assert images(update)[-3:] == b"\x01\x03\x02"
 
 
+@pytest.mark.mysql
 def test_table_ids_that_repeat_after_a_restart_are_told_apart() -> None:
     """Ids start anew with the server: one id, two tables, in one stream."""
     ids: list[set[int]] = []

@@ -53,6 +53,7 @@ def test_the_capture_user_reads_and_never_writes(database: Database) -> None:
             cursor.execute("INSERT INTO t VALUES (1)")
 
 
+@pytest.mark.mysql
 def test_mysql_keeps_its_rows_over_a_kill() -> None:
     """A SIGKILL loses no committed row, and two servers never share a UUID."""
     with MySqlServer() as server, MySqlServer() as other:
@@ -74,6 +75,7 @@ def test_mysql_keeps_its_rows_over_a_kill() -> None:
         assert len(uuids) == 2
 
 
+@pytest.mark.kafka
 def test_kafka_keeps_its_records_over_a_kill() -> None:
     """A committed transaction is there after a SIGKILL of the broker."""
     with KafkaBroker() as broker:
@@ -105,6 +107,7 @@ def test_the_spark_session_writes_delta(spark: SparkSession, tmp_path: Path) -> 
     assert spark.read.format("delta").load(path).count() == 3
 
 
+@pytest.mark.mysql
 def test_a_killed_parent_leaves_no_server_behind(tmp_path: Path) -> None:
     """SIGKILL of the process that started a server ends the server too."""
     log = tmp_path / f"{uuid.uuid4().hex}.pid"

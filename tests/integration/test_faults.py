@@ -127,6 +127,7 @@ def test_source_cuts_every_connection(
     _equal(kafka_broker, prefix, database)
 
 
+@pytest.mark.kafka
 def test_broker_restarts_while_changes_stream(mysql_server: MySqlServer, prefix: str, database: Database) -> None:
     """Kafka is killed and comes back: the producer waits and goes on, nothing is lost or doubled."""
     from tests.embedded.kafka import KafkaBroker  # noqa: PLC0415

@@ -124,6 +124,7 @@ def test_cascading_keys_are_noted(own_server: MySqlServer, shop: Database) -> No
     assert none == ()
 
 
+@pytest.mark.mysql
 def test_server_without_log_and_gtids_tells_everything_at_once() -> None:
     """No log at all, no GTIDs, a filter on databases does not hide the rest."""
     with MySqlServer(
@@ -142,6 +143,7 @@ def test_server_without_log_and_gtids_tells_everything_at_once() -> None:
     assert [fault.split(" is ")[0] for fault in found] == ["log_bin", "enforce_gtid_consistency", "gtid_mode"]
 
 
+@pytest.mark.mysql
 def test_databases_left_out_of_the_log_are_told() -> None:
     """binlog_ignore_db drops the changes of a captured database."""
     with MySqlServer(settings={"binlog_ignore_db": "shop"}) as filtering:
@@ -152,6 +154,7 @@ def test_databases_left_out_of_the_log_are_told() -> None:
     assert "binlog_ignore_db: shop" in fault
 
 
+@pytest.mark.mysql("5.7.22")
 @pytest.mark.long
 def test_server_that_cannot_log_names_is_told() -> None:
     """MySQL 5.7: positions and the catalog can be read there, rows cannot."""

@@ -21,6 +21,8 @@ from tests.support.topics import Read, read_topic
 
 AVRO: Final = "io.confluent.connect.avro.AvroConverter"
 
+pytestmark = pytest.mark.registry
+
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[SchemaRegistry]:

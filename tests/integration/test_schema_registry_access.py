@@ -18,6 +18,8 @@ from tests.support.registry_proxy import Authority, Gate
 
 RECORD: Final = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 
+pytestmark = pytest.mark.registry
+
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[SchemaRegistry]:

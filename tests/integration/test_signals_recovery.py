@@ -131,6 +131,7 @@ def test_signals_from_brokers_of_their_own(
     _equal(kafka_broker, prefix, database)
 
 
+@pytest.mark.registry
 def test_notifications_in_avro(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.debezium, pytest.mark.long]
 
 
 @pytest.fixture

@@ -132,6 +132,7 @@ def test_place_within_a_transaction(move: Move, rows_event: int, row: int, left:
     _within(move, rows_event, row, left)
 
 
+@pytest.mark.mysql("8.0.33")
 @pytest.mark.parametrize(("rows_event", "row", "left"), [(2, 1, 3)])
 def test_place_within_a_compressed_transaction(compressed: Move, rows_event: int, row: int, left: int) -> None:
     """Inner events all have one place in the log: they are counted, not placed."""
@@ -283,6 +284,7 @@ def test_transaction_at_another_place_is_written_once_more(move: Move) -> None:
     assert "another server now" in adopted.notes[-1]
 
 
+@pytest.mark.mysql
 def test_log_from_before_gtids(kafka_broker: KafkaBroker, prefix: str) -> None:
     """GTIDs were switched on: a place behind the last transaction without one is as good as any, before it none is."""
     from tests.embedded.mysql import MySqlServer  # noqa: PLC0415
@@ -314,6 +316,7 @@ def test_log_from_before_gtids(kafka_broker: KafkaBroker, prefix: str) -> None:
         database.drop()
 
 
+@pytest.mark.mysql
 def test_purged_log_is_refused(kafka_broker: KafkaBroker, prefix: str) -> None:
     """The binlog that the connector had not read is gone."""
     from tests.embedded.mysql import MySqlServer  # noqa: PLC0415

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.debezium, pytest.mark.long]
 
 
 def test_from_the_file_of_a_standalone_worker(
