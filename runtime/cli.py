@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib.metadata import entry_points
 
 import typer
 
 from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.interrupt import interrupt_on
 
 COMMANDS_GROUP = "tailrace.commands"
 
@@ -36,6 +38,7 @@ def build() -> typer.Typer:
 
 def main() -> None:
     """Run the command; a Tailrace error is a message and exit code 1, without a traceback."""
+    interrupt_on(signal.SIGINT)
     try:
         build()()
     except TailraceError as error:

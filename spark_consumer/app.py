@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.interrupt import interrupt_on
 from tailrace.spark_consumer import config as configuration
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import ConsumerConfig
@@ -56,8 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="app.py", description="Apply the topics of a prefix to tables or changelogs.")
     parser.add_argument("--config", type=Path, help="JSON or .properties file; the environment is read over it")
     chosen = parser.parse_args(arguments)
+    interrupt_on(signal.SIGINT)  # until the query runs
     try:
         run(configuration.load(chosen.config))
+    except KeyboardInterrupt:
+        return 130
     except TailraceError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -1,6 +1,6 @@
 """The jars that the consumer needs in addition to Spark's own, pinned in ``jars.toml``.
 
-``python -m tailrace.spark_consumer.jars FOLDER [SECTION ...]`` fetches them into a folder, for ``SPARK_JARS`` or an image.
+``python -m tailrace.spark_consumer.jars FOLDER [SECTION ...]`` fetches them into a folder for ``SPARK_JARS``.
 """
 
 from __future__ import annotations

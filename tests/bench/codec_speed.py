@@ -1,6 +1,6 @@
-"""Prints rows per CPU second of the codec alone: rows as bytes in, keys and envelopes as bytes out.
+"""Prints rows per CPU second of the codec alone: from row bytes to the bytes of keys and envelopes.
 
-Run: python -m tests.bench.codec_speed. Two shapes: ``customer`` (18 columns of integers and text, some NULL) and
+Run: python -m tests.bench.codec_speed. Two tables: ``customer`` (18 columns of integers and text, some NULL) and
 ``orders`` (8 columns with decimal, datetime(3), timestamp, enum, json).
 """
 
@@ -31,7 +31,7 @@ SNAPSHOT = SnapshotEnvelope(f",{_SOURCE}0{_MIDDLE}r{_CLOCK}".encode())
 EVENT = EventEnvelope(f",{_SOURCE}".encode(), _MIDDLE.encode(), _CLOCK.encode())
 
 Cell = tuple[bytes, bytes] | None
-"""A value as the text protocol and as a row image have it."""
+"""A value in the text protocol and in a row image."""
 
 
 def _int(value: int) -> Cell:
@@ -102,7 +102,7 @@ def customer() -> tuple[Table, list[list[Cell]]]:
 
 
 def orders() -> tuple[Table, list[list[Cell]]]:
-    """Return a table of the types that cost most."""
+    """Return a table of the most expensive types."""
     columns = (
         Column("id", "bigint", nullable=False),
         Column("customer", "int"),
@@ -141,7 +141,7 @@ def orders() -> tuple[Table, list[list[Cell]]]:
 
 
 def packets(rows: Sequence[Sequence[Cell]]) -> bytes:
-    """Return rows as the text protocol sends them."""
+    """Return rows in the text protocol."""
     out = bytearray()
     for row in rows:
         body = b"".join(b"\xfb" if cell is None else bytes([len(cell[0])]) + cell[0] for cell in row)
@@ -156,7 +156,7 @@ def image(row: Sequence[Cell]) -> bytes:
 
 
 def measure(name: str, rows: int, work: Callable[[], object]) -> None:
-    """Run ``work`` again and again; print the best and the median rounds."""
+    """Run ``work`` repeatedly; print the median and the best round."""
     speeds = []
     for _ in range(ROUNDS):
         done, start = 0, time.process_time()
@@ -168,7 +168,7 @@ def measure(name: str, rows: int, work: Callable[[], object]) -> None:
 
 
 def main() -> None:
-    """Measure every path of both shapes."""
+    """Measure every path for both tables."""
     for table, rows in (customer(), orders()):
         codec = compile_table(table, "p.db.table", ValueOptions())
         name = table.id.table

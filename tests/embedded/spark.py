@@ -1,4 +1,4 @@
-"""The jars of a Spark session that reads Kafka and writes Delta, and the settings of a small local one."""
+"""The jars of a Spark session that reads Kafka and writes Delta, and the settings of a small local session."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-"""A session for tests: two cores, no UI, nothing of the host's network, few and small shuffles."""
+"""The settings of a test session: two cores, no UI, loopback only, few and small shuffles."""
 
 
 def spark_jars() -> list[Path]:
@@ -38,7 +38,7 @@ def spark_jars() -> list[Path]:
 
 
 def spark_settings(work: Path, **changes: str) -> dict[str, str]:
-    """Return the settings of a local session whose warehouse and temporary files lie under ``work``."""
+    """Return the settings of a local session with its warehouse and temporary files under ``work``."""
     # Derby would otherwise write its log and its metastore into the current folder.
     java_options = f"-Dderby.system.home={work} -Djava.io.tmpdir={work}"
     return {
@@ -52,7 +52,7 @@ def spark_settings(work: Path, **changes: str) -> dict[str, str]:
 
 
 def spark_environment() -> dict[str, str]:
-    """Return the environment variables that a Spark program needs: this Python, a Java that fits, this machine."""
+    """Return the environment variables of a Spark program: this Python, a supported Java, the loopback address."""
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
