@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMPOSE_FILE: Final = ROOT / "docker" / "compose.yaml"
 
-_STEP_S: Final = 900
+_STEP_S: Final = 1800
 _POLL_S: Final = 0.5
 
 
@@ -71,7 +71,7 @@ class Project:
         """Return the user that the container's process runs as."""
         return str(self._inspect(service)["Config"]["User"])
 
-    def wait(self, service: str, *, status: str, deadline_s: float = 120) -> None:
+    def wait(self, service: str, *, status: str, deadline_s: float = 600) -> None:
         """Wait until a service's container is ``healthy``, ``running`` or ``exited``."""
         until = time.monotonic() + deadline_s
         while status not in {(now := self.state(service))["Status"], now.get("Health", {}).get("Status")}:

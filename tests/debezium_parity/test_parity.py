@@ -12,7 +12,7 @@ pytestmark = [
     pytest.mark.registry,
     pytest.mark.debezium,
     pytest.mark.long,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(2700),
 ]
 
 

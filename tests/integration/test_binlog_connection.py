@@ -33,13 +33,13 @@ def test_wake_ends_a_waiting_poll(database: Database) -> None:
         began = time.monotonic()
         timer = threading.Timer(0.3, stream.wake)
         timer.start()
-        while time.monotonic() - began < 0.3 and stream.poll(20.0):
+        while time.monotonic() - began < 0.3 and stream.poll(120.0):
             pass
         timer.join()
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
         stream.wake()
-        assert stream.poll(20.0) == [] or stream.poll(20.0) == []
-        assert time.monotonic() - began < 15
+        assert stream.poll(120.0) == [] or stream.poll(120.0) == []
+        assert time.monotonic() - began < 60
     finally:
         stream.close()
         stream.wake()
@@ -81,7 +81,7 @@ def test_second_reader_with_the_same_id_puts_the_first_out(database: Database) -
 def test_stopped_server_is_a_silent_source() -> None:
     """The server hangs without closing anything: silence is a failure."""
     with MySqlServer() as server:
-        stream = open_stream(server, executed(server), silence_s=2.0)
+        stream = open_stream(server, executed(server), silence_s=5.0)
         try:
             stream.poll(1.0)
             os.kill(server.pid, signal.SIGSTOP)

@@ -112,7 +112,7 @@ def test_server_ends_with_its_killed_parent(tmp_path: Path) -> None:
         [sys.executable, "-c", program, log, tmp_path / "server"], cwd=Path(__file__).parents[2], start_new_session=True
     )
     try:
-        wait_until(lambda: log.is_file() and log.read_text().endswith("\n"), what="the server's start", deadline_s=1200)
+        wait_until(lambda: log.is_file() and log.read_text().endswith("\n"), what="the server's start", deadline_s=300)
     finally:
         parent.kill()
         parent.wait()

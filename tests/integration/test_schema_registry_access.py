@@ -106,7 +106,7 @@ def test_readers_that_register_one_schema_at_the_same_moment_have_one_id(registr
 
     def register(subject: str) -> int:
         client = SchemaRegistryClient(RegistrySettings(registry.url))
-        together.wait(60)
+        together.wait(300)
         return client.schema_id(subject, RECORD)
 
     with ThreadPoolExecutor(readers) as pool:

@@ -62,7 +62,7 @@ def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
 
 
 def _made(broker: KafkaBroker, prefix: str) -> bool:
-    return state_topic(prefix) in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+    return state_topic(prefix) in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
 
 
 def _position_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:

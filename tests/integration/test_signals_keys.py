@@ -200,7 +200,7 @@ def test_the_key_was_altered_where_the_log_is_not_yet(
         )
 
     def alter() -> None:
-        assert held.wait(60)
+        assert held.wait(300)
         database.execute(MARKED)
         database.execute(NEW_KEY)
 
@@ -234,7 +234,7 @@ def test_a_reader_at_work_when_its_table_is_given_up(
     selected = threading.Event()
 
     def fail() -> None:
-        assert selected.wait(60)
+        assert selected.wait(300)
         raise ValueError("cannot be read")
 
     def linger() -> None:

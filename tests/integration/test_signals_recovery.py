@@ -40,7 +40,7 @@ def _splits_read(broker: KafkaBroker, prefix: str) -> int:
 
 
 def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
-    if state_topic(prefix) not in broker.admin().list_topics(timeout=10).topics:
+    if state_topic(prefix) not in broker.admin().list_topics(timeout=60).topics:
         return False
     return (state_of(broker, prefix, f"table/{database.name}.t") or {}).get("phase") == "log"
 
@@ -124,7 +124,7 @@ def test_signals_from_brokers_of_their_own(
         wanted = {**SMALL, "signal.enabled.channels": "kafka", name: other.bootstrap}
         with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, wanted)) as capture:
             capture.wait_snapshot()
-            assert f"{prefix}-signal" not in kafka_broker.admin().list_topics(timeout=10).topics
+            assert f"{prefix}-signal" not in kafka_broker.admin().list_topics(timeout=60).topics
             signal(other, prefix, "execute-snapshot", data)
             eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == 60, "read again")
             eventually(lambda: settled(kafka_broker, prefix), "ended")

@@ -242,7 +242,7 @@ def test_a_key_that_changed_where_the_log_is_not_yet(
         eventually(lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {}).get("phase"), "t begun")
 
     def alter() -> None:
-        assert held.wait(60)
+        assert held.wait(300)
         database.execute("UPDATE t SET v = CONCAT(v, '/2')")
         database.execute("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)")
 

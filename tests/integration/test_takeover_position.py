@@ -188,8 +188,8 @@ def test_command_says_what_it_did(move: Move, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "producer", "adopt", "--config", str(config), "--offset-topic", move.topic]
     command += ["--status-topic", f"{move.prefix}-status"]
 
-    first = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    first = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    second = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert first.returncode == 0, first.stderr
     assert first.stdout.splitlines()[:2] == ["connector: old", f"stopped at: {file}:{pos}, event 0, row 0"]

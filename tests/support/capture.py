@@ -23,7 +23,7 @@ from tests.embedded.mysql import MySqlServer
 from tests.support.reference_model import Row, check_story, ends_of
 from tests.support.topics import Read, read_topic
 
-DEADLINE_S = 90.0
+DEADLINE_S = 300.0
 
 
 def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
@@ -87,7 +87,7 @@ class CaptureThread:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
-        self._thread.join(timeout=60)
+        self._thread.join(timeout=300)
         assert not self._thread.is_alive(), "the capture does not stop"
         if kind is None and self._failure:
             raise self._failure[0]
@@ -157,7 +157,7 @@ class CaptureProcess:
         """End it as a crash would."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=120)
 
     def wait(self) -> int:
         """Wait until it ends by itself; return its exit code."""
@@ -168,7 +168,7 @@ class CaptureProcess:
         """End it as an operator would; return its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout=60)
+        return self._process.wait(timeout=300)
 
 
 def records_of(bootstrap: str, prefix: str, database: str, table: str) -> list[Read]:

@@ -177,5 +177,5 @@ class Beside:
 
     def join(self) -> None:
         """Wait until all is executed."""
-        self._thread.join(timeout=60)
+        self._thread.join(timeout=300)
         assert not self._thread.is_alive()

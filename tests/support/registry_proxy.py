@@ -94,7 +94,7 @@ class Gate:
                         target + self.path, data=body or None, headers={"Content-Type": kind}, method=self.command
                     )
                     try:
-                        with _FORWARD.open(request, timeout=30) as answer:
+                        with _FORWARD.open(request, timeout=120) as answer:
                             self._answer(answer.status, answer.read())
                     except HTTPError as error:
                         self._answer(error.code, error.read())

@@ -44,12 +44,12 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         # The end is that of now: a topic that is being written to has no other.
         ends = {p: _end(consumer, TopicPartition(topic, p)) for p in partitions}
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         open_partitions = set(partitions)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while open_partitions:
             assert time.monotonic() < deadline, f"{topic}: no end of partitions {open_partitions}"
             message = consumer.poll(0.5)
@@ -75,10 +75,10 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
 
 def _end(consumer: Consumer, partition: TopicPartition) -> int:
     """Return the partition's end; a topic made a moment ago may not have its leader yet."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
-            _, high = consumer.get_watermark_offsets(partition, timeout=10)
+            _, high = consumer.get_watermark_offsets(partition, timeout=60)
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
             passing = error.retriable() or error.code() == KafkaError.NOT_LEADER_FOR_PARTITION
