@@ -28,10 +28,10 @@ def build() -> typer.Typer:
         try:
             entry.load()(app)
         except ModuleNotFoundError as missing:
-            # An image carries one half only: the other is not there, or the libraries it needs are not. A module that
-            # is missing within a half is a fault.
-            name = missing.name or ""
-            if "." in name and name.split(".")[0] == entry.module.split(".")[0]:
+            # An image carries one half only: the other half, or a library that it needs, is not installed. A module
+            # that is missing within an installed half is a fault.
+            half = entry.module.rpartition(".")[0]
+            if (missing.name or "").startswith(f"{half}."):
                 raise
     return app
 
