@@ -11,7 +11,7 @@ import pytest
 from pymysql import OperationalError
 
 from tailrace.schemas.names import state_topic, watermarks_topic
-from tests.support.background_writes import writing
+from tests.support.background_writes import background_writes
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, verified_rows
 from tests.support.topics import read_topic
 
@@ -33,7 +33,7 @@ def _change(cursor: Any, n: int) -> None:
 
 
 def _writer(database: Database) -> AbstractContextManager[None]:
-    return writing(database, _change, pause_s=0.002)
+    return background_writes(database, _change, pause_s=0.002)
 
 
 def _fill(database: Database) -> None:

@@ -15,7 +15,7 @@ from tailrace.producer.config.registry_settings import RegistrySettings
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient
 from tailrace.runtime.errors import ConfigError, KafkaRequestError
 from tests.embedded.registry import SchemaRegistry
-from tests.support.registry_proxy import Authority, Gate
+from tests.support.registry_proxy import CertificateAuthority, RegistryProxy
 
 RECORD: Final = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 
@@ -46,8 +46,8 @@ def _client(url: str, more: dict[str, str]) -> SchemaRegistryClient:
 
 def test_certificates_and_a_password_by_their_properties(registry: SchemaRegistry, tmp_path: Path) -> None:
     """A registry that shows a certificate of another authority, wants one, and a password."""
-    authority = Authority(tmp_path, "ours")
-    theirs = Authority(tmp_path, "others")
+    authority = CertificateAuthority(tmp_path, "ours")
+    theirs = CertificateAuthority(tmp_path, "others")
     mine = authority.identity("client", password="hush-key")
     trusted = {"schema.registry.ssl.truststore.location": str(authority.trusted)}
     known = {
@@ -56,7 +56,7 @@ def test_certificates_and_a_password_by_their_properties(registry: SchemaRegistr
         "schema.registry.ssl.truststore.type": "PEM",
     }
     user = {"basic.auth.credentials.source": "USER_INFO", "basic.auth.user.info": "me:hush"}
-    with Gate(
+    with RegistryProxy(
         registry.url, identity=authority.identity("server"), clients=authority.trusted, user_info="me:hush"
     ) as gate:
         schema_id = _client(gate.url, {**trusted, **known, **user}).schema_id("access-value", RECORD)
@@ -67,7 +67,7 @@ def test_certificates_and_a_password_by_their_properties(registry: SchemaRegistr
         wrong = {**user, "basic.auth.user.info": "me:wrong"}
         with pytest.raises(KafkaRequestError, match="denies access"):
             _client(gate.url, {**trusted, **known, **wrong}).schema_id("access-value", RECORD)
-        asked = gate.asked
+        before = gate.requests
         for lacking in (
             {**known, **user},
             {**trusted, **user},
@@ -76,12 +76,12 @@ def test_certificates_and_a_password_by_their_properties(registry: SchemaRegistr
             with pytest.raises(KafkaRequestError, match=r"no TLS connection|did not answer") as caught:
                 _client(gate.url, lacking).schema_id("access-value", RECORD)
             assert "hush" not in str(caught.value)
-        assert gate.asked == asked
+        assert gate.requests == before
 
 
 def test_a_key_that_its_password_does_not_open(tmp_path: Path) -> None:
     """Said before anything is asked, without the password."""
-    mine = Authority(tmp_path, "ours").identity("client", password="right")
+    mine = CertificateAuthority(tmp_path, "ours").identity("client", password="right")
     lines = {"schema.registry.ssl.keystore.location": str(mine), "schema.registry.ssl.key.password": "hush-wrong"}
 
     with pytest.raises(ConfigError, match=r"ssl\.keystore\.location") as caught:
@@ -92,12 +92,12 @@ def test_a_key_that_its_password_does_not_open(tmp_path: Path) -> None:
 
 def test_the_next_address_is_asked_where_one_is_out_of_service(registry: SchemaRegistry) -> None:
     """Neither a port where nobody is, nor a server that answers that it cannot."""
-    with Gate(registry.url, out_of_service=True) as broken, Gate(registry.url) as whole:
+    with RegistryProxy(registry.url, out_of_service=True) as broken, RegistryProxy(registry.url) as whole:
         urls = f"http://127.0.0.1:1,{broken.url},{whole.url}"
         schema_id = SchemaRegistryClient(RegistrySettings(urls)).schema_id("failover-value", RECORD)
 
         assert registry.schema(schema_id)["name"] == "R"
-        assert (broken.asked, whole.asked) == (1, 1)
+        assert (broken.requests, whole.requests) == (1, 1)
 
 
 def test_readers_that_register_one_schema_at_the_same_moment_have_one_id(registry: SchemaRegistry) -> None:

@@ -13,7 +13,7 @@ from tailrace.runtime.errors import SchemaError, SourceError
 from tailrace.schemas.names import SPLIT_HEADER, watermarks_topic
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 from tests.support.incremental_checks import state_of
-from tests.support.incremental_window import fill, kept, no_splits_left, source_rows
+from tests.support.incremental_window import fill, no_splits_left, rows_of_reader, source_rows
 from tests.support.reference_model import ends_of
 from tests.support.topics import Read, read_topic
 
@@ -65,7 +65,7 @@ def test_truncate_after_the_snapshot(
     assert source["gtid"]
     shown = database.execute(f"SHOW BINLOG EVENTS IN '{source['file']}' FROM {source['pos']} LIMIT 1")
     assert "TRUNCATE" in shown[0][5]
-    assert kept(records) == source_rows(database, "t") == {7: "after"}
+    assert rows_of_reader(records) == source_rows(database, "t") == {7: "after"}
 
 
 def test_truncate_is_skipped_by_default(
@@ -82,7 +82,7 @@ def test_truncate_is_skipped_by_default(
         database.execute("TRUNCATE TABLE t")
         database.execute("INSERT INTO t VALUES (7, 'after')")
         capture.wait_position(mysql_server)
-    rows = kept(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
+    rows = rows_of_reader(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
     assert rows == {**{n: f"t{n}" for n in range(1, 201)}, 7: "after"}
     assert "rows went without events of their own" in capsys.readouterr().out
 
@@ -107,7 +107,7 @@ def test_truncate_within_the_snapshot_reads_the_table_anew(
         database.execute("DELETE FROM t WHERE id % 5 = 0")
         capture.wait_position(mysql_server)
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
-    assert kept(records) == source_rows(database, "t")
+    assert rows_of_reader(records) == source_rows(database, "t")
     assert _count(kafka_broker, prefix, database, "t", "t") == 1
     _every_split_has_its_end(kafka_broker, prefix, f"{prefix}.{database.name}.t", records)
     assert {r["id"] for r in verified_rows(kafka_broker.bootstrap, prefix, database.name, "u").values()} == set(
@@ -130,7 +130,7 @@ def test_truncate_within_the_snapshot_when_skipped(
         capture.wait_snapshot()
         database.execute("UPDATE t SET v = CONCAT(v, '.')")
         capture.wait_position(mysql_server)
-    rows = kept(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
+    rows = rows_of_reader(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
     source = source_rows(database, "t")
     assert {key: rows[key] for key in source} == source
     assert set(rows) - set(source) <= set(range(1, 201))
@@ -183,7 +183,7 @@ def test_a_table_that_goes_away_does_not_hold_up_the_others(
         verified = verified_rows(kafka_broker.bootstrap, prefix, database.name, table).values()
         assert {row["id"]: row["v"] for row in verified} == source_rows(database, table)
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "b")
-    rows = kept(records)
+    rows = rows_of_reader(records)
     source = source_rows(database, "b")
     assert {key: rows[key] for key in source} == source
     _every_split_has_its_end(kafka_broker, prefix, f"{prefix}.{database.name}.b", records)

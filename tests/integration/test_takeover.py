@@ -61,7 +61,7 @@ def test_stopped_within_a_transaction_and_nothing_is_doubled(house: TakeoverScen
     assert [table.table for table in done.adopted] == ["t"]
     assert [table.table for table in done.unread] == ["silent"]
     assert len(house.records()) == last
-    house.go_on()
+    house.continue_with_tailrace()
     assert house.require_equal() == []
 
 
@@ -99,7 +99,7 @@ def test_killed_under_load_and_only_what_was_not_flushed_is_doubled(house: Takeo
         done = house.take_over(stopped=True)
         assert done.offset == offset
 
-    house.go_on()
+    house.continue_with_tailrace()
 
     repeated = {identity(r) for r in house.require_equal()}
     flushed = GtidSet.parse(offset.gtids)
@@ -128,5 +128,5 @@ def test_forced_over_existing_state(house: TakeoverScenario) -> None:
     stored = states.read(kafka, state_topic(house.prefix))
     assert stored.log == done.log
     assert {name: table.phase for name, table in stored.tables.items()} == {str(table): "log" for table in done.adopted}
-    house.go_on()
+    house.continue_with_tailrace()
     assert house.require_equal() == []

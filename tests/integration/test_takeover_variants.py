@@ -13,7 +13,7 @@ import pytest
 from tests.debezium_parity.connect import ConnectWorker
 from tests.support.capture import eventually, properties
 from tests.support.connect import DistributedWorker
-from tests.support.takeover_scenario import TakeoverScenario, is_ours
+from tests.support.takeover_scenario import TakeoverScenario, is_from_tailrace
 from tests.support.topics import read_topic
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_from_the_file_of_a_standalone_worker(
 
     assert done.log.rows == done.offset.rows > 0
     assert any("in a file" in note for note in done.notes)
-    house.go_on()
+    house.continue_with_tailrace()
     assert house.require_equal() == []
 
 
@@ -65,7 +65,7 @@ def _check_numbers(house: TakeoverScenario, *, taken_up: str) -> None:
         if record.value is not None and record.json["op"] != "r":
             block = record.json["transaction"]
             numbers[block["id"]].append((block["total_order"], block["data_collection_order"]))
-            writers[block["id"]].add(is_ours(record))
+            writers[block["id"]].add(is_from_tailrace(record))
     assert [gtid for gtid, both in writers.items() if len(both) == 2] == [taken_up]
     for gtid, found in numbers.items():
         assert sorted(found) == [(n, n) for n in range(1, len(found) + 1)], gtid
@@ -93,7 +93,7 @@ def test_the_numbers_within_a_transaction_go_on(
 
     assert sum(done.log.counts.values()) > 0
     assert done.log.counts == done.offset.counts
-    house.go_on()
+    house.continue_with_tailrace()
     assert house.require_equal() == []
     _check_numbers(house, taken_up=done.log.gtid)
 
@@ -113,14 +113,14 @@ def test_records_with_schemas_go_on_with_the_same_schemas(
 
         house.take_over()
 
-    house.go_on()
+    house.continue_with_tailrace()
     assert house.require_equal() == []
     schemas: dict[bool, set[bytes]] = {True: set(), False: set()}
     for whole, plain in zip(house.raw(), house.records(), strict=True):
         if whole.value is not None:
             assert whole.key is not None
             key, value = (orjson.dumps(orjson.loads(part)["schema"]) for part in (whole.key, whole.value))
-            schemas[is_ours(plain)].add(key + value)
+            schemas[is_from_tailrace(plain)].add(key + value)
     assert len(schemas[True]) == 1
     assert schemas[True] == schemas[False]
 
@@ -144,7 +144,7 @@ def test_a_quiet_stop_with_transaction_metadata(
         done = house.take_over()
 
     assert (done.log.gtid, done.log.rows) == (last, 0)
-    house.go_on()
+    house.continue_with_tailrace()
     assert house.require_equal() == []
     _, end, incremental = _told(house)[last]  # as the connector itself does when it goes on
     assert (incremental["status"], incremental["event_count"], incremental["data_collections"]) == (

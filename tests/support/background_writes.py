@@ -1,4 +1,4 @@
-"""Somebody who changes rows all the time, beside the test."""
+"""Changes rows in a background thread."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Final
 from tests.support.database import Database
 
 _NUMBERS: Final = itertools.count(1)
-"""Of transactions: a second writer of one table must not make the same keys."""
+"""Numbers of transactions: a second writer must not create the same keys."""
 
 
 @contextmanager
-def writing(database: Database, change: Callable[[Any, int], None], *, pause_s: float) -> Iterator[None]:
-    """Run ``change(cursor, number)`` as one transaction after another; raise what it raised at the block's end.
+def background_writes(database: Database, change: Callable[[Any, int], None], *, pause_s: float) -> Iterator[None]:
+    """Run transactions of ``change(cursor, number)`` with pauses of ``pause_s`` seconds until the block ends.
 
-    The number is another one each time; ``pause_s`` seconds lie between two transactions.
+    Every transaction has its own number. Errors of the thread are raised at the end.
     """
     stop = threading.Event()
     failure: list[BaseException] = []
@@ -31,7 +31,7 @@ def writing(database: Database, change: Callable[[Any, int], None], *, pause_s: 
                     change(cursor, next(_NUMBERS))
                     cursor.execute("COMMIT")
                     stop.wait(pause_s)
-        except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
+        except BaseException as error:  # noqa: BLE001 - raised in the thread of the test
             failure.append(error)
 
     thread = threading.Thread(target=write)

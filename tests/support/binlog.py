@@ -1,4 +1,4 @@
-"""Following the log in a test: settings of a server, and all events up to what it has executed now."""
+"""Reads the binlog in a test: all events up to what the server has executed now."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ E = TypeVar("E")
 
 
 def settings_of(server: MySqlServer, ssl_mode: str = "disabled") -> SourceSettings:
-    """Return how to reach a server as root."""
+    """Return the connection settings of root."""
     return SourceSettings(server.host, server.port, server.user, server.password, ssl_mode=ssl_mode)
 
 
 def executed(server: MySqlServer) -> GtidSet:
-    """Return what the server has executed now."""
+    """Return the GTIDs that the server has executed."""
     session = connect(settings_of(server))
     try:
         return GtidSet.parse(executed_gtids(session))
@@ -32,7 +32,7 @@ def executed(server: MySqlServer) -> GtidSet:
 
 
 def everything(_: TableId) -> bool:
-    """Want every table."""
+    """Capture every table."""
     return True
 
 
@@ -45,7 +45,7 @@ def open_stream(
     ssl_mode: str = "disabled",
     silence_s: float = 60.0,
 ) -> BinlogStream:
-    """Return an open stream; close it."""
+    """Return an open stream. The caller closes it."""
     stream = BinlogStream(
         settings_of(server, ssl_mode),
         start=start,
@@ -59,11 +59,11 @@ def open_stream(
 
 
 def read_until(stream: BinlogStream, seen: GtidSet, until: GtidSet) -> list[Event]:
-    """Return the events of a stream that had ``seen``, until it has all of ``until``."""
+    """Return the events of a stream that starts after ``seen``, until it has all of ``until``."""
     events: list[Event] = []
     deadline = time.monotonic() + DEADLINE_S
     while not seen.contains(until):
-        assert time.monotonic() < deadline, f"not all transactions came: {seen} of {until}"
+        assert time.monotonic() < deadline, f"transactions are missing: {seen} of {until}"
         for event in stream.poll(1.0):
             events.append(event)
             if isinstance(event, TransactionCommit) or (isinstance(event, QueryEvent) and not event.within):

@@ -1,4 +1,4 @@
-"""A capture under test: in a thread of this process (with hooks), or as a process of its own that can be killed."""
+"""The capture under test: in a thread of this process (with hooks), or as a process that can be killed."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import watermarks_topic
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
-from tests.support.reference_model import Row, check_story, ends_of
+from tests.support.reference_model import Row, check_history, ends_of
 from tests.support.topics import Read, read_topic
 
 DEADLINE_S = 300.0
 
 
 def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    """Wait until a condition holds; return its value."""
+    """Wait until a condition is true. Return its value."""
     until = time.monotonic() + deadline_s
     while time.monotonic() < until:
         value = condition()
         if value:
             return value
         time.sleep(0.05)
-    raise AssertionError(f"not within {deadline_s:.0f} s: {what}")
+    raise AssertionError(f"timed out after {deadline_s:.0f} s: {what}")
 
 
 def properties(
@@ -58,12 +58,12 @@ def properties(
 
 
 def configured(settings: Mapping[str, str]) -> ProducerConfig:
-    """Return the configuration these properties mean, untouched by this process's environment."""
+    """Return the configuration of these properties, independent of the environment."""
     return load(None, {}, dict(settings))
 
 
 class CaptureThread:
-    """A capture in this process; leaving the block stops it and raises what it raised."""
+    """A capture in this process. The end of the block stops it and raises its error."""
 
     def __init__(self, settings: Mapping[str, str], hooks: SnapshotHooks | None = None) -> None:
         self.config = configured(settings)
@@ -78,7 +78,7 @@ class CaptureThread:
     def _run(self) -> None:
         try:
             run(self.config, self._stop, status=self.status, hooks=self._hooks)
-        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             self._failure.append(error)
 
     def __enter__(self) -> CaptureThread:
@@ -94,11 +94,11 @@ class CaptureThread:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended by itself."""
+        """Whether the thread is alive."""
         return self._thread.is_alive()
 
     def wait_snapshot(self) -> None:
-        """Wait until every table is in pure log mode."""
+        """Wait until every table only streams."""
         eventually(self._in_log, "snapshot finished")
 
     def _in_log(self) -> bool:
@@ -108,7 +108,7 @@ class CaptureThread:
         return bool(tables) and all(t["state"] == "log" for t in tables.values())
 
     def wait_position(self, server: MySqlServer) -> None:
-        """Wait until everything the server has committed by now is committed in Kafka."""
+        """Wait until Kafka has everything that the server has committed until now."""
         with server.connect() as session, session.cursor() as cursor:
             cursor.execute("SELECT @@global.gtid_executed")
             wanted = str(cursor.fetchone()[0])
@@ -139,7 +139,7 @@ class CaptureProcess:
             self.kill()
 
     def start(self) -> None:
-        """Start it; its output goes to ``log``."""
+        """Start the process. It writes to ``log``."""
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "producer", "produce", "--config", str(self.config)],
@@ -150,22 +150,22 @@ class CaptureProcess:
             )
 
     def running(self) -> bool:
-        """Tell whether the process is alive."""
+        """Return whether the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill it like a crash."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(timeout=120)
 
     def wait(self) -> int:
-        """Wait until it ends by itself; return its exit code."""
+        """Wait until it ends by itself. Return its exit code."""
         assert self._process is not None
         return self._process.wait(timeout=DEADLINE_S)
 
     def stop(self) -> int:
-        """End it as an operator would; return its exit code."""
+        """Terminate it. Return its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=300)
@@ -177,7 +177,7 @@ def records_of(bootstrap: str, prefix: str, database: str, table: str) -> list[R
 
 
 def verified_rows(bootstrap: str, prefix: str, database: str, table: str) -> dict[bytes, Row]:
-    """Check the whole story of a table's topic; return the rows it ends with."""
+    """Check all records of a table's topic. Return the final rows."""
     topic = f"{prefix}.{database}.{table}"
     ends = ends_of(read_topic(bootstrap, watermarks_topic(prefix)), topic)
-    return check_story(read_topic(bootstrap, topic), ends)
+    return check_history(read_topic(bootstrap, topic), ends)

@@ -1,4 +1,4 @@
-"""A move from a real Debezium connector to Tailrace: the house, the load on it, and what its topic must show after."""
+"""A takeover from a real Debezium connector: its servers, a workload, and checks of the topic afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tailrace.runtime.errors import TakeoverError
 from tests.debezium_parity.connect import CONNECTOR_CLASS, ConnectWorker
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
-from tests.support.background_writes import writing
+from tests.support.background_writes import background_writes
 from tests.support.capture import CaptureThread, configured, eventually
 from tests.support.connect import DistributedWorker
 from tests.support.database import Database
@@ -26,11 +26,11 @@ from tests.support.reference_model import final_rows
 from tests.support.topics import Read, read_topic
 
 ROWS = 3_000
-NAME = "old-house"
+NAME = "debezium-connector"
 
 
 class TakeoverScenario(NamedTuple):
-    """What one move needs: the servers, a worker with the connector, and the configuration of its heir."""
+    """The servers, a worker with the connector, and Tailrace's configuration."""
 
     server: MySqlServer
     broker: KafkaBroker
@@ -38,11 +38,11 @@ class TakeoverScenario(NamedTuple):
     worker: ConnectWorker
     settings: Mapping[str, str]
     changes: Mapping[str, str] = {}
-    """Properties of the connector and of its heir."""
+    """Properties of both the connector and Tailrace."""
 
     @property
     def prefix(self) -> str:
-        """The topic prefix that both write under."""
+        """The topic prefix of both."""
         return self.settings["topic.prefix"]
 
     @property
@@ -56,18 +56,18 @@ class TakeoverScenario(NamedTuple):
         return {**self.settings, **self.changes}
 
     def fill(self) -> None:
-        """Make the tables, before the connector starts."""
+        """Create the tables, before the connector starts."""
         self.database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))")
         self.database.execute("CREATE TABLE silent (id INT PRIMARY KEY)")
         self.database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, ROWS + 1)])
 
     def start(self) -> None:
-        """Start the connector; wait until its snapshot is done and changes stream."""
+        """Start the connector. Wait until it streams changes."""
         self.worker.put(NAME, self._connector())
         eventually(self._streams, "Debezium's stream of changes")
 
     def stop_within_an_event(self) -> None:
-        """Stop the connector in order, again until it has done some rows of an event but not all; under load."""
+        """Stop and resume the connector until it has written some rows of an event, but not all. Run it under load."""
         self.stop()
         while not self.offset().rows:
             self.resume()
@@ -76,14 +76,14 @@ class TakeoverScenario(NamedTuple):
             self.stop()
 
     def stop(self) -> None:
-        """Stop the connector: itself where its worker can be asked, else with its worker."""
+        """Stop the connector; a standalone worker is stopped as a whole."""
         if isinstance(self.worker, DistributedWorker):
             self.worker.stop_connector(NAME)
         else:
             self.worker.stop()
 
     def resume(self) -> None:
-        """Let the connector go on from its offset."""
+        """Resume the connector from its offset."""
         if isinstance(self.worker, DistributedWorker):
             self.worker.resume(NAME)
         else:
@@ -95,29 +95,29 @@ class TakeoverScenario(NamedTuple):
         return self.exists(self.topic) and any(r.value is not None and r.json["op"] != "r" for r in self.records())
 
     def exists(self, topic: str) -> bool:
-        """Tell whether a topic is there, with records in it."""
+        """Return whether a topic exists and has records."""
         try:
             return bool(read_topic(self.broker.bootstrap, topic))
-        except (KeyError, KafkaException):  # not there, or without a leader yet
+        except (KeyError, KafkaException):  # it does not exist, or has no leader yet
             return False
 
     def raw(self) -> list[Read]:
-        """Return what is in the table's topic."""
+        """Return the records of the table's topic."""
         return read_topic(self.broker.bootstrap, self.topic)
 
     def records(self) -> list[Read]:
-        """Return what is in the table's topic, without the schemas where there are any."""
+        """Return the records of the table's topic, without their schemas."""
         return [r._replace(key=_payload(r.key), value=_payload(r.value)) for r in self.raw()]
 
     def offset(self) -> ConnectorOffset:
-        """Return where the connector was when its worker last said so."""
+        """Return the offset that the worker stored last."""
         if isinstance(self.worker, DistributedWorker):
             kafka = kafka_settings(configured(self.tailrace_settings))
             return find_offset(kafka, self.worker.offset_topic, prefix=self.prefix, connector=NAME)
         return find_offset_in_file(self.worker.offset_file, prefix=self.prefix, connector=NAME)
 
     def flushed(self) -> bool:
-        """Tell whether the worker has stored an offset behind the connector's snapshot."""
+        """Return whether the worker has stored an offset after the connector's snapshot."""
         try:
             self.offset()
         except TakeoverError:
@@ -125,7 +125,7 @@ class TakeoverScenario(NamedTuple):
         return True
 
     def take_over(self, **changes: Any) -> TakeoverResult:
-        """Take the connector's topics over."""
+        """Run the takeover."""
         where: dict[str, Any] = {}
         if isinstance(self.worker, DistributedWorker):
             where |= {"offset_topic": self.worker.offset_topic, "status_topic": self.worker.status_topic}
@@ -134,23 +134,23 @@ class TakeoverScenario(NamedTuple):
         return take_over(configured(self.tailrace_settings), TakeoverOptions(**{**where, **changes}))
 
     def writer(self) -> AbstractContextManager[None]:
-        """Change rows all the time within the block."""
-        return writing(self.database, _change, pause_s=0.03)
+        """Return a context manager that changes rows continuously."""
+        return background_writes(self.database, _change, pause_s=0.03)
 
-    def go_on(self, still_written: int = 300) -> None:
-        """Run Tailrace in the connector's topics while changes go on."""
+    def continue_with_tailrace(self, records: int = 300) -> None:
+        """Run Tailrace on the connector's topics while rows change."""
         with CaptureThread(self.tailrace_settings) as capture:
             with self.writer():
                 before = len(self.records())
-                eventually(lambda: len(self.records()) > before + still_written, "Tailrace's records")
+                eventually(lambda: len(self.records()) > before + records, "Tailrace's records")
             capture.wait_position(self.server)
 
     def require_equal(self) -> list[Read]:
-        """Assert that a reader of the topic ends with the source's rows; return the records doubled on the way."""
+        """Assert that a reader of the topic gets the rows of the source. Return the duplicate records."""
         records = self.records()
         found = {row["id"]: row["v"] for row in final_rows(records).values()}
         assert found == dict(self.database.execute("SELECT id, v FROM t"))
-        assert not any(r.json["op"] == "r" and is_ours(r) for r in records if r.value is not None)
+        assert not any(r.json["op"] == "r" and is_from_tailrace(r) for r in records if r.value is not None)
         return _check_chain(records)
 
     def _connector(self) -> dict[str, str]:
@@ -166,8 +166,8 @@ class TakeoverScenario(NamedTuple):
             "database.server.id": "77",
             "database.include.list": self.database.name,
             "database.allowPublicKeyRetrieval": "true",
-            "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
-            "schema.history.internal.file.filename": str(self.worker.directory / "history"),
+            "schema.hihistory.internal": "io.debezium.storage.file.hihistory.FileSchemaHihistory",
+            "schema.hihistory.internal.file.filename": str(self.worker.directory / "hihistory"),
             "topic.creation.default.replication.factor": "1",
             "topic.creation.default.partitions": "3",
             "key.converter": json_converter,
@@ -183,7 +183,7 @@ class TakeoverScenario(NamedTuple):
 
 
 def _payload(data: bytes | None) -> bytes | None:
-    """Return what a record holds beside its schema, as text; as it is where it has none."""
+    """Return the payload of a record with a schema; other records unchanged."""
     if data is None:
         return None
     value = orjson.loads(data)
@@ -191,7 +191,7 @@ def _payload(data: bytes | None) -> bytes | None:
 
 
 def _change(cursor: Any, n: int) -> None:
-    """Several statements of many rows each."""
+    """Run several statements of many rows each."""
     at = n * 7919 % ROWS
     cursor.execute("UPDATE t SET v = %s WHERE id BETWEEN %s AND %s", (f"n{n}", at, at + 60))
     cursor.execute("INSERT INTO t VALUES (%s, 'a'), (%s, 'b')", (ROWS * 10 + n, ROWS * 40 + n))
@@ -202,28 +202,28 @@ def _change(cursor: Any, n: int) -> None:
     cursor.execute("REPLACE INTO t VALUES (%s, %s)", (at + 62, f"again{n}"))
 
 
-def is_ours(record: Read) -> bool:
-    """Tell whether Tailrace wrote a change."""
+def is_from_tailrace(record: Read) -> bool:
+    """Return whether Tailrace wrote a change."""
     return bool(record.json["source"]["version"].startswith("tailrace"))
 
 
 def identity(record: Read) -> tuple[object, ...]:
-    """What one change is known by: its row in the log, and its half where its key changed."""
+    """Return what identifies a change: its row in the binlog, and its part if its key changed."""
     source = record.json["source"]
     return (source["gtid"], source["file"], source["pos"], source["row"], record.json["op"], record.key)
 
 
 def _check_chain(records: Sequence[Read]) -> list[Read]:
-    """Assert that each key's records form a chain once exact repeats are left out; return the repeats."""
-    repeats: list[Read] = []
-    states_: dict[bytes, object] = {}
+    """Assert that the records of each key form a chain, except exact duplicates. Return the duplicates."""
+    duplicates: list[Read] = []
+    states: dict[bytes, object] = {}
     seen: dict[tuple[object, ...], Any] = {}
     by_key: dict[bytes, list[Read]] = defaultdict(list)
     for record in records:
         assert record.key is not None
         by_key[record.key].append(record)
-    for key, story in by_key.items():
-        for record in story:
+    for key, history in by_key.items():
+        for record in history:
             if record.value is None:
                 continue
             change = record.json
@@ -231,8 +231,8 @@ def _check_chain(records: Sequence[Read]) -> list[Read]:
                 known = seen.setdefault(identity(record), change)
                 if known is not change:
                     assert (known["before"], known["after"]) == (change["before"], change["after"])
-                    repeats.append(record)
+                    duplicates.append(record)
                     continue
-                assert change["before"] == states_.get(key), f"a gap before {record}"
-            states_[key] = change["after"]
-    return repeats
+                assert change["before"] == states.get(key), f"a gap before {record}"
+            states[key] = change["after"]
+    return duplicates

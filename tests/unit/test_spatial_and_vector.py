@@ -24,7 +24,7 @@ from tailrace.producer.serialization.envelope.schemas import schema_json
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.runtime.errors import SchemaError
 from tests.support.avro import Avro, value_of
-from tests.support.binlog_bytes import LogBytes, cut, names_option, table_map_body
+from tests.support.binlog_bytes import BinlogBytes, names_option, parse, table_map_body
 
 POINT_BYTES = struct.pack("<IBIdd", 0, 1, 1, 1.0, -2.5)
 NUMBERS = (1.0, -0.0, 5.6, 3.4028234663852886e38, 1.401298464324817e-45, 16777216.0)
@@ -158,10 +158,10 @@ def test_a_vector_goes_through_the_log() -> None:
     """TABLE_MAP, row image and codec together."""
     image = b"\0" + struct.pack("<iI", 5, len(VECTOR_BYTES)) + VECTOR_BYTES
     columns = (b"\3\xf2", b"\4", b"\2", b"\1\1\0\2\1\x3f" + names_option("id", "v") + b"\x0d\1\6")
-    log = LogBytes()
+    log = BinlogBytes()
     log.gtid().query("BEGIN").table_map(columns=columns).rows(image).xid()
 
-    [rows] = [event for event in cut(log) if isinstance(event, RowsEvent)]
+    [rows] = [event for event in parse(log) if isinstance(event, RowsEvent)]
     codec = compile_table(Table(rows.table.id, rows.table.columns, ("id",)), "t", ValueOptions())
     [record] = codec.inserts(rows.data, rows.start, rows.stop, EventEnvelope(b"", b"", b"")).records
 

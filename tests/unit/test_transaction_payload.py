@@ -15,8 +15,8 @@ from tests.support.binlog_bytes import (
     TABLE_MAP,
     WRITE,
     XID,
-    LogBytes,
-    cut,
+    BinlogBytes,
+    parse,
     plain_event,
     query_body,
     table_map_body,
@@ -48,11 +48,11 @@ WRITE_BODY = (90).to_bytes(6, "little") + b"\1\0\2\0\2\xff"
 def test_compressed_transaction_is_opened(compression: int) -> None:
     """Its events stand at the wrapper's place."""
     events = inner((QUERY, query_body("BEGIN")), (TABLE_MAP, MAP), (WRITE, WRITE_BODY + ROW), (XID, b"\1" + b"\0" * 7))
-    log = LogBytes().gtid()
+    log = BinlogBytes().gtid()
     place = log.pos
     log.add(PAYLOAD, payload(events, compression)).transaction()
 
-    _, begin, rows, commit, *after = cut(log)
+    _, begin, rows, commit, *after = parse(log)
 
     assert isinstance(begin, TransactionBegin)
     assert isinstance(rows, RowsEvent)
@@ -70,8 +70,8 @@ def test_compressed_transaction_with_a_large_event_is_opened() -> None:
         (QUERY, query_body("BEGIN")), (TABLE_MAP, MAP), (WRITE, WRITE_BODY + image), (XID, b"\1" + b"\0" * 7)
     )
     for compression in (0, 255):
-        log = LogBytes().gtid().add(PAYLOAD, payload(events, compression)).transaction()
-        big, small = (e for e in cut(log) if isinstance(e, RowsEvent))
+        log = BinlogBytes().gtid().add(PAYLOAD, payload(events, compression)).transaction()
+        big, small = (e for e in parse(log) if isinstance(e, RowsEvent))
         assert big.data[big.start : big.stop] == image
         assert small.data[small.start : small.stop] == ROW
 
@@ -89,4 +89,4 @@ def test_compressed_transaction_with_a_large_event_is_opened() -> None:
 def test_damaged_compressed_transaction_is_refused(body: bytes) -> None:
     """Nothing of it is taken."""
     with pytest.raises(BinlogError, match="compressed"):
-        cut(LogBytes().gtid().add(PAYLOAD, body))
+        parse(BinlogBytes().gtid().add(PAYLOAD, body))
