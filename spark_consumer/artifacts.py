@@ -97,7 +97,7 @@ def download(pins: Pins, folder: Path, *, java: Path, report: Report) -> None:
             if seen != pin:
                 raise DownloadError(
                     f"{artifact.file_name}: the SHA-256 differs from the pinned one",
-                    hint="run again; if it differs again, the public file was replaced: do not use it",
+                    hint="repeat the download; if it still differs, the public file was replaced: do not use it",
                     expected=pin,
                     seen=seen,
                 )
