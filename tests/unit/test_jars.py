@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer import jars
 from tailrace.spark_consumer.artifacts import Artifact, read_pins
-from tailrace.spark_consumer.session import coordinates
 from tests.debezium_parity.artifacts import LIST as PARITY_LIST
 from tests.embedded.artifacts import LIST as SERVER_LIST
 
@@ -34,11 +34,10 @@ def test_every_artifact_has_a_sha256(listing: Path) -> None:
         assert all(re.fullmatch("[0-9a-f]{64}", pin) for pin in pins.values())
 
 
-def test_pinned_jars_are_the_versions_that_spark_would_fetch() -> None:
-    """``spark.jars.packages`` and the pinned list name the same files."""
-    pinned = {f"{each.group}:{each.name}:{each.version}" for each in jars.pins(("kafka", "delta"))}
+def test_kafka_source_has_the_version_of_spark() -> None:
+    pinned = {each.name: each.version for each in jars.pins(("kafka",))}
 
-    assert set(coordinates("delta", "4.1.3")) <= pinned
+    assert pinned["spark-sql-kafka-0-10_2.13"] == version("pyspark")
 
 
 def test_unknown_section_of_jars_is_an_error() -> None:
