@@ -31,18 +31,18 @@ def topics_of(bootstrap: str, prefix: str) -> list[str]:
     """Return the topics of a prefix: its data, its schema changes, its heartbeats, its own."""
     consumer = _consumer(bootstrap)
     try:
-        names = consumer.list_topics(timeout=60).topics
+        names = consumer.list_topics(timeout=10).topics
     finally:
         consumer.close()
     return sorted(name for name in names if name in {prefix, heartbeat_topic(prefix)} or name.startswith(f"{prefix}."))
 
 
-def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 300) -> Iterator[Written]:
+def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) -> Iterator[Written]:
     """Yield all committed records of ``topics``, in order within each partition, up to the ends seen at the start."""
     consumer = _consumer(bootstrap)
     end_at = time.monotonic() + deadline_s
     try:
-        known = consumer.list_topics(timeout=60).topics
+        known = consumer.list_topics(timeout=10).topics
         assigned, left = [], {}
         for topic in topics:
             for partition in known[topic].partitions if topic in known else ():
@@ -74,7 +74,7 @@ def _ends(consumer: Consumer, place: TopicPartition, end_at: float) -> tuple[int
     """Return the first and the next offset of a partition; one made a moment ago is waited for."""
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(place, timeout=60)
+            low, high = consumer.get_watermark_offsets(place, timeout=10)
         except KafkaException as error:
             if error.args[0].code() not in _NOT_YET or time.monotonic() > end_at:
                 raise

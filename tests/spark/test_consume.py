@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NUMBER = ConnectField("n", connect("int32"))
 
 
-@pytest.mark.timeout(2700)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("seed", "batch"), [(1, 110), (2, 1000)])
 def test_random_protocol_run_gives_the_reference(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, seed: int, batch: int
@@ -55,7 +55,7 @@ def test_random_protocol_run_gives_the_reference(
     assert status.as_dict()["splits_incomplete"] == 0
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_split_waits_for_its_end_over_restarts_and_holds_the_keys_later_changes(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -85,7 +85,7 @@ def test_split_waits_for_its_end_over_restarts_and_holds_the_keys_later_changes(
     }
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_table_gains_a_column_and_rows_of_both_kinds_are_kept(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -112,7 +112,7 @@ def test_table_gains_a_column_and_rows_of_both_kinds_are_kept(
     }
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_snapshot_after_older_changes_does_not_append_a_key_twice(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -129,7 +129,7 @@ def test_snapshot_after_older_changes_does_not_append_a_key_twice(
     assert table_rows(spark, tmp_path, "t") == {1: new, 2: {**new, "id": 2}}
 
 
-@pytest.mark.timeout(2700)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("batch", "made_before"), [(3, False), (1000, False), (1000, True)])
 def test_table_that_is_read_again_ends_as_the_last_record_of_each_key_says(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, batch: int, made_before: bool
@@ -178,7 +178,7 @@ def test_table_that_is_read_again_ends_as_the_last_record_of_each_key_says(
     assert status.as_dict()["splits_incomplete"] == 0
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_value_that_cannot_be_decoded_stops_the_query_with_its_place(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -192,7 +192,7 @@ def test_value_that_cannot_be_decoded_stops_the_query_with_its_place(
         consume(spark, settings(kafka_broker, prefix, tmp_path))
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_topic_without_a_schema_is_an_error(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

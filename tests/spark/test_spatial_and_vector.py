@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GEOMETRY = "io.debezium.data.geometry."
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_places_and_vectors_reach_the_table(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

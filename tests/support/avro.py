@@ -1,4 +1,4 @@
-"""fastavro as a reference: what it reads from our bytes, and the bytes that it writes for the same values."""
+"""fastavro as the oracle of our Avro: what it reads from our bytes, and the bytes it writes for the same values."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tailrace.schemas.connect import ConnectSchema
 
 
 class Avro:
-    """One Avro schema without logical types: values are compared as they are written."""
+    """One Avro schema. Logical types are left out: values are compared as they are written."""
 
     def __init__(self, schema: Any) -> None:
-        fastavro.parse_schema(schema)  # it must be valid with its logical types, too
+        fastavro.parse_schema(schema)  # with its logical types it must be a schema, too
         self._parsed = fastavro.parse_schema(_physical(schema))
 
     def read(self, data: bytes) -> Any:
-        """Return the value. All bytes must be used."""
+        """Return the value, read to the last byte."""
         stream = io.BytesIO(data)
         found = fastavro.schemaless_reader(stream, self._parsed, None)
         assert stream.read() == b"", "bytes are left over"
@@ -42,7 +42,7 @@ def _physical(schema: Any) -> Any:
 
 
 def value_of(schema: ConnectSchema, printed: Any) -> Any:
-    """Return the Avro value of a value that the JSON converter printed."""
+    """Return the Avro value of what the JSON converter prints for the same."""
     if printed is None:
         return None
     if schema.type == "struct":
