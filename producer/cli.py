@@ -44,10 +44,10 @@ def produce(config: ConfigFile = None, settings: Set = None, debug: Debug = Fals
         # The edges are imported late, so that a fault of the configuration is told at once.
         from tailrace.producer.app.capture import run  # noqa: PLC0415
         from tailrace.producer.ops.http import HttpServer  # noqa: PLC0415
-        from tailrace.producer.ops.log import configure  # noqa: PLC0415
         from tailrace.producer.ops.status import Phase, Status  # noqa: PLC0415
+        from tailrace.runtime.logging import configure_logging  # noqa: PLC0415
 
-        configure(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
+        configure_logging(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
         for warning in settled.warnings:
             log.warning("a setting has no effect", setting=warning)
         status = Status(settled.topics.prefix)
@@ -82,7 +82,7 @@ def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False)
 
         session = connect(source_settings(settled))
         try:
-            captured = list_tables(session, settled.filters.tables.wanted)
+            captured = list_tables(session, settled.filters.tables.includes)
             notes = check_source(session, captured, server_id=settled.database.server_id)
             read = partial(read_table, session)
             asked = validate_tables(settled, CapturedTables(settled, read), captured, read)
@@ -122,12 +122,12 @@ def takeover(
     """Take over the topics of a Debezium connector that was stopped: ``produce`` then goes on exactly there."""
     with _errors_told(debug):
         settled = _load(config, settings)
-        from tailrace.producer.ops.log import configure  # noqa: PLC0415
         from tailrace.producer.takeover.report import report  # noqa: PLC0415
         from tailrace.producer.takeover.takeover import TakeoverOptions  # noqa: PLC0415
         from tailrace.producer.takeover.takeover import take_over as take  # noqa: PLC0415
+        from tailrace.runtime.logging import configure_logging  # noqa: PLC0415
 
-        configure(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
+        configure_logging(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
         wish = TakeoverOptions(
             connector=connector,
             offset_topic=offset_topic,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.sequence import Sequence, file_number
 from tailrace.schemas.watermark import BinlogPosition
 
 if TYPE_CHECKING:
@@ -25,12 +25,6 @@ SEQUENCE_TYPE = tp.StructType(
         tp.StructField("row", tp.LongType()),
     ]
 )
-
-
-def file_number(file: str) -> int:
-    """Return the numeric suffix of a binlog file's name; 0 where the name is empty (nothing logged yet)."""
-    suffix = file.rpartition(".")[2]
-    return int(suffix) if suffix else 0
 
 
 def position_sequence(position: BinlogPosition) -> Sequence:

@@ -66,7 +66,7 @@ class _Sides:
         self._ways = ways
         self._table = table
         source = SourceInfo("shop", table.id)
-        self._snapshot = source.snapshot_stamp(file="b.1", pos=4, read_at_us=1_795_256_413_373_893, now_us=1)
+        self._snapshot = source.snapshot_stamp({"file": "b.1", "pos": 4}, read_at_us=1_795_256_413_373_893, now_us=1)
         self._event = source.event(
             ts_us=1_795_256_413_000_000,
             server_id=4_294_967_295,

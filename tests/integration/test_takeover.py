@@ -1,4 +1,4 @@
-"""Moving house under load: a real Debezium connector writes, ends in some way, and Tailrace goes on in its topics."""
+"""Moving scenario under load: a real Debezium connector writes, ends in some way, and Tailrace goes on in its topics."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.takeover.takeover import TakeoverResult
 from tailrace.runtime.errors import TakeoverError
 from tailrace.schemas.names import state_topic
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.debezium, pytest.mark.long]
 
 
 @pytest.fixture
-def house(
+def scenario(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, database: Database, prefix: str
 ) -> Iterator[TakeoverScenario]:
     """A filled table and a worker, the connector not yet started."""
@@ -40,68 +41,68 @@ def house(
         yield found
 
 
-def test_stopped_within_a_transaction_and_nothing_is_doubled(house: TakeoverScenario) -> None:
+def test_stopped_within_a_transaction_and_nothing_is_doubled(scenario: TakeoverScenario) -> None:
     """An orderly stop under load, in the middle of a rows event: event and row are taken over to the row."""
-    with house.writer():
-        house.start()
+    with scenario.writer():
+        scenario.start()
         with pytest.raises(TakeoverError, match="was last said to be running"):
-            house.take_over()
-        house.stop_within_an_event()
-    last = len(house.records())
+            scenario.take_over()
+        scenario.stop_within_an_event()
+    last = len(scenario.records())
 
-    tried = house.take_over(dry_run=True)
-    assert not house.exists(state_topic(house.prefix))
-    _check_without_gtids(house, tried)
-    done = house.take_over()
+    tried = scenario.take_over(dry_run=True)
+    assert not scenario.exists(state_topic(scenario.prefix))
+    _check_without_gtids(scenario, tried)
+    done = scenario.take_over()
     with pytest.raises(TakeoverError, match="there is state of Tailrace"):
-        house.take_over()
+        scenario.take_over()
 
     assert done.log == tried.log
     assert done.log.rows == done.offset.rows > 0
     assert [table.table for table in done.adopted] == ["t"]
     assert [table.table for table in done.unread] == ["silent"]
-    assert len(house.records()) == last
-    house.continue_with_tailrace()
-    assert house.require_equal() == []
+    assert len(scenario.records()) == last
+    scenario.continue_with_tailrace()
+    assert scenario.require_equal() == []
 
 
-def _check_without_gtids(house: TakeoverScenario, known: TakeoverResult) -> None:
+def _check_without_gtids(scenario: TakeoverScenario, known: TakeoverResult) -> None:
     """Assert that the same offset without GTIDs, as from before they were on, leads to the same place."""
-    topic = f"{house.prefix}-old-offsets"
+    topic = f"{scenario.prefix}-old-offsets"
     fields = {
         "file": known.offset.file,
         "pos": known.offset.pos,
         "event": known.offset.events,
         "row": known.offset.rows,
     }
-    Topics(kafka_settings(configured(house.settings))).ensure([TopicSpec(topic)])
-    producer = Producer({"bootstrap.servers": house.broker.bootstrap})
-    producer.produce(topic, orjson.dumps(fields), orjson.dumps([NAME, {"server": house.prefix}]))
+    Topics(kafka_settings(configured(scenario.settings))).ensure([TopicSpec(topic)])
+    producer = Producer({"bootstrap.servers": scenario.broker.bootstrap})
+    producer.produce(topic, orjson.dumps(fields), orjson.dumps([NAME, {"server": scenario.prefix}]))
     assert producer.flush(30) == 0
 
-    found = house.take_over(dry_run=True, offset_topic=topic)
+    found = scenario.take_over(dry_run=True, offset_topic=topic)
 
     assert found.log == known.log
 
 
-def test_killed_under_load_and_only_what_was_not_flushed_is_doubled(house: TakeoverScenario) -> None:
+def test_killed_under_load_and_only_what_was_not_flushed_is_doubled(scenario: TakeoverScenario) -> None:
     """SIGKILL of the worker: its status still says RUNNING, and its last records are beyond its last offset."""
-    with house.writer():
-        house.start()
-        eventually(house.flushed, "an offset behind Debezium's snapshot")
-        written = len(house.records())
-        eventually(lambda: len(house.records()) > written + 500, "more of Debezium's records")
-        house.worker.kill()
-        theirs = [r for r in house.records() if r.value is not None and r.json["op"] != "r"]
-        offset = house.offset()
+    with scenario.writer():
+        scenario.start()
+        eventually(scenario.flushed, "an offset behind Debezium's snapshot")
+        written = len(scenario.records())
+        eventually(lambda: len(scenario.records()) > written + 500, "more of Debezium's records")
+        scenario.worker.kill()
+        theirs = [r for r in scenario.records() if r.value is not None and r.json["op"] != "r"]
+        offset = scenario.offset()
         with pytest.raises(TakeoverError, match="--stopped"):
-            house.take_over()
-        done = house.take_over(stopped=True)
+            scenario.take_over()
+        done = scenario.take_over(stopped=True)
         assert done.offset == offset
 
-    house.continue_with_tailrace()
+    scenario.continue_with_tailrace()
 
-    repeated = {identity(r) for r in house.require_equal()}
+    repeated = {identity(r) for r in scenario.require_equal()}
     flushed = GtidSet.parse(offset.gtids)
     in_order = sorted(
         theirs, key=lambda r: (r.json["source"]["file"], r.json["source"]["pos"], r.json["source"]["row"])
@@ -114,19 +115,19 @@ def test_killed_under_load_and_only_what_was_not_flushed_is_doubled(house: Takeo
         assert set(beyond) == repeated
 
 
-def test_forced_over_existing_state(house: TakeoverScenario) -> None:
+def test_forced_over_existing_state(scenario: TakeoverScenario) -> None:
     """--force replaces what Tailrace had stored, its tables included, in one transaction."""
-    with house.writer():
-        house.start()
-    house.stop()
-    with CaptureThread({**house.settings, "snapshot.mode": "no_data"}) as capture:
-        capture.wait_position(house.server)
-    kafka = kafka_settings(configured(house.settings))
+    with scenario.writer():
+        scenario.start()
+    scenario.stop()
+    with CaptureThread({**scenario.settings, "snapshot.mode": "no_data"}) as capture:
+        capture.wait_position(scenario.server)
+    kafka = kafka_settings(configured(scenario.settings))
 
-    done = house.take_over(force=True)
+    done = scenario.take_over(force=True)
 
-    stored = states.read(kafka, state_topic(house.prefix))
+    stored = states.read(kafka, state_topic(scenario.prefix), MySqlOffset.from_json)
     assert stored.log == done.log
     assert {name: table.phase for name, table in stored.tables.items()} == {str(table): "log" for table in done.adopted}
-    house.continue_with_tailrace()
-    assert house.require_equal() == []
+    scenario.continue_with_tailrace()
+    assert scenario.require_equal() == []

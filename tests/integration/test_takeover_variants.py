@@ -1,4 +1,4 @@
-"""Moving house from other houses: a standalone worker's file, transaction metadata, records with schemas."""
+"""Moving scenario from other houses: a standalone worker's file, transaction metadata, records with schemas."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ def test_from_the_file_of_a_standalone_worker(
     """Its offsets stand in no topic; the worker ends in order and saves its file."""
     settings = properties(mysql_server, kafka_broker, prefix, database.name)
     with ConnectWorker(kafka_broker.bootstrap) as worker:
-        house = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings)
-        house.fill()
-        with house.writer():
-            house.start()
-            house.stop_within_an_event()
+        scenario = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings)
+        scenario.fill()
+        with scenario.writer():
+            scenario.start()
+            scenario.stop_within_an_event()
 
-        done = house.take_over()
+        done = scenario.take_over()
 
     assert done.log.rows == done.offset.rows > 0
     assert any("in a file" in note for note in done.notes)
-    house.continue_with_tailrace()
-    assert house.require_equal() == []
+    scenario.continue_with_tailrace()
+    assert scenario.require_equal() == []
 
 
-def _told(house: TakeoverScenario) -> Mapping[str, list[Any]]:
+def _told(scenario: TakeoverScenario) -> Mapping[str, list[Any]]:
     """Return what the transaction topic holds, by transaction."""
     told: dict[str, list[Any]] = defaultdict(list)
-    for record in read_topic(house.broker.bootstrap, f"{house.prefix}.transaction"):
+    for record in read_topic(scenario.broker.bootstrap, f"{scenario.prefix}.transaction"):
         told[record.json["id"]].append(record.json)
     return told
 
 
-def _check_numbers(house: TakeoverScenario, *, taken_up: str) -> None:
+def _check_numbers(scenario: TakeoverScenario, *, taken_up: str) -> None:
     """Assert that the records of each transaction are numbered without a gap, and that its END counts them all.
 
     The connector itself repeats an END when it is stopped right behind it and goes on: only transactions that Tailrace
     wrote records of are held to one.
     """
-    told = _told(house)
+    told = _told(scenario)
     numbers: dict[str, list[tuple[int, int]]] = defaultdict(list)
     writers: dict[str, set[bool]] = defaultdict(set)
-    for record in house.records():
+    for record in scenario.records():
         if record.value is not None and record.json["op"] != "r":
             block = record.json["transaction"]
             numbers[block["id"]].append((block["total_order"], block["data_collection_order"]))
@@ -73,7 +73,7 @@ def _check_numbers(house: TakeoverScenario, *, taken_up: str) -> None:
             assert [value["status"] for value in told[gtid]] == ["BEGIN", "END"], gtid
             assert told[gtid][1]["event_count"] == len(found)
             [collection] = told[gtid][1]["data_collections"]
-            assert collection == {"data_collection": f"{house.database.name}.t", "event_count": len(found)}
+            assert collection == {"data_collection": f"{scenario.database.name}.t", "event_count": len(found)}
 
 
 def test_the_numbers_within_a_transaction_go_on(
@@ -83,19 +83,19 @@ def test_the_numbers_within_a_transaction_go_on(
     settings = properties(mysql_server, kafka_broker, prefix, database.name)
     changes = {"provide.transaction.metadata": "true"}
     with DistributedWorker(kafka_broker.bootstrap, f"connect-{prefix}") as worker:
-        house = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
-        house.fill()
-        with house.writer():
-            house.start()
-            house.stop_within_an_event()
+        scenario = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
+        scenario.fill()
+        with scenario.writer():
+            scenario.start()
+            scenario.stop_within_an_event()
 
-        done = house.take_over()
+        done = scenario.take_over()
 
     assert sum(done.log.counts.values()) > 0
     assert done.log.counts == done.offset.counts
-    house.continue_with_tailrace()
-    assert house.require_equal() == []
-    _check_numbers(house, taken_up=done.log.gtid)
+    scenario.continue_with_tailrace()
+    assert scenario.require_equal() == []
+    _check_numbers(scenario, taken_up=done.log.transaction)
 
 
 def test_records_with_schemas_go_on_with_the_same_schemas(
@@ -105,18 +105,18 @@ def test_records_with_schemas_go_on_with_the_same_schemas(
     settings = properties(mysql_server, kafka_broker, prefix, database.name)
     changes = {"key.converter.schemas.enable": "true", "value.converter.schemas.enable": "true"}
     with DistributedWorker(kafka_broker.bootstrap, f"connect-{prefix}") as worker:
-        house = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
-        house.fill()
-        with house.writer():
-            house.start()
-            house.stop_within_an_event()
+        scenario = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
+        scenario.fill()
+        with scenario.writer():
+            scenario.start()
+            scenario.stop_within_an_event()
 
-        house.take_over()
+        scenario.take_over()
 
-    house.continue_with_tailrace()
-    assert house.require_equal() == []
+    scenario.continue_with_tailrace()
+    assert scenario.require_equal() == []
     schemas: dict[bool, set[bytes]] = {True: set(), False: set()}
-    for whole, plain in zip(house.raw(), house.records(), strict=True):
+    for whole, plain in zip(scenario.raw(), scenario.records(), strict=True):
         if whole.value is not None:
             assert whole.key is not None
             key, value = (orjson.dumps(orjson.loads(part)["schema"]) for part in (whole.key, whole.value))
@@ -132,21 +132,21 @@ def test_a_quiet_stop_with_transaction_metadata(
     settings = properties(mysql_server, kafka_broker, prefix, database.name)
     changes = {"provide.transaction.metadata": "true"}
     with DistributedWorker(kafka_broker.bootstrap, f"connect-{prefix}") as worker:
-        house = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
-        house.fill()
-        with house.writer():
-            house.start()
+        scenario = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
+        scenario.fill()
+        with scenario.writer():
+            scenario.start()
         executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
         last = re.sub(r":.*-", ":", executed)
-        eventually(lambda: [value["status"] for value in _told(house)[last]] == ["BEGIN", "END"], "the last END")
-        house.stop()
+        eventually(lambda: [value["status"] for value in _told(scenario)[last]] == ["BEGIN", "END"], "the last END")
+        scenario.stop()
 
-        done = house.take_over()
+        done = scenario.take_over()
 
-    assert (done.log.gtid, done.log.rows) == (last, 0)
-    house.continue_with_tailrace()
-    assert house.require_equal() == []
-    _, end, incremental = _told(house)[last]  # as the connector itself does when it goes on
+    assert (done.log.transaction, done.log.rows) == (last, 0)
+    scenario.continue_with_tailrace()
+    assert scenario.require_equal() == []
+    _, end, incremental = _told(scenario)[last]  # as the connector itself does when it goes on
     assert (incremental["status"], incremental["event_count"], incremental["data_collections"]) == (
         "END",
         end["event_count"],

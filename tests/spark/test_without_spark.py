@@ -11,11 +11,11 @@ from pyspark.sql import functions as fn
 
 from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError, SinkError
 from tailrace.schemas.connect import ConnectField
-from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.sequence import Sequence, file_number
 from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import parse
-from tailrace.spark_consumer.normalize.sequence import file_number, position_sequence
+from tailrace.spark_consumer.normalize.sequence import position_sequence
 from tailrace.spark_consumer.normalize.split_resolution import check_completeness
 from tailrace.spark_consumer.normalize.summary import SplitStats, summarize
 from tailrace.spark_consumer.session import coordinates

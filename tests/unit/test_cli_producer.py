@@ -61,7 +61,7 @@ def test_config_prints_what_is_in_force_with_secrets_masked(config: str) -> None
     assert lines == sorted(lines)
     assert {"database.password=********", "snapshot.max.threads=3", "topic.prefix=shop"} <= set(lines)
     assert "hush" not in result.output
-    assert "warning: snapshot.locking.mode has no effect: the snapshot takes no lock" in result.stderr
+    assert "warning: snapshot.locking.mode has no effect: snapshots take no locks" in result.stderr
 
 
 def test_faults_end_with_code_1_and_without_traceback(config: str) -> None:

@@ -29,7 +29,7 @@ def running() -> Status:
     status.log_rows(ORDERS, "c", 2)
     status.log_rows(ORDERS, "d", 0)
     status.log_transaction(ts_us=1)
-    status.log_committed(file="bin.000002", pos=77, gtids="u:1-5")
+    status.log_committed({"file": "bin.000002", "pos": 77, "gtids": "u:1-5"})
     return status
 
 

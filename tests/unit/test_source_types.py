@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.producer.config.sections import ConvertersConfig
+from tailrace.producer.config import ConverterConfig, ConvertersConfig
 from tailrace.producer.model.source_type import SourceType, known_length, source_parameters, source_type
 from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
@@ -98,14 +98,16 @@ TABLE = Table(
 def told(properties: Mapping[str, str]) -> tuple[Mapping[str, ConnectField], Mapping[str, ConnectField], object]:
     """Return the fields of rows and of keys under rules, and the Avro schema of values."""
     rules = configured(properties)
-    config = ConvertersConfig(value="json", value_schemas=True, field_names="avro", schema_names="avro")
+    config = ConvertersConfig(
+        value=ConverterConfig(converter="json", schemas=True), field_names="avro", schema_names="avro"
+    )
 
     def never(_: TableId) -> CatalogTable:
         raise AssertionError
 
     publication = TableSchemaBuilder(config, ValueOptions(), never, rules=rules)
-    shape = rules.shape(TABLE.id, TABLE.columns, TABLE.key)
-    kept = TABLE.columns if shape is None else shape.kept(TABLE.columns)
+    shape = rules.project(TABLE.id, TABLE.columns, TABLE.key)
+    kept = TABLE.columns if shape is None else shape.visible(TABLE.columns)
     wire = publication.wire(TABLE.id, "p.shop.people", kept, TABLE.key, shape)
     keys = {field.name: field for field in wire.key_schema.fields}
     return {field.name: field for field in wire.columns}, keys, avro_schema(wire.value_schema)
