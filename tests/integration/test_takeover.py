@@ -1,4 +1,4 @@
-"""Moving scenario under load: a real Debezium connector writes, ends in some way, and Tailrace goes on in its topics."""
+"""A takeover under load: a real Debezium connector writes and ends, and Tailrace continues on its topics."""
 
 from __future__ import annotations
 
