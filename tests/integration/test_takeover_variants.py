@@ -1,4 +1,4 @@
-"""Moving scenario from other houses: a standalone worker's file, transaction metadata, records with schemas."""
+"""Variants of a takeover: a standalone worker's offset file, transaction metadata, records with schemas."""
 
 from __future__ import annotations
 
