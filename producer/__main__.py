@@ -1,4 +1,4 @@
-"""``python -m tailrace.producer``: the commands of the producer only."""
+"""``python -m tailrace.producer``: the producer's commands alone."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tailrace.producer.config.filters import MessageKeys, compile_list
 from tailrace.runtime.config.value_types import ValueType, matching
 
-TOPIC_PART = matching(r"[a-zA-Z0-9._-]+", "letters, digits, '.', '_' and '-' only")
 TABLE_NAME = matching(r"[^.,]+\.[^,]+", "one table as db.table")
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 from pymysql.constants import CR, ER
 
-from tailrace.runtime.errors import ConfigError, SourceError, SourceUnavailableError
+from tailrace.producer.errors import SourceError, SourceUnavailableError
+from tailrace.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,18 +72,18 @@ _GONE: Final = frozenset(
 class SourceSettings:
     """How to reach the source. ``password`` never shows in a repr; times are seconds."""
 
-    host: str = "localhost"
-    port: int = 3306
-    user: str = "root"
-    password: str = field(default="", repr=False)
-    ssl_mode: str = "preferred"
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    ssl_mode: str
     """One of SSL_MODES; preferred uses TLS where the server offers it, without verifying it."""
-    ssl_ca: str | None = None
+    ssl_ca: str | None
     """File with the certificates of trusted authorities (PEM)."""
-    ssl_cert: str | None = None
-    ssl_key: str | None = None
-    connect_timeout_s: float = 30.0
-    read_timeout_s: float = 600.0
+    ssl_cert: str | None
+    ssl_key: str | None
+    connect_timeout_s: float
+    read_timeout_s: float
     """Silence of the server within one query that counts as a lost connection."""
 
 
@@ -147,7 +148,7 @@ def log_position(connection: Connection[Any]) -> tuple[str, int, str]:
     try:
         rows = query(connection, "SHOW MASTER STATUS")
     except SourceError as error:
-        if error.facts.get("code") != ER.PARSE_ERROR:
+        if error.context.get("code") != ER.PARSE_ERROR:
             raise
         rows = query(connection, "SHOW BINARY LOG STATUS")  # its name from MySQL 8.2 on; the old one is gone in 8.4
     if not rows:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 from zlib import crc32
 
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.mysql.types.base import ColumnType, RawBytes
 from tailrace.producer.serialization.codegen import CodeBuilder, indent
 from tailrace.producer.serialization.row_writer import WriterFactory
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 
 WHOLE_PACKET: Final = 0xFFFFFF
 """A packet of this length continues in the next one."""

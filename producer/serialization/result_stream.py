@@ -14,9 +14,10 @@ from pymysql.connections import Connection
 from pymysql.constants import COMMAND
 from pymysql.err import MySQLError
 
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.codec import SnapshotEnvelope, SnapshotRows, TableCodec
 from tailrace.producer.mysql.connection import translate_error
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 
 BLOCK_BYTES: Final = 512 * 1024
 _WHOLE_PACKET: Final = 0xFFFFFF

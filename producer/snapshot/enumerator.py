@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 import structlog
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
@@ -29,7 +30,7 @@ from tailrace.producer.snapshot.reader import SplitDone, SplitTask
 from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
 from tailrace.producer.snapshot.workers import RowsRead, SplitFailed, SplitFinished, Workers
 from tailrace.producer.streaming.binlog_reader import BinlogReader
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 
 log = structlog.get_logger(__name__)
 

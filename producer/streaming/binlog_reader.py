@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.state_store import OFFSET_KEY, TableState
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.binlog_events import (
@@ -41,7 +42,7 @@ from tailrace.producer.streaming.partial import rows_from
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.transaction_metadata import with_transaction_block
-from tailrace.runtime.errors import SchemaError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import schemas_topic, state_topic
 
 _PLAIN = (ChangeDecision.PLAIN, None)

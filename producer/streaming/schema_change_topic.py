@@ -13,6 +13,7 @@ import orjson
 from pymysql.connections import Connection
 
 from tailrace.producer.config.filters import TableFilter
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import STRUCTURE_KEY
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.binlog_events import QueryEvent
@@ -32,7 +33,7 @@ from tailrace.producer.serialization.envelope.schema_change import (
     table_change,
 )
 from tailrace.producer.serialization.record_converter import TopicConverter
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import state_topic
 
 _KINDS = {Change.CREATE: "CREATE", Change.ALTER: "ALTER", Change.RENAME: "ALTER", Change.DROP: "DROP"}

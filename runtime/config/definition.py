@@ -72,6 +72,14 @@ class ConfigDefinition(Generic[C]):
         warnings = tuple(self._redacted(warning, draft) for warning in draft.warnings)
         return self._build(draft.values, warnings)
 
+    def peek(
+        self, name: str, path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str] | None = None
+    ) -> str | None:
+        """Return the text of one setting, for a definition that depends on it; None if it is not set."""
+        draft = Draft(self.table)
+        draft.gather(path, environ, overrides or {})
+        return draft.settings[name].value.strip() if draft.is_set(name) else None
+
     def _redacted(self, text: str, draft: Draft) -> str:
         for name in draft.settings:
             text = text.replace(name, self._redact_name(name))

@@ -58,8 +58,10 @@ def _default(entry: Property) -> str:
     if entry.required:
         return "required"
     default = f"`{entry.default}`" if entry.default else ""
-    return f"{default} ({entry.default_note})".strip() if entry.default_note else default
+    return f"{default} ({entry.default_note})" if default and entry.default_note else default or entry.default_note
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """Escape what Markdown or HTML would interpret, except within code."""
+    parts = text.replace("|", "\\|").split("`")
+    return "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(parts))

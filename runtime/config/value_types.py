@@ -126,3 +126,7 @@ def matching(pattern: str, expects: str) -> ValueType[str]:
         return text.strip()
 
     return ValueType(expects, read)
+
+
+TOPIC_PART = matching(r"[a-zA-Z0-9._-]+", "letters, digits, '.', '_' and '-' only")
+"""A topic name or a part of one."""

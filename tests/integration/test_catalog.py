@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.table import ColumnCatalog, TableId
 from tailrace.producer.mysql.catalog import Collation, list_tables, read_table
 from tailrace.producer.mysql.connection import (
-    SourceSettings,
     connect,
     executed_gtids,
     log_position,
@@ -18,8 +18,8 @@ from tailrace.producer.mysql.connection import (
     wait_for_gtids,
 )
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.runtime.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError
-from tests.support.binlog import settings_of
+from tailrace.runtime.errors import ConfigError, SchemaError
+from tests.support.binlog import account_settings, settings_of
 from tests.support.database import Database
 
 
@@ -156,7 +156,7 @@ def test_refused_account_is_not_tried_again(database: Database) -> None:
 
 def test_server_that_is_away_may_be_tried_again() -> None:
     """Nobody listens, or the name is unknown."""
-    for settings in (SourceSettings("127.0.0.1", 1), SourceSettings("nowhere.invalid")):
+    for settings in (account_settings("127.0.0.1", 1), account_settings("nowhere.invalid", 3306)):
         with pytest.raises(SourceUnavailableError):
             connect(settings)
 
@@ -176,8 +176,8 @@ def test_failed_statement_is_named(database: Database) -> None:
     with connect(settings_of(database.server)) as session, pytest.raises(SourceError) as caught:
         query(session, "SELECT * FROM nowhere.nothing")
 
-    assert caught.value.facts["code"] in {1049, 1146}
-    assert caught.value.facts["statement"] == "SELECT * FROM nowhere.nothing"
+    assert caught.value.context["code"] in {1049, 1146}
+    assert caught.value.context["statement"] == "SELECT * FROM nowhere.nothing"
 
 
 def test_killed_session_may_be_tried_again(database: Database) -> None:

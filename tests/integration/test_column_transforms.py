@@ -23,11 +23,12 @@ from tests.integration.test_bad_input import _produce
 from tests.support.capture import properties
 from tests.support.codec import EVENT_STAMP, SNAPSHOT_STAMP, BothWays, row_of
 from tests.support.database import Database
+from tests.support.values import value_options
 
 TEXT = frozenset({"char", "varchar", "text", "enum", "set"})
 MODES = (
-    ValueOptions(),
-    ValueOptions(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex"),
+    value_options(),
+    value_options(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex"),
 )
 
 

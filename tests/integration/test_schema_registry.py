@@ -9,7 +9,6 @@ from typing import Any, Final
 import fastavro
 import pytest
 
-from tailrace.producer.config.registry_settings import RegistrySettings
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient
 from tailrace.runtime.errors import KafkaRequestError, SchemaError, TailraceError
 from tests.embedded import supervised
@@ -19,6 +18,7 @@ from tests.support.avro import Avro
 from tests.support.capture import CaptureThread, eventually, properties
 from tests.support.database import Database
 from tests.support.topics import Read, read_topic
+from tests.support.values import registry_settings
 
 AVRO: Final = "io.confluent.connect.avro.AvroConverter"
 
@@ -265,17 +265,17 @@ def test_a_registry_that_is_down_stops_the_capture(database: Database, kafka_bro
 
 def test_the_client_tells_what_the_registry_says(registry: SchemaRegistry) -> None:
     """One id for one schema; unknown schemas are not registered where that is forbidden; wrong roots are told."""
-    client = SchemaRegistryClient(RegistrySettings(f"http://nobody.invalid:1,{registry.url}"))
+    client = SchemaRegistryClient(registry_settings(f"http://nobody.invalid:1,{registry.url}"))
     record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 
     schema_id = client.schema_id("client-value", record)
     assert client.schema_id("client-value", record) == schema_id
     assert registry.schema(schema_id)["name"] == "R"
-    asking = SchemaRegistryClient(RegistrySettings(registry.url, auto_register=False))
+    asking = SchemaRegistryClient(registry_settings(registry.url, auto_register=False))
     assert asking.schema_id("client-value", record) == schema_id
     with pytest.raises(SchemaError, match="does not know"):
         asking.schema_id("client-value", {**record, "name": "S"})
     with pytest.raises(SchemaError, match="does not take"):
         client.schema_id("client-value", {"type": "record", "name": "a-b", "fields": []})
     with pytest.raises(KafkaRequestError, match="did not give an id"):
-        SchemaRegistryClient(RegistrySettings(f"{registry.url}/wrong")).schema_id("client-value", record)
+        SchemaRegistryClient(registry_settings(f"{registry.url}/wrong")).schema_id("client-value", record)

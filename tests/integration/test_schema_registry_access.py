@@ -11,11 +11,11 @@ from typing import Final
 import pytest
 
 from tailrace.producer.config import load
-from tailrace.producer.config.registry_settings import RegistrySettings
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient
 from tailrace.runtime.errors import ConfigError, KafkaRequestError
 from tests.embedded.registry import SchemaRegistry
 from tests.support.registry_proxy import CertificateAuthority, RegistryProxy
+from tests.support.values import registry_settings
 
 RECORD: Final = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 
@@ -94,7 +94,7 @@ def test_the_next_address_is_asked_where_one_is_out_of_service(registry: SchemaR
     """Neither a port where nobody is, nor a server that answers that it cannot."""
     with RegistryProxy(registry.url, out_of_service=True) as broken, RegistryProxy(registry.url) as whole:
         urls = f"http://127.0.0.1:1,{broken.url},{whole.url}"
-        schema_id = SchemaRegistryClient(RegistrySettings(urls)).schema_id("failover-value", RECORD)
+        schema_id = SchemaRegistryClient(registry_settings(urls)).schema_id("failover-value", RECORD)
 
         assert registry.schema(schema_id)["name"] == "R"
         assert (broken.requests, whole.requests) == (1, 1)
@@ -106,7 +106,7 @@ def test_readers_that_register_one_schema_at_the_same_moment_have_one_id(registr
     together = threading.Barrier(readers)
 
     def register(subject: str) -> int:
-        client = SchemaRegistryClient(RegistrySettings(registry.url))
+        client = SchemaRegistryClient(registry_settings(registry.url))
         together.wait(300)
         return client.schema_id(subject, RECORD)
 

@@ -13,7 +13,6 @@ from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.serialization.avro_schema import avro_schema
@@ -29,6 +28,7 @@ from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tests.support.avro import Avro
+from tests.support.values import value_options
 
 TABLE = TableId("db", "t")
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -68,7 +68,7 @@ def test_the_block_is_put_where_null_stood(form: str) -> None:
     schemas = {"key_schema": key_schema("p.db.t", fields), "value_schema": envelope_schema("p.db.t", fields)}
     wire = RecordFormat(key="json", value=form, columns=fields, **schemas)  # type: ignore[arg-type]
     table = Table(TABLE, (Column("id", "int", nullable=False),), ("id",))
-    codec = compile_converter_codec(table, "topic", ValueOptions(), wire)
+    codec = compile_converter_codec(table, "topic", value_options(), wire)
     row = b"\x00\x01\x00\x00\x00"
     avro = Avro(avro_schema(wire.value_schema))
 

@@ -1,4 +1,4 @@
-"""Columns left out, masked, hashed and cut: Debezium's bytes, keys untouched, secrets hidden, contradictions told."""
+"""Dropped, masked, hashed and truncated columns: Debezium's bytes, unchanged keys, hidden salts, conflicts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tailrace.producer.config.column_transforms import ColumnTransforms, Hash, r
 from tailrace.producer.config.filters import ColumnFilter, InvalidExpressionError
 from tailrace.producer.model.codec import EventRows, KeyChange, SnapshotEnvelope, TableCodec
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.model.value_options import Converter, ValueOptions
+from tailrace.producer.model.value_options import Converter
 from tailrace.producer.mysql.types.registry import connect_field
 from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.masking import hasher, java_serialized
 from tailrace.runtime.errors import ConfigError, SchemaError
+from tests.support.values import value_options
 from tests.unit.test_codec_changes import STAMP
 from tests.unit.test_config_load import BASE
 
@@ -32,11 +33,11 @@ NOTE = Column("note", "text", length=65535, charset="latin1")
 AGE = Column("age", "int")
 TABLE = Table(TableId("shop", "people"), (ID, MAIL, NOTE, AGE), ("id",))
 BY_MAIL = Table(TABLE.id, TABLE.columns, ("mail",))
-SETTINGS = ValueOptions()
+SETTINGS = value_options()
 
 
 def configured(properties: Mapping[str, str]) -> ColumnTransforms:
-    """Return the rules of a configuration."""
+    """Return the column transforms of a configuration."""
     return config(properties).filters.columns
 
 
@@ -61,7 +62,7 @@ def compiled(properties: Mapping[str, str], table: Table = TABLE, **more: Any) -
 
 
 def inserted(codec: TableCodec, *images: bytes) -> list[tuple[Any, Any]]:
-    """Return (key, row) of inserted rows, parsed, and that both readers of images agree."""
+    """Return key and row of inserted rows, parsed. Both readers of row images must agree."""
     event = b"".join(images)
     plain = codec.inserts(event, 0, len(event), STAMP)
     assert codec.inserts(event, 0, len(event), STAMP, keys=True).records == plain.records
@@ -87,8 +88,8 @@ def _pairs(rows: EventRows) -> list[tuple[bytes, bytes]]:
         ("md5", True, "world", "172c8e95398cc72ab5358ead6981e7e5"),
     ],
 )
-def test_hashes_are_those_of_debezium(algorithm: str, plain: bool, text: str, digest: str) -> None:
-    """Known digests under the salt ``salt``; a column's length cuts them."""
+def test_hashes_equal_those_of_debezium(algorithm: str, plain: bool, text: str, digest: str) -> None:
+    """Known hashes with the salt ``salt``. They are truncated to the length of the column."""
     change = Hash(algorithm, b"salt", plain=plain)
 
     assert hasher(change, None)(text) == digest
@@ -105,8 +106,8 @@ def test_hashes_are_those_of_debezium(algorithm: str, plain: bool, text: str, di
         ("😀", "aced000574 0006 eda0bdedb880"),
     ],
 )
-def test_text_is_serialized_as_java_does(text: str, data: str) -> None:
-    """Modified UTF-8: NUL in two bytes, characters beyond 16 bits as two halves."""
+def test_text_is_serialized_as_in_java(text: str, data: str) -> None:
+    """Modified UTF-8: NUL has two bytes, characters beyond 16 bits are surrogate pairs."""
     assert java_serialized(text.encode().decode("latin-1")).hex() == data.replace(" ", "")
 
 
@@ -116,8 +117,8 @@ def test_long_text_has_a_length_of_eight_bytes() -> None:
     assert java_serialized("x" * 65536)[4:13] == b"|" + (65536).to_bytes(8, "big")
 
 
-def test_every_change_of_a_value_and_of_null() -> None:
-    """A mask hides NULL too, a hash keeps it; a cut counts UTF-16 units; the key stays."""
+def test_transforms_of_values_and_of_null() -> None:
+    """A mask replaces NULL too, a hash keeps it. Truncation counts UTF-16 units. The key is unchanged."""
     rows = [image(1, "ann@x.org", "né" * 9, 7), image(2, "bob", None, None)]
 
     masked = inserted(compiled({"column.mask.with.3.chars": "shop.people.(note|mail)"}), *rows)
@@ -138,8 +139,8 @@ def test_every_change_of_a_value_and_of_null() -> None:
     ]
 
 
-def test_half_a_surrogate_pair_is_written_as_java_writes_it() -> None:
-    """A cut within a character beyond 16 bits leaves its first half."""
+def test_half_a_surrogate_pair_is_written_as_in_java() -> None:
+    """Truncation within a character beyond 16 bits leaves its first half."""
     codec = compiled({"column.truncate.to.2.chars": "shop.people.mail"})
     event = image(1, "a😀b", None, None) + image(2, 'a"😀', None, None) + image(3, "ab", None, None)
 
@@ -150,8 +151,8 @@ def test_half_a_surrogate_pair_is_written_as_java_writes_it() -> None:
     assert b'"mail":"ab"' in values[2]
 
 
-def test_a_cut_longer_than_the_column_changes_nothing() -> None:
-    """Also of an ENUM, which counts as one character however long its labels are."""
+def test_truncation_longer_than_the_column_changes_nothing() -> None:
+    """Also for an ENUM, whose length is one character whatever its labels are."""
     column = Column("e", "enum", nullable=False, charset="utf8mb4", enum_values=("small", "large"))
     table = Table(TABLE.id, (ID, column), ("id",))
     codec = compiled({"column.truncate.to.20.chars": ".*"}, table)
@@ -162,8 +163,8 @@ def test_a_cut_longer_than_the_column_changes_nothing() -> None:
     ]
 
 
-def test_columns_left_out_are_read_over() -> None:
-    """They are in no row, no SELECT and no published schema; expressions are for the whole name, in any case."""
+def test_dropped_columns_are_skipped() -> None:
+    """They are in no row, no SELECT and no table schema. Expressions match the whole name and ignore case."""
     for properties in (
         {"column.exclude.list": "SHOP\\.People\\.(mail|AGE),shop.people.not"},
         {"column.include.list": "shop.people.id,shop.people.note"},
@@ -176,8 +177,8 @@ def test_columns_left_out_are_read_over() -> None:
         assert inserted(codec, *rows) == [({"id": n}, {"id": n, "note": None if n % 2 else "x"}) for n in range(1, 80)]
 
 
-def test_select_and_log_agree_on_changed_columns() -> None:
-    """The packet of a SELECT and the image of the same row give one row."""
+def test_snapshot_and_binlog_agree_on_transformed_columns() -> None:
+    """The result of a SELECT and the row image of the same row give the same record."""
     properties = {"column.exclude.list": "shop.people.age", f"column.mask.hash.MD5.with.salt.{SALT}": ".*mail,.*note"}
     codec = compiled(properties)
     body = b"\x011" + b"\x05ann\xc3\xa9" + b"\x03n\xc3\xa9" + b"\x012" + b"\x03bob" + b"\xfb"
@@ -190,8 +191,8 @@ def test_select_and_log_agree_on_changed_columns() -> None:
     assert selected == inserted(codec, image(1, "anné", "né", 5), image(2, "bob", None, None))
 
 
-def test_a_changed_key_column_is_in_keys_as_it_is() -> None:
-    """As with Debezium; by such rows no table can be kept, so that the published schema tells no key."""
+def test_transformed_key_column_is_unchanged_in_keys() -> None:
+    """As in Debezium. Such rows do not identify themselves, so that the table schema has no key."""
     codec = compiled({"column.mask.with.2.chars": "shop.people.mail"}, BY_MAIL)
     event = image(1, "a", None, None) + image(1, 'b"', None, None)
 
@@ -206,8 +207,8 @@ def test_a_changed_key_column_is_in_keys_as_it_is() -> None:
     assert (change.old_key_header, change.new_key_header) == (b'{"mail":"a"}', b'{"mail":"b\\""}')
 
 
-def test_updates_without_a_change_can_be_left_out() -> None:
-    """Only what is written counts: a column left out, or behind a mask, does not; the rest keep their numbers."""
+def test_updates_without_a_change_can_be_skipped() -> None:
+    """Changes of dropped and masked columns do not count. The other rows keep their numbers."""
     properties = {"column.exclude.list": "shop.people.age", "column.mask.with.2.chars": "shop.people.note"}
     pairs = [
         (image(1, "a", "x", 1), image(1, "a", "y", 2)),
@@ -229,8 +230,8 @@ def test_updates_without_a_change_can_be_left_out() -> None:
 
 @pytest.mark.parametrize("key", ["json", "avro"])
 @pytest.mark.parametrize("value", ["json-schema", "avro"])
-def test_other_converters_show_the_same(key: Converter, value: Converter) -> None:
-    """Rows changed and keys as they are, in every mixture of forms."""
+def test_other_converters_apply_the_same_transforms(key: Converter, value: Converter) -> None:
+    """Transformed rows and unchanged keys, with all combinations of converters."""
     properties = {"column.exclude.list": "shop.people.age", "column.mask.with.2.chars": "shop.people.(mail|note)"}
     shape = configured(properties).project(BY_MAIL.id, BY_MAIL.columns, BY_MAIL.key)
     assert shape is not None
@@ -268,16 +269,16 @@ def test_other_converters_show_the_same(key: Converter, value: Converter) -> Non
     )
 
 
-def test_a_table_that_no_rule_touches_has_the_code_of_before() -> None:
-    """Nothing of the hot path depends on rules for other tables."""
+def test_table_without_transforms_has_no_projection() -> None:
+    """Transforms of other tables do not slow it down."""
     found = configured({"column.exclude.list": "shop.other.*", "column.mask.with.2.chars": ".*secret"})
 
     assert found.project(TABLE.id, TABLE.columns, TABLE.key) is None
     assert ColumnTransforms(ColumnFilter()).project(TABLE.id, TABLE.columns, TABLE.key) is None
 
 
-def test_every_fault_of_a_table_is_told_at_once() -> None:
-    """By property, value and column; the salt is not among them."""
+def test_all_problems_of_a_table_are_reported_together() -> None:
+    """With property, value and column, without the salt."""
     found = configured(
         {
             "column.exclude.list": "shop.people.id",
@@ -287,22 +288,22 @@ def test_every_fault_of_a_table_is_told_at_once() -> None:
         }
     )
 
-    faults = found.problems(TABLE.id, TABLE.columns, TABLE.key)
+    problems = found.problems(TABLE.id, TABLE.columns, TABLE.key)
 
-    assert len(faults) == 4
-    assert "column.exclude.list=shop.people.id drops shop.people.id" in faults[0]
-    assert "message.key.columns" in faults[0]
-    assert "shop.people.mail is matched by properties of which only one can apply" in faults[1]
-    assert "column.mask.with.3.chars=shop.people.(age|mail)" in faults[1]
-    assert "shop.people.note, and so does column.propagate.source.type" in faults[2]
-    assert "matches shop.people.age, which is INT: only text can be masked" in faults[3]
-    assert not any(SALT in fault for fault in faults)
+    assert len(problems) == 4
+    assert "column.exclude.list=shop.people.id drops shop.people.id" in problems[0]
+    assert "message.key.columns" in problems[0]
+    assert "shop.people.mail is matched by properties of which only one can apply" in problems[1]
+    assert "column.mask.with.3.chars=shop.people.(age|mail)" in problems[1]
+    assert "shop.people.note, and so does column.propagate.source.type" in problems[2]
+    assert "matches shop.people.age, which is INT: only text can be masked" in problems[3]
+    assert not any(SALT in problem for problem in problems)
     with pytest.raises(SchemaError, match="only text can be masked"):
         found.project(TABLE.id, TABLE.columns, TABLE.key)
 
 
-def test_rules_for_no_column_are_known() -> None:
-    """So that a misspelt name can be told."""
+def test_rules_without_a_matching_column_are_reported() -> None:
+    """The name of the column may be misspelled."""
     found = configured({"column.mask.with.3.chars": "shop.people.mial", "column.truncate.to.3.chars": ".*note"})
 
     assert found.unmatched([(TABLE.id, column) for column in TABLE.columns]) == [
@@ -311,14 +312,14 @@ def test_rules_for_no_column_are_known() -> None:
 
 
 def test_salts_are_never_shown(tmp_path: Path) -> None:
-    """Not by the effective configuration, not by its repr, not by a fault, however the name is misspelt."""
+    """Neither by the effective configuration, nor by its repr, nor by a problem, even if the name is misspelled."""
     good = f"column.mask.hash.SHA-256.with.salt.{SALT}"
     shown = config({good: "shop.people.mail", f"column.mask.hash.v2.md5.with.salt.{SALT}": "shop.people.note"})
 
-    told = describe(shown)
-    assert told["column.mask.hash.SHA-256.with.salt.********"] == "shop.people.mail"
-    assert told["column.mask.hash.v2.md5.with.salt.********"] == "shop.people.note"
-    assert SALT not in f"{told} {shown!r} {shown.filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)!r}"
+    described = describe(shown)
+    assert described["column.mask.hash.SHA-256.with.salt.********"] == "shop.people.mail"
+    assert described["column.mask.hash.v2.md5.with.salt.********"] == "shop.people.note"
+    assert SALT not in f"{described} {shown!r} {shown.filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)!r}"
     assert pickle.loads(pickle.dumps(shown)).filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)  # noqa: S301
     for name in (f"column.mask.hash.SHA-7.with.salt.{SALT}", f"column.mask.hash.SHA-256.with.slat.{SALT}"):
         path = tmp_path / "twice.json"
@@ -326,18 +327,18 @@ def test_salts_are_never_shown(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load(path, {})
         assert SALT not in str(caught.value)
-        assert any("column.mask.hash.SHA-" in fault for fault in caught.value.faults)
+        assert any("column.mask.hash.SHA-" in fault for fault in caught.value.problems)
 
 
 @pytest.mark.parametrize("name", ["MD2", "sha-7", "SHA-256.x"])
-def test_an_unknown_digest_is_a_fault(name: str) -> None:
-    """With the digests that are known."""
+def test_unknown_hash_algorithm_is_rejected(name: str) -> None:
+    """The message lists the known algorithms."""
     with pytest.raises(InvalidExpressionError, match="not a known hash algorithm: use one of MD5"):
         read_rule(f"column.mask.hash.{name}.with.salt.x", "a.b.c")
 
 
 def test_property_names_without_salt() -> None:
-    """Only the salt goes, and all of it."""
+    """Only the salt is masked, and all of it."""
     assert without_salt(f"column.mask.hash.v2.SHA-256.with.salt.{SALT}") == (
         "column.mask.hash.v2.SHA-256.with.salt.********"
     )

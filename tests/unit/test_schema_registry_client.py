@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.producer.config.registry_settings import RegistrySettings
 from tailrace.producer.serialization.schema_registry import difference
+from tests.support.values import registry_settings
 
 
 def _record(**fields: Any) -> dict[str, Any]:
@@ -36,6 +36,6 @@ def test_the_difference_of_two_versions_is_told_by_field(old: Any, new: Any, sai
 
 def test_settings_do_not_print_users() -> None:
     """Neither those of the URL nor those beside it."""
-    settings = RegistrySettings("https://me:hush-1@one:8081/x,http://two", "me:hush-2")
+    settings = registry_settings("https://me:hush-1@one:8081/x,http://two", user_info="me:hush-2")
 
     assert repr(settings) == "RegistrySettings(https://one:8081/x, http://two)"

@@ -10,11 +10,11 @@ import pytest
 from tailrace.producer.config import ConverterConfig, ConvertersConfig
 from tailrace.producer.model.source_type import SourceType, known_length, source_parameters, source_type
 from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
-from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.catalog import CatalogTable
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.table_schemas import TableSchemaBuilder
 from tailrace.schemas.connect import ConnectField
+from tests.support.values import value_options
 from tests.unit.test_column_transforms import configured
 
 PLAIN = ColumnCatalog("", None, None, default_is_expression=False, generated=False, auto_increment=False, comment="")
@@ -105,7 +105,7 @@ def told(properties: Mapping[str, str]) -> tuple[Mapping[str, ConnectField], Map
     def never(_: TableId) -> CatalogTable:
         raise AssertionError
 
-    publication = TableSchemaBuilder(config, ValueOptions(), never, rules=rules)
+    publication = TableSchemaBuilder(config, value_options(), never, rules=rules)
     shape = rules.project(TABLE.id, TABLE.columns, TABLE.key)
     kept = TABLE.columns if shape is None else shape.visible(TABLE.columns)
     wire = publication.wire(TABLE.id, "p.shop.people", kept, TABLE.key, shape)

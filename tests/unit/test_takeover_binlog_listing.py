@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.state_store import StoredOffset
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange
@@ -19,7 +20,6 @@ from tailrace.producer.takeover.binlog_listing import (
     gtids_before,
     translate_event_count,
 )
-from tailrace.runtime.errors import TakeoverError
 
 UUID = "58e3a85e-e597-11f1-8ae5-02fc00000001"
 

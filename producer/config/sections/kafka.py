@@ -7,10 +7,9 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from tailrace.producer.config.value_types import TOPIC_PART
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import ANY_TEXT, SECRET, TEXT, integer
+from tailrace.runtime.config.value_types import ANY_TEXT, SECRET, TEXT, TOPIC_PART, integer
 
 _NO_QUEUE = "there is no queue between the reader and Kafka; one batch and the buffer of the client limit the memory"
 _NO_HISTORY = "the binlog and the state topic describe the tables; there is no schema history"

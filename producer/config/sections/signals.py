@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from pydantic import SecretStr
 
-from tailrace.producer.config.value_types import TABLE_NAME, TOPIC_PART
+from tailrace.producer.config.value_types import TABLE_NAME
 from tailrace.producer.model.table import TableId
 from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import SECRET, TEXT, integer, set_of
+from tailrace.runtime.config.value_types import SECRET, TEXT, TOPIC_PART, integer, set_of
 
 
 class SignalsConfig(Section):

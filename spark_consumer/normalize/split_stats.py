@@ -1,4 +1,4 @@
-"""What a table's records of a batch are, per split, found in one pass: all that the driver needs to know of them."""
+"""Counts a table's records of a batch per split, in one pass."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
 
 
 _FILE: Final = 1 << 36
-"""A place in the log as one number is file * 2^36 + position: a file has less than 64 GiB, a server 2^27 files."""
+"""A binlog position as one number is file * 2^36 + pos: a file is smaller than 64 GiB, a server has fewer than 2^27."""
 
 
 class SplitStats(NamedTuple):
-    """The records of one split, or those without a split (``split`` None)."""
+    """Counts of the records of one split; ``split`` is None for the records without a split."""
 
     split: str | None
     rows: int
-    """Snapshot rows."""
+    """Snapshot rows (op r)."""
     changes: int
-    """Change records, tombstones not counted."""
+    """Change records, without tombstones."""
     newest_ms: int | None
     """Greatest source.ts_ms."""
     earliest: Sequence = Sequence(0, 0, 0, 0, 0)
-    """No record lies before it: the least epoch, and the least place of any epoch."""
+    """A lower bound of the sequences: the least epoch combined with the least position of any epoch."""
 
     @property
     def incremental(self) -> bool:
-        """Whether these are, or have among them, rows of a table that was read again: they bear no split."""
+        """Whether rows of an incremental snapshot are among the records; those rows have no split header."""
         return self.split is None and self.rows > 0
 
 
 def summarize(decoded: DataFrame) -> list[SplitStats]:
-    """Return the facts of each split; one row per split is brought to the driver.
+    """Return the counts of each split; the driver collects one row per split.
 
-    Only numbers are aggregated: with text or a struct among them Spark would sort all records first.
+    Only numbers are aggregated. With text or structs Spark would sort all records first.
     """
     rows = (
         decoded.groupBy("split")
@@ -48,13 +48,13 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
             fn.count_if(fn.col("op") != Op.READ.value).alias("changes"),
             fn.max("ts_ms").alias("newest"),
             fn.min("seq.epoch").alias("epoch"),
-            fn.min(fn.col("seq.file") * fn.lit(_FILE) + fn.col("seq.pos")).alias("place"),
+            fn.min(fn.col("seq.file") * fn.lit(_FILE) + fn.col("seq.pos")).alias("position"),
         )
         .collect()
     )
-    return [_facts(row) for row in rows]
+    return [_stats(row) for row in rows]
 
 
-def _facts(row: Row) -> SplitStats:
-    file, pos = divmod(row["place"], _FILE)
+def _stats(row: Row) -> SplitStats:
+    file, pos = divmod(row["position"], _FILE)
     return SplitStats(row["split"], row["rows"], row["changes"], row["newest"], Sequence(row["epoch"], file, pos, 0, 0))

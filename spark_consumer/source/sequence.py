@@ -1,11 +1,11 @@
-"""The order of changes: Kafka's (partition, offset) within a key, and the source's sequence stored with each row.
+"""The sequence of a record as a Spark column, built from the event header and the source block.
 
-Sequence fields are numbers, never text: file 999999 is before 1000000 (schemas/sequence.py).
+The fields are numbers, never text: binlog file 999999 comes before file 1000000 (schemas/sequence.py).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
@@ -16,24 +16,16 @@ from tailrace.schemas.watermark import BinlogPosition
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-SEQUENCE_TYPE = tp.StructType(
-    [
-        tp.StructField("epoch", tp.LongType()),
-        tp.StructField("file", tp.LongType()),
-        tp.StructField("pos", tp.LongType()),
-        tp.StructField("event", tp.LongType()),
-        tp.StructField("row", tp.LongType()),
-    ]
-)
+SEQUENCE_TYPE: Final = tp.StructType([tp.StructField(name, tp.LongType()) for name in Sequence._fields])
 
 
 def position_sequence(position: BinlogPosition) -> Sequence:
-    """Return the sequence of a log position: before every change that begins there."""
+    """Return the sequence of a binlog position: less than every change that starts there."""
     return Sequence(position.epoch, file_number(position.file), position.pos, 0, 0)
 
 
 def sequence_column(event_header: Column, source: Column) -> Column:
-    """Return the sequence struct; a field is NULL where header or source block lack it, which the decoder checks."""
+    """Return the sequence struct of a record; a field is NULL if the header or the source block lacks it."""
     file = fn.substring_index(source["file"], ".", -1)
     return fn.struct(
         fn.split_part(event_header, fn.lit("."), fn.lit(1)).try_cast("bigint").alias("epoch"),

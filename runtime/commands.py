@@ -1,0 +1,30 @@
+"""The options that the commands of both halves share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailrace.runtime.errors import ConfigError
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help="Configuration file: JSON (flat, nested, or as posted to Kafka Connect) or .properties."
+    ),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Sets one property; overrides all other sources.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Logs at level debug, and prints the traceback of an error.")]
+
+
+def parse_settings(settings: list[str] | None) -> Mapping[str, str]:
+    """Return the properties of ``--set``. Raises ConfigError for those that are not of the form key=value."""
+    wrong = [f"--set {item!r} is not of the form key=value" for item in settings or () if "=" not in item]
+    if wrong:
+        raise ConfigError(wrong)
+    return dict(item.split("=", 1) for item in settings or ())
