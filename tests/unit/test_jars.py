@@ -11,6 +11,8 @@ import pytest
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer import jars
 from tailrace.spark_consumer.artifacts import Artifact, read_pins
+from tailrace.spark_consumer.session import coordinates
+from tailrace.spark_consumer.sink.plugin import load_sink
 from tests.debezium_parity.artifacts import LIST as PARITY_LIST
 from tests.embedded.artifacts import LIST as SERVER_LIST
 
@@ -34,10 +36,12 @@ def test_every_artifact_has_a_sha256(listing: Path) -> None:
         assert all(re.fullmatch("[0-9a-f]{64}", pin) for pin in pins.values())
 
 
-def test_kafka_source_has_the_version_of_spark() -> None:
-    pinned = {each.name: each.version for each in jars.pins(("kafka",))}
+@pytest.mark.parametrize("sink", ["delta", "kafka", "console"])
+def test_jars_of_a_sink_are_pinned_in_the_version_that_it_declares(sink: str) -> None:
+    """``spark.jars.packages`` and the pinned list name the same files."""
+    pinned = {f"{each.group}:{each.name}:{each.version}" for each in jars.pins()}
 
-    assert pinned["spark-sql-kafka-0-10_2.13"] == version("pyspark")
+    assert set(coordinates(load_sink(sink), version("pyspark"))) <= pinned
 
 
 def test_unknown_section_of_jars_is_an_error() -> None:
