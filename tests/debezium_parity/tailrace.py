@@ -61,7 +61,7 @@ class Producer:
 
     def has_read_all(self) -> bool:
         """Return whether every split of the snapshot is read."""
-        return b'"every split is read"' in self.log_file.read_bytes()
+        return b'"all splits of the initial snapshot are read"' in self.log_file.read_bytes()
 
     def stop(self) -> None:
         """Ask the producer to drain and end."""

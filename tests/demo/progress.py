@@ -59,7 +59,7 @@ class Observer:
     def look(self) -> Progress:
         """Return the progress now. What does not answer yet has its initial value."""
         status = _status(self._deployment.producer_status)
-        stream = status.get("log", {})
+        stream = status.get("stream", {})
         batches, committed = _committed(self._deployment.checkpoint)
         known = status.get("tables", {})
         return Progress(

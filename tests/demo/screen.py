@@ -11,13 +11,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.producer.ops.status import Phase
 from tests.demo.progress import Progress
 from tests.demo.verification import Comparison
 
 _LINE_INTERVAL_S: Final = 5.0
-_PHASES: Final = {Phase.LOG.value: "streaming"}
-"""Phases of the producer that have another name on the screen."""
 
 
 class Screen:
@@ -49,7 +46,7 @@ class Screen:
             self._line_due = elapsed + _LINE_INTERVAL_S
             tables = progress.tables.values()
             self._console.print(
-                f"{elapsed:5.0f} s  {doing}: producer {_phase(progress)},"
+                f"{elapsed:5.0f} s  {doing}: producer {progress.phase},"
                 f" snapshot rows {sum(table.snapshot_rows for table in tables):,}, changed rows {changes:,},"
                 f" offset {progress.position or '-'}, consumer lag {_number(progress.lag_records)},"
                 f" sink rows {sum(table.sink_rows for table in tables):,}"
@@ -72,7 +69,7 @@ def _render(progress: Progress, doing: str, changes: int, elapsed: float) -> Gro
         )
     lag = "-" if progress.lag_ms is None else f"{progress.lag_ms / 1000:.1f} s"
     facts = (
-        f"producer   {_phase(progress)}, offset {progress.position or '-'}, lag {lag}\n"
+        f"producer   {progress.phase}, offset {progress.position or '-'}, lag {lag}\n"
         f"consumer   {progress.batches} batches, lag {_number(progress.lag_records)} records\n"
         f"workload   {changes:,} rows changed\n"
         f"{elapsed:4.0f} s     {doing}"
@@ -92,10 +89,6 @@ def comparison_table(found: list[Comparison]) -> Table:
         result = Text("equal", style="green") if each.equal else Text("DIFFERENT", style="bold red")
         table.add_row(each.table, *(f"{count:,}" for count in counts), result)
     return table
-
-
-def _phase(progress: Progress) -> str:
-    return _PHASES.get(progress.phase, progress.phase)
 
 
 def _number(value: int | None) -> str:

@@ -54,7 +54,7 @@ def watch(deployment: Deployment, workload: Workload, options: argparse.Namespac
         return False
 
     def caught_up(now: Progress) -> bool:
-        return now.lag_records == 0 and now.phase == Phase.LOG and observer.has_streamed_all(now)
+        return now.lag_records == 0 and now.phase == Phase.STREAMING and observer.has_streamed_all(now)
 
     try:
         with Screen(console) as screen:

@@ -115,7 +115,6 @@ def test_missing_grants_are_reported_with_statements(
     assert "GRANT" in said
 
 
-@pytest.mark.mysql
 def test_wrong_server_settings_are_reported_together(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
     """Every wrong server variable is reported with its value and the statement that corrects it."""
     wrong = {

@@ -42,7 +42,6 @@ def test_the_capture_user_reads_and_never_writes(database: Database) -> None:
             cursor.execute("INSERT INTO t VALUES (1)")
 
 
-@pytest.mark.mysql
 def test_mysql_keeps_its_rows_after_a_kill() -> None:
     """A SIGKILL loses no committed row; two servers never share a UUID."""
     with MySqlServer() as server, MySqlServer() as other:
@@ -64,7 +63,6 @@ def test_mysql_keeps_its_rows_after_a_kill() -> None:
         assert len(uuids) == 2
 
 
-@pytest.mark.kafka
 def test_kafka_keeps_its_records_after_a_kill() -> None:
     """A SIGKILL of the broker loses no committed transaction."""
     with KafkaBroker() as broker:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import state_topic, watermarks_topic
-from tests.support.background_writes import background_writes
+from tests.support.background_writes import writing
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
 from tests.support.incremental_checks import (
     incremental_ends,
@@ -58,7 +58,7 @@ def _splits_again(broker: KafkaBroker, prefix: str) -> int:
 
 def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
     table = state_of(broker, prefix, f"table/{database.name}.t") if _made(broker, prefix) else None
-    return table is not None and table["phase"] == "log"
+    return table is not None and table["mode"] == "streaming"
 
 
 def _made(broker: KafkaBroker, prefix: str) -> bool:
@@ -67,7 +67,7 @@ def _made(broker: KafkaBroker, prefix: str) -> bool:
 
 def _position_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:
     executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
-    stored: Any = state_of(broker, prefix, "log")
+    stored: Any = state_of(broker, prefix, "offset")
     return bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, stored["position"]["gtids"]))[0][0])
 
 
@@ -146,7 +146,7 @@ def test_killed_while_a_table_is_read_again(
     settings = properties(mysql_server, kafka_broker, prefix, database.name, KAFKA)
     with CaptureProcess(settings, tmp_path) as producer:
         eventually(lambda: _in_log(kafka_broker, prefix, database), "snapshot finished")
-        with background_writes(database, _change, pause_s=0.002):
+        with writing(database, _change, pause_s=0.002):
             signal(kafka_broker, prefix, "execute-snapshot", _tables(database))
             for splits in (5, 30):
                 eventually(lambda: _splits_again(kafka_broker, prefix) >= splits, "splits")  # noqa: B023

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
 
-pytestmark = [pytest.mark.debezium, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 ROWS = 50
 VARYING = {"connector_name", "maximum_key", "last_processed_key"}

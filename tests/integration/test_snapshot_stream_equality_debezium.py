@@ -1,4 +1,4 @@
-"""Rows of every type family from the log, byte for byte against what real Debezium streamed for the same statements."""
+"""Rows of every type from the binlog equal those that real Debezium streamed for the same statements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.debezium_parity import golden
 from tests.debezium_parity.exceptions import JAVA_READS_OTHERWISE
 from tests.debezium_parity.type_tables import FAMILIES, Family
 from tests.debezium_parity.variants import VARIANTS, Variant
-from tests.support.codec import BothWays
+from tests.support.codec import BothSources
 from tests.support.database import Database
 from tests.support.values import value_options
 
@@ -108,7 +108,7 @@ def _members(text: str, at: int = 0) -> Mapping[str, str]:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
 def test_rows_are_what_debezium_streamed(family: Family, database: Database) -> None:
     """Every column of every row in every mode; each named exception is still one."""
-    both = BothWays(database)
+    both = BothSources(database)
     database.execute(family.create())
     for statement in family.inserts(first_id=_FIRST_ID):
         database.execute(statement)

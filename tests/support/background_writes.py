@@ -1,4 +1,4 @@
-"""Changes rows in a background thread."""
+"""Writes rows in the background of a test."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Final
 from tests.support.database import Database
 
 _NUMBERS: Final = itertools.count(1)
-"""Numbers of transactions: a second writer must not create the same keys."""
+"""Numbers of transactions: a second writer of one table must not use the same keys."""
 
 
 @contextmanager
-def background_writes(database: Database, change: Callable[[Any, int], None], *, pause_s: float) -> Iterator[None]:
-    """Run transactions of ``change(cursor, number)`` with pauses of ``pause_s`` seconds until the block ends.
+def writing(database: Database, change: Callable[[Any, int], None], *, pause_s: float) -> Iterator[None]:
+    """Run ``change(cursor, number)`` in one transaction after another; raise its exception at the end of the block.
 
-    Every transaction has its own number. Errors of the thread are raised at the end.
+    Every number is new; ``pause_s`` seconds pass between two transactions.
     """
     stop = threading.Event()
     failure: list[BaseException] = []
@@ -31,7 +31,7 @@ def background_writes(database: Database, change: Callable[[Any, int], None], *,
                     change(cursor, next(_NUMBERS))
                     cursor.execute("COMMIT")
                     stop.wait(pause_s)
-        except BaseException as error:  # noqa: BLE001 - raised in the thread of the test
+        except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
             failure.append(error)
 
     thread = threading.Thread(target=write)

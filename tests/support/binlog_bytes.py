@@ -1,4 +1,4 @@
-"""Hand-made bytes of a binlog dump: events that no test server writes, and damaged ones."""
+"""Bytes of a dump connection, made by hand: what no server here writes, and what a damaged log would be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POST_HEADERS: Final = {QUERY: 13, TABLE_MAP: 8, WRITE: 10, UPDATE: 10, DELETE: 1
 
 
 def packets(event: bytes) -> bytes:
-    """Return an event as the server sends it: after an OK byte, in packets of less than 16 MB."""
+    """Return an event as the server sends it: an OK byte before it, in packets of less than 16 MB."""
     payload = b"\0" + event
     parts = []
     for number, at in enumerate(range(0, len(payload) + 1, _WHOLE)):
@@ -44,7 +44,7 @@ def plain_event(kind: int, body: bytes, end: int = 0, ts: int = 1_700_000_000) -
 
 
 Columns = tuple[bytes, bytes, bytes, bytes]
-"""Columns of a TABLE_MAP: one type byte per column, metadata, nullability bits, optional metadata."""
+"""Of a TABLE_MAP: one type byte per column, metadata, nullability bits, optional metadata."""
 
 
 def table_map_body(database: str, table: str, columns: Columns) -> bytes:
@@ -70,8 +70,8 @@ def query_body(sql: str, *, database: str = "shop", status: bytes = b"", thread:
     return head + status + database.encode() + b"\0" + sql.encode()
 
 
-class BinlogBytes:
-    """A binlog file under construction. Every method appends packets and advances the position."""
+class LogBytes:
+    """A binlog file that is being built; every method appends packets and advances the position."""
 
     def __init__(self, file: str = "binlog.000001", *, pos: int = 4, checksum: bool = True) -> None:
         self.data = b""
@@ -81,7 +81,7 @@ class BinlogBytes:
         self.rotate(file, pos=pos)
         self.format()
 
-    def add(self, kind: int, body: bytes, *, in_file: bool = True) -> BinlogBytes:
+    def add(self, kind: int, body: bytes, *, in_file: bool = True) -> LogBytes:
         """Append an event."""
         size = 19 + len(body) + (4 if self.checksum else 0)
         end = self.pos + size if in_file else 0
@@ -93,14 +93,14 @@ class BinlogBytes:
         self.pos = end or self.pos
         return self
 
-    def rotate(self, file: str, *, pos: int = 4) -> BinlogBytes:
+    def rotate(self, file: str, *, pos: int = 4) -> LogBytes:
         """Append the artificial ROTATE that opens a file."""
         self.add(ROTATE, pos.to_bytes(8, "little") + file.encode(), in_file=False)
         self.pos = pos
         return self
 
-    def format(self, lengths: dict[int, int] | None = None, version: str = "8.0.15") -> BinlogBytes:
-        """Append the FORMAT_DESCRIPTION. It always has a checksum."""
+    def format(self, lengths: dict[int, int] | None = None, version: str = "8.0.15") -> LogBytes:
+        """Append the FORMAT_DESCRIPTION, which has a checksum in any case."""
         known = {**POST_HEADERS, **(lengths or {})}
         body = struct.pack("<H50sIB", 4, version.encode(), 0, 19)
         body += bytes(known.get(kind, 0) for kind in range(1, 41)) + bytes((int(self.checksum),))
@@ -108,7 +108,7 @@ class BinlogBytes:
             body += b"\0\0\0\0"
         return self.add(FORMAT, body)
 
-    def gtid(self, *, commit_us: int = 1_700_000_000_123_456, original_us: int | None = None) -> BinlogBytes:
+    def gtid(self, *, commit_us: int = 1_700_000_000_123_456, original_us: int | None = None) -> LogBytes:
         """Append the GTID of the next transaction."""
         self.number += 1
         stamp = commit_us.to_bytes(7, "little")
@@ -117,15 +117,15 @@ class BinlogBytes:
         head = struct.pack("<B16sqBqq", 0, uuid.UUID(SOURCE).bytes, self.number, 2, 0, 1)
         return self.add(GTID, head + stamp + b"\xfc\x00\x01")
 
-    def query(self, sql: str, *, database: str = "shop", status: bytes = b"", thread: int = 7) -> BinlogBytes:
+    def query(self, sql: str, *, database: str = "shop", status: bytes = b"", thread: int = 7) -> LogBytes:
         """Append a statement."""
         return self.add(QUERY, query_body(sql, database=database, status=status, thread=thread))
 
-    def begin(self) -> BinlogBytes:
+    def begin(self) -> LogBytes:
         """Append GTID and BEGIN."""
         return self.gtid().query("BEGIN")
 
-    def xid(self) -> BinlogBytes:
+    def xid(self) -> LogBytes:
         """Append the end of a transaction."""
         return self.add(XID, b"\1\0\0\0\0\0\0\0")
 
@@ -136,7 +136,7 @@ class BinlogBytes:
         *,
         table_id: int = 90,
         database: str = "shop",
-    ) -> BinlogBytes:
+    ) -> LogBytes:
         """Append a TABLE_MAP."""
         return self.add(TABLE_MAP, table_id.to_bytes(6, "little") + table_map_body(database, table, columns))
 
@@ -149,16 +149,14 @@ class BinlogBytes:
         extra: bytes = b"",
         bitmaps: bytes | None = None,
         columns: int = 2,
-    ) -> BinlogBytes:
-        """Append a rows event, version 2."""
+    ) -> LogBytes:
+        """Append a rows event in its second form."""
         present = bitmaps if bitmaps is not None else b"\xff" * (2 if kind == UPDATE else 1)
         head = table_id.to_bytes(6, "little") + b"\1\0" + (2 + len(extra)).to_bytes(2, "little") + extra
         return self.add(kind, head + bytes((columns,)) + present + images)
 
-    def transaction(
-        self, images: bytes = b"\0\1\0\0\0\2\0\0\0", kind: int = WRITE, table: str = "orders"
-    ) -> BinlogBytes:
-        """Append a complete transaction with one rows event."""
+    def transaction(self, images: bytes = b"\0\1\0\0\0\2\0\0\0", kind: int = WRITE, table: str = "orders") -> LogBytes:
+        """Append a whole transaction with one rows event."""
         return self.begin().table_map(table).rows(images, kind).xid()
 
 
@@ -170,13 +168,13 @@ def orders(table: TableId) -> bool:
     return table == TableId("shop", "orders")
 
 
-def parse(log: BinlogBytes | bytes, *, verify: bool = True) -> list[Event]:
-    """Parse all bytes at once."""
+def parse(log: LogBytes | bytes, *, verify: bool = True) -> list[Event]:
+    """Feed all bytes at once."""
     return BinlogParser(orders, verify=verify).feed(log if isinstance(log, bytes) else log.data)
 
 
-def summaries(events: list[Event]) -> list[tuple[Any, ...]]:
-    """Return the content of events without the place of their bytes."""
+def contents(events: list[Event]) -> list[tuple[Any, ...]]:
+    """Return the content of events, independent of the location of their bytes."""
     return [
         (e.op, e.table, e.data[e.start : e.stop], e.file, e.pos, e.end) if isinstance(e, RowsEvent) else tuple(e)
         for e in events

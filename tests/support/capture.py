@@ -1,4 +1,4 @@
-"""The capture under test: in a thread of this process (with hooks), or as a process that can be killed."""
+"""A capture under test: in a thread of this process, with hooks, or in its own process, which can be killed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ DEADLINE_S = 300.0
 
 
 def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    """Wait until a condition is true. Return its value."""
+    """Wait until a condition holds; return its value."""
     until = time.monotonic() + deadline_s
     while time.monotonic() < until:
         value = condition()
         if value:
             return value
         time.sleep(0.05)
-    raise AssertionError(f"timed out after {deadline_s:.0f} s: {what}")
+    raise AssertionError(f"not within {deadline_s:.0f} s: {what}")
 
 
 def properties(
@@ -58,12 +58,12 @@ def properties(
 
 
 def configured(settings: Mapping[str, str]) -> ProducerConfig:
-    """Return the configuration of these properties, independent of the environment."""
+    """Return the configuration of these properties, independent of this process's environment."""
     return load(None, {}, dict(settings))
 
 
 class CaptureThread:
-    """A capture in this process. The end of the block stops it and raises its error."""
+    """A capture in this process; leaving the block stops it and raises what it raised."""
 
     def __init__(self, settings: Mapping[str, str], hooks: SnapshotHooks | None = None) -> None:
         self.config = configured(settings)
@@ -78,7 +78,7 @@ class CaptureThread:
     def _run(self) -> None:
         try:
             run(self.config, self._stop, status=self.status, hooks=self._hooks)
-        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
             self._failure.append(error)
 
     def __enter__(self) -> CaptureThread:
@@ -94,30 +94,30 @@ class CaptureThread:
 
     @property
     def running(self) -> bool:
-        """Whether the thread is alive."""
+        """Whether the capture has not ended."""
         return self._thread.is_alive()
 
     def wait_snapshot(self) -> None:
-        """Wait until every table only streams."""
-        eventually(self._in_log, "snapshot finished")
+        """Wait until every table is streaming."""
+        eventually(self._streaming, "snapshot complete")
 
-    def _in_log(self) -> bool:
+    def _streaming(self) -> bool:
         if self._failure:
             raise self._failure[0]
         tables = self.status.snapshot()["tables"]
-        return bool(tables) and all(t["state"] == "log" for t in tables.values())
+        return bool(tables) and all(t["mode"] == "streaming" for t in tables.values())
 
     def wait_position(self, server: MySqlServer) -> None:
-        """Wait until Kafka has everything that the server has committed until now."""
+        """Wait until everything that the server has committed so far is committed in Kafka."""
         with server.connect() as session, session.cursor() as cursor:
             cursor.execute("SELECT @@global.gtid_executed")
             wanted = str(cursor.fetchone()[0])
-            eventually(lambda: self._stored(cursor, wanted), f"log read up to {wanted}")
+            eventually(lambda: self._stored(cursor, wanted), f"binlog read up to {wanted}")
 
     def _stored(self, cursor: Any, wanted: str) -> bool:
         if self._failure:
             raise self._failure[0]
-        cursor.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, self.status.snapshot()["log"]["gtids"] or ""))
+        cursor.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, self.status.snapshot()["stream"]["gtids"] or ""))
         return bool(cursor.fetchone()[0])
 
 
@@ -139,7 +139,7 @@ class CaptureProcess:
             self.kill()
 
     def start(self) -> None:
-        """Start the process. It writes to ``log``."""
+        """Start the process; its output goes to ``log``."""
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "producer", "produce", "--config", str(self.config)],
@@ -150,22 +150,22 @@ class CaptureProcess:
             )
 
     def running(self) -> bool:
-        """Return whether the process is alive."""
+        """Whether the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill it like a crash."""
+        """Kill the process, as in a crash."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(timeout=120)
 
     def wait(self) -> int:
-        """Wait until it ends by itself. Return its exit code."""
+        """Wait until the process ends; return its exit code."""
         assert self._process is not None
         return self._process.wait(timeout=DEADLINE_S)
 
     def stop(self) -> int:
-        """Terminate it. Return its exit code."""
+        """Stop the process as an operator does; return its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=300)
@@ -177,7 +177,7 @@ def records_of(bootstrap: str, prefix: str, database: str, table: str) -> list[R
 
 
 def verified_rows(bootstrap: str, prefix: str, database: str, table: str) -> dict[bytes, Row]:
-    """Check all records of a table's topic. Return the final rows."""
+    """Check all records of a table's topic; return the final rows."""
     topic = f"{prefix}.{database}.{table}"
     ends = ends_of(read_topic(bootstrap, watermarks_topic(prefix)), topic)
     return check_history(read_topic(bootstrap, topic), ends)

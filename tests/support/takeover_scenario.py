@@ -1,4 +1,4 @@
-"""A takeover from a real Debezium connector: its servers, a workload, and checks of the topic afterwards."""
+"""A takeover from a real Debezium connector: the servers, the load, and what its topic must contain afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import orjson
 from confluent_kafka import KafkaException
 
-from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
+from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import TakeoverError
 from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
@@ -18,7 +19,7 @@ from tailrace.producer.takeover.takeover import TakeoverOptions, TakeoverResult,
 from tests.debezium_parity.connect import CONNECTOR_CLASS, ConnectWorker
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
-from tests.support.background_writes import background_writes
+from tests.support.background_writes import writing
 from tests.support.capture import CaptureThread, configured, eventually
 from tests.support.connect import DistributedWorker
 from tests.support.database import Database
@@ -26,11 +27,16 @@ from tests.support.reference_model import final_rows
 from tests.support.topics import Read, read_topic
 
 ROWS = 3_000
-NAME = "debezium-connector"
+CONNECTOR = "old-scenario"
+
+
+def take_over_with(config: ProducerConfig, options: TakeoverOptions) -> TakeoverResult:
+    """Take over as the command does."""
+    return take_over(config, options, kafka=kafka_settings(config), source=mysql_source(config))
 
 
 class TakeoverScenario(NamedTuple):
-    """The servers, a worker with the connector, and Tailrace's configuration."""
+    """What one takeover needs: the servers, a worker with the connector, and the configuration of Tailrace."""
 
     server: MySqlServer
     broker: KafkaBroker
@@ -42,17 +48,17 @@ class TakeoverScenario(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """The topic prefix of both."""
+        """The topic prefix that both use."""
         return self.settings["topic.prefix"]
 
     @property
     def topic(self) -> str:
-        """The table's topic."""
+        """The topic of the table."""
         return f"{self.prefix}.{self.database.name}.t"
 
     @property
     def tailrace_settings(self) -> Mapping[str, str]:
-        """Tailrace's configuration."""
+        """The configuration of Tailrace."""
         return {**self.settings, **self.changes}
 
     def fill(self) -> None:
@@ -62,12 +68,12 @@ class TakeoverScenario(NamedTuple):
         self.database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, ROWS + 1)])
 
     def start(self) -> None:
-        """Start the connector. Wait until it streams changes."""
-        self.worker.put(NAME, self._connector())
+        """Start the connector; wait until its snapshot is done and changes stream."""
+        self.worker.put(CONNECTOR, self._connector())
         eventually(self._streams, "Debezium's stream of changes")
 
     def stop_within_an_event(self) -> None:
-        """Stop and resume the connector until it has written some rows of an event, but not all. Run it under load."""
+        """Stop the connector under load, repeatedly, until it has done some rows of an event but not all."""
         self.stop()
         while not self.offset().rows:
             self.resume()
@@ -76,22 +82,22 @@ class TakeoverScenario(NamedTuple):
             self.stop()
 
     def stop(self) -> None:
-        """Stop the connector; a standalone worker is stopped as a whole."""
+        """Stop the connector through its worker, or together with a standalone worker."""
         if isinstance(self.worker, DistributedWorker):
-            self.worker.stop_connector(NAME)
+            self.worker.stop_connector(CONNECTOR)
         else:
             self.worker.stop()
 
     def resume(self) -> None:
         """Resume the connector from its offset."""
         if isinstance(self.worker, DistributedWorker):
-            self.worker.resume(NAME)
+            self.worker.resume(CONNECTOR)
         else:
             self.worker.start()
-            self.worker.put(NAME, self._connector())
+            self.worker.put(CONNECTOR, self._connector())
 
     def _streams(self) -> bool:
-        self.worker.check(NAME)
+        self.worker.check(CONNECTOR)
         return self.exists(self.topic) and any(r.value is not None and r.json["op"] != "r" for r in self.records())
 
     def exists(self, topic: str) -> bool:
@@ -106,15 +112,15 @@ class TakeoverScenario(NamedTuple):
         return read_topic(self.broker.bootstrap, self.topic)
 
     def records(self) -> list[Read]:
-        """Return the records of the table's topic, without their schemas."""
+        """Return the records of the table's topic without their schemas."""
         return [r._replace(key=_payload(r.key), value=_payload(r.value)) for r in self.raw()]
 
     def offset(self) -> ConnectorOffset:
-        """Return the offset that the worker stored last."""
+        """Return the last offset that the worker has stored."""
         if isinstance(self.worker, DistributedWorker):
             kafka = kafka_settings(configured(self.tailrace_settings))
-            return find_offset(kafka, self.worker.offset_topic, prefix=self.prefix, connector=NAME)
-        return find_offset_in_file(self.worker.offset_file, prefix=self.prefix, connector=NAME)
+            return find_offset(kafka, self.worker.offset_topic, prefix=self.prefix, connector=CONNECTOR)
+        return find_offset_in_file(self.worker.offset_file, prefix=self.prefix, connector=CONNECTOR)
 
     def flushed(self) -> bool:
         """Return whether the worker has stored an offset after the connector's snapshot."""
@@ -125,32 +131,32 @@ class TakeoverScenario(NamedTuple):
         return True
 
     def take_over(self, **changes: Any) -> TakeoverResult:
-        """Run the takeover."""
+        """Take over the topics of the connector."""
         where: dict[str, Any] = {}
         if isinstance(self.worker, DistributedWorker):
             where |= {"offset_topic": self.worker.offset_topic, "status_topic": self.worker.status_topic}
         else:
             where["offset_file"] = self.worker.offset_file
-        return take_over(configured(self.tailrace_settings), TakeoverOptions(**{**where, **changes}))
+        return take_over_with(configured(self.tailrace_settings), TakeoverOptions(**{**where, **changes}))
 
     def writer(self) -> AbstractContextManager[None]:
-        """Return a context manager that changes rows continuously."""
-        return background_writes(self.database, _change, pause_s=0.03)
+        """Change rows continuously within the block."""
+        return writing(self.database, _change, pause_s=0.03)
 
-    def continue_with_tailrace(self, records: int = 300) -> None:
-        """Run Tailrace on the connector's topics while rows change."""
+    def run_tailrace(self, still_written: int = 300) -> None:
+        """Run Tailrace in the connector's topics while rows are changed."""
         with CaptureThread(self.tailrace_settings) as capture:
             with self.writer():
                 before = len(self.records())
-                eventually(lambda: len(self.records()) > before + records, "Tailrace's records")
+                eventually(lambda: len(self.records()) > before + still_written, "Tailrace's records")
             capture.wait_position(self.server)
 
     def require_equal(self) -> list[Read]:
-        """Assert that a reader of the topic gets the rows of the source. Return the duplicate records."""
+        """Assert that a reader of the topic ends with the rows of the source; return repeated records."""
         records = self.records()
         found = {row["id"]: row["v"] for row in final_rows(records).values()}
         assert found == dict(self.database.execute("SELECT id, v FROM t"))
-        assert not any(r.json["op"] == "r" and is_from_tailrace(r) for r in records if r.value is not None)
+        assert not any(r.json["op"] == "r" and is_ours(r) for r in records if r.value is not None)
         return _check_chain(records)
 
     def _connector(self) -> dict[str, str]:
@@ -166,8 +172,8 @@ class TakeoverScenario(NamedTuple):
             "database.server.id": "77",
             "database.include.list": self.database.name,
             "database.allowPublicKeyRetrieval": "true",
-            "schema.hihistory.internal": "io.debezium.storage.file.hihistory.FileSchemaHihistory",
-            "schema.hihistory.internal.file.filename": str(self.worker.directory / "hihistory"),
+            "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+            "schema.history.internal.file.filename": str(self.worker.directory / "history"),
             "topic.creation.default.replication.factor": "1",
             "topic.creation.default.partitions": "3",
             "key.converter": json_converter,
@@ -183,7 +189,7 @@ class TakeoverScenario(NamedTuple):
 
 
 def _payload(data: bytes | None) -> bytes | None:
-    """Return the payload of a record with a schema; other records unchanged."""
+    """Return the payload of a record with schema; any other record as it is."""
     if data is None:
         return None
     value = orjson.loads(data)
@@ -191,7 +197,7 @@ def _payload(data: bytes | None) -> bytes | None:
 
 
 def _change(cursor: Any, n: int) -> None:
-    """Run several statements of many rows each."""
+    """Several statements of many rows each."""
     at = n * 7919 % ROWS
     cursor.execute("UPDATE t SET v = %s WHERE id BETWEEN %s AND %s", (f"n{n}", at, at + 60))
     cursor.execute("INSERT INTO t VALUES (%s, 'a'), (%s, 'b')", (ROWS * 10 + n, ROWS * 40 + n))
@@ -202,28 +208,28 @@ def _change(cursor: Any, n: int) -> None:
     cursor.execute("REPLACE INTO t VALUES (%s, %s)", (at + 62, f"again{n}"))
 
 
-def is_from_tailrace(record: Read) -> bool:
-    """Return whether Tailrace wrote a change."""
+def is_ours(record: Read) -> bool:
+    """Tell whether Tailrace wrote a change."""
     return bool(record.json["source"]["version"].startswith("tailrace"))
 
 
 def identity(record: Read) -> tuple[object, ...]:
-    """Return what identifies a change: its row in the binlog, and its part if its key changed."""
+    """The identity of a change: its row in the binlog, and which half of a key change it is."""
     source = record.json["source"]
     return (source["gtid"], source["file"], source["pos"], source["row"], record.json["op"], record.key)
 
 
 def _check_chain(records: Sequence[Read]) -> list[Read]:
-    """Assert that the records of each key form a chain, except exact duplicates. Return the duplicates."""
-    duplicates: list[Read] = []
-    states: dict[bytes, object] = {}
+    """Assert that the records of each key form a chain without exact repeats; return the repeats."""
+    repeats: list[Read] = []
+    states_: dict[bytes, object] = {}
     seen: dict[tuple[object, ...], Any] = {}
     by_key: dict[bytes, list[Read]] = defaultdict(list)
     for record in records:
         assert record.key is not None
         by_key[record.key].append(record)
-    for key, history in by_key.items():
-        for record in history:
+    for key, story in by_key.items():
+        for record in story:
             if record.value is None:
                 continue
             change = record.json
@@ -231,8 +237,8 @@ def _check_chain(records: Sequence[Read]) -> list[Read]:
                 known = seen.setdefault(identity(record), change)
                 if known is not change:
                     assert (known["before"], known["after"]) == (change["before"], change["after"])
-                    duplicates.append(record)
+                    repeats.append(record)
                     continue
-                assert change["before"] == states.get(key), f"a gap before {record}"
-            states[key] = change["after"]
-    return duplicates
+                assert change["before"] == states_.get(key), f"a gap before {record}"
+            states_[key] = change["after"]
+    return repeats

@@ -1,4 +1,4 @@
-"""Dropped, masked, hashed and truncated columns: Debezium's bytes, unchanged keys, hidden salts, conflicts."""
+"""Dropped, masked, hashed and truncated columns: Debezium's bytes, unchanged keys, hidden salts, contradictions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 from tailrace.producer.config import ProducerConfig, describe, load
 from tailrace.producer.config.column_transforms import ColumnTransforms, Hash, read_rule, without_salt
 from tailrace.producer.config.filters import ColumnFilter, InvalidExpressionError
-from tailrace.producer.model.codec import EventRows, KeyChange, SnapshotEnvelope, TableCodec
+from tailrace.producer.model.codec import EventRows, KeyChange, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import Converter
 from tailrace.producer.mysql.types.registry import connect_field
-from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
-from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.masking import hasher, java_serialized
+from tailrace.producer.serialization.record_format import RecordFormat
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tests.support.values import value_options
-from tests.unit.test_codec_changes import STAMP
+from tests.unit.test_codec_changes import ENVELOPE
 from tests.unit.test_config_load import BASE
 
 SALT = "s.alt with=odd:parts"
@@ -42,7 +42,7 @@ def configured(properties: Mapping[str, str]) -> ColumnTransforms:
 
 
 def config(properties: Mapping[str, str]) -> ProducerConfig:
-    """Load a whole configuration with these properties."""
+    """Load a configuration with these properties."""
     return load(None, {}, {**BASE, **properties})
 
 
@@ -58,14 +58,15 @@ def image(number: int, mail: str, note: str | None, age: int | None) -> bytes:
 def compiled(properties: Mapping[str, str], table: Table = TABLE, **more: Any) -> TableCodec:
     """Compile a table under a configuration."""
     found = configured(properties)
-    return compile_table(table, "t", SETTINGS, shape=found.project(table.id, table.columns, table.key), **more)
+    projection = found.project(table.id, table.columns, table.key)
+    return TableCodec(table, "t", CodecOptions(SETTINGS, projection, **more))
 
 
 def inserted(codec: TableCodec, *images: bytes) -> list[tuple[Any, Any]]:
-    """Return key and row of inserted rows, parsed. Both readers of row images must agree."""
+    """Return (key, row) of inserted rows, parsed; both decoders of row images must agree."""
     event = b"".join(images)
-    plain = codec.inserts(event, 0, len(event), STAMP)
-    assert codec.inserts(event, 0, len(event), STAMP, keys=True).records == plain.records
+    plain = codec.inserts(event, 0, len(event), ENVELOPE)
+    assert codec.inserts(event, 0, len(event), ENVELOPE, keys=True).records == plain.records
     return [(json.loads(k), json.loads(v)["after"]) for k, v in _pairs(plain)]
 
 
@@ -89,7 +90,7 @@ def _pairs(rows: EventRows) -> list[tuple[bytes, bytes]]:
     ],
 )
 def test_hashes_equal_those_of_debezium(algorithm: str, plain: bool, text: str, digest: str) -> None:
-    """Known hashes with the salt ``salt``. They are truncated to the length of the column."""
+    """Known digests with the salt ``salt``, truncated to the length of the column."""
     change = Hash(algorithm, b"salt", plain=plain)
 
     assert hasher(change, None)(text) == digest
@@ -106,19 +107,19 @@ def test_hashes_equal_those_of_debezium(algorithm: str, plain: bool, text: str, 
         ("😀", "aced000574 0006 eda0bdedb880"),
     ],
 )
-def test_text_is_serialized_as_in_java(text: str, data: str) -> None:
-    """Modified UTF-8: NUL has two bytes, characters beyond 16 bits are surrogate pairs."""
+def test_java_serialization_of_text(text: str, data: str) -> None:
+    """Modified UTF-8: two bytes for NUL, surrogate pairs for characters above 16 bits."""
     assert java_serialized(text.encode().decode("latin-1")).hex() == data.replace(" ", "")
 
 
-def test_long_text_has_a_length_of_eight_bytes() -> None:
-    """Two bytes hold lengths up to 65535."""
+def test_java_serialization_of_long_text() -> None:
+    """A length above 65535 has eight bytes."""
     assert java_serialized("x" * 65535)[4:7] == b"t\xff\xff"
     assert java_serialized("x" * 65536)[4:13] == b"|" + (65536).to_bytes(8, "big")
 
 
-def test_transforms_of_values_and_of_null() -> None:
-    """A mask replaces NULL too, a hash keeps it. Truncation counts UTF-16 units. The key is unchanged."""
+def test_transforms_of_values_and_null() -> None:
+    """A mask replaces NULL, a hash keeps it; truncation counts UTF-16 units; the key is unchanged."""
     rows = [image(1, "ann@x.org", "né" * 9, 7), image(2, "bob", None, None)]
 
     masked = inserted(compiled({"column.mask.with.3.chars": "shop.people.(note|mail)"}), *rows)
@@ -139,20 +140,20 @@ def test_transforms_of_values_and_of_null() -> None:
     ]
 
 
-def test_half_a_surrogate_pair_is_written_as_in_java() -> None:
-    """Truncation within a character beyond 16 bits leaves its first half."""
+def test_truncation_within_a_surrogate_pair() -> None:
+    """As in Java, the first half remains."""
     codec = compiled({"column.truncate.to.2.chars": "shop.people.mail"})
     event = image(1, "a😀b", None, None) + image(2, 'a"😀', None, None) + image(3, "ab", None, None)
 
-    values = [value for _, value in _pairs(codec.inserts(event, 0, len(event), STAMP))]
+    values = [value for _, value in _pairs(codec.inserts(event, 0, len(event), ENVELOPE))]
 
     assert b'"mail":"a\\uD83D"' in values[0]
     assert b'"mail":"a\\""' in values[1]
     assert b'"mail":"ab"' in values[2]
 
 
-def test_truncation_longer_than_the_column_changes_nothing() -> None:
-    """Also for an ENUM, whose length is one character whatever its labels are."""
+def test_truncation_longer_than_the_column() -> None:
+    """Has no effect; an ENUM counts as one character."""
     column = Column("e", "enum", nullable=False, charset="utf8mb4", enum_values=("small", "large"))
     table = Table(TABLE.id, (ID, column), ("id",))
     codec = compiled({"column.truncate.to.20.chars": ".*"}, table)
@@ -164,7 +165,7 @@ def test_truncation_longer_than_the_column_changes_nothing() -> None:
 
 
 def test_dropped_columns_are_skipped() -> None:
-    """They are in no row, no SELECT and no table schema. Expressions match the whole name and ignore case."""
+    """No row, SELECT or schema contains them; expressions match the whole name, in any case."""
     for properties in (
         {"column.exclude.list": "SHOP\\.People\\.(mail|AGE),shop.people.not"},
         {"column.include.list": "shop.people.id,shop.people.note"},
@@ -177,8 +178,8 @@ def test_dropped_columns_are_skipped() -> None:
         assert inserted(codec, *rows) == [({"id": n}, {"id": n, "note": None if n % 2 else "x"}) for n in range(1, 80)]
 
 
-def test_snapshot_and_binlog_agree_on_transformed_columns() -> None:
-    """The result of a SELECT and the row image of the same row give the same record."""
+def test_select_and_binlog_agree_on_transformed_columns() -> None:
+    """The packet of a result set and the row image give the same row."""
     properties = {"column.exclude.list": "shop.people.age", f"column.mask.hash.MD5.with.salt.{SALT}": ".*mail,.*note"}
     codec = compiled(properties)
     body = b"\x011" + b"\x05ann\xc3\xa9" + b"\x03n\xc3\xa9" + b"\x012" + b"\x03bob" + b"\xfb"
@@ -191,8 +192,8 @@ def test_snapshot_and_binlog_agree_on_transformed_columns() -> None:
     assert selected == inserted(codec, image(1, "anné", "né", 5), image(2, "bob", None, None))
 
 
-def test_transformed_key_column_is_unchanged_in_keys() -> None:
-    """As in Debezium. Such rows do not identify themselves, so that the table schema has no key."""
+def test_keys_have_the_original_values() -> None:
+    """As in Debezium. The schema names no key, because such rows do not identify themselves."""
     codec = compiled({"column.mask.with.2.chars": "shop.people.mail"}, BY_MAIL)
     event = image(1, "a", None, None) + image(1, 'b"', None, None)
 
@@ -200,15 +201,15 @@ def test_transformed_key_column_is_unchanged_in_keys() -> None:
         ({"mail": "a"}, {"id": 1, "mail": "**", "note": None, "age": None})
     ]
     assert codec.schema.key == ()
-    [change] = codec.updates(event, 0, len(event), STAMP).records
+    [change] = codec.updates(event, 0, len(event), ENVELOPE).records
     assert isinstance(change, KeyChange)
     assert (change.old_key, change.new_key) == (b'{"mail":"a"}', b'{"mail":"b\\""}')
     assert json.loads(change.create)["after"]["mail"] == "**"
     assert (change.old_key_header, change.new_key_header) == (b'{"mail":"a"}', b'{"mail":"b\\""}')
 
 
-def test_updates_without_a_change_can_be_skipped() -> None:
-    """Changes of dropped and masked columns do not count. The other rows keep their numbers."""
+def test_unchanged_updates_can_be_skipped() -> None:
+    """Published rows are compared: dropped and masked columns do not count; other rows keep their numbers."""
     properties = {"column.exclude.list": "shop.people.age", "column.mask.with.2.chars": "shop.people.note"}
     pairs = [
         (image(1, "a", "x", 1), image(1, "a", "y", 2)),
@@ -218,41 +219,41 @@ def test_updates_without_a_change_can_be_skipped() -> None:
     ]
     event = b"".join(before + after for before, after in pairs)
 
-    all_of_them = compiled(properties).updates(event, 0, len(event), STAMP, keys=True)
-    rows = compiled(properties, skip_unchanged=True).updates(event, 0, len(event), STAMP, keys=True)
+    all_of_them = compiled(properties).updates(event, 0, len(event), ENVELOPE, keys=True)
+    rows = compiled(properties, skip_unchanged=True).updates(event, 0, len(event), ENVELOPE, keys=True)
 
     assert len(all_of_them.records) == 4
     assert rows.records == [all_of_them.records[1], all_of_them.records[3]]
     assert list(rows.row_index) == [1, 3]
     assert rows.keys == all_of_them.keys
-    assert list(compiled(properties, skip_unchanged=True).updates(event, 0, len(event), STAMP).row_index) == []
+    assert list(compiled(properties, skip_unchanged=True).updates(event, 0, len(event), ENVELOPE).row_index) == []
 
 
 @pytest.mark.parametrize("key", ["json", "avro"])
 @pytest.mark.parametrize("value", ["json-schema", "avro"])
-def test_other_converters_apply_the_same_transforms(key: Converter, value: Converter) -> None:
-    """Transformed rows and unchanged keys, with all combinations of converters."""
+def test_transforms_with_other_converters(key: Converter, value: Converter) -> None:
+    """Rows are transformed and keys are not, for all combinations of converters."""
     properties = {"column.exclude.list": "shop.people.age", "column.mask.with.2.chars": "shop.people.(mail|note)"}
-    shape = configured(properties).project(BY_MAIL.id, BY_MAIL.columns, BY_MAIL.key)
-    assert shape is not None
-    fields = {column.name: connect_field(column, SETTINGS) for column in shape.visible(BY_MAIL.columns)}
-    wire = RecordFormat(
+    projection = configured(properties).project(BY_MAIL.id, BY_MAIL.columns, BY_MAIL.key)
+    assert projection is not None
+    fields = {column.name: connect_field(column, SETTINGS) for column in projection.visible(BY_MAIL.columns)}
+    record_format = RecordFormat(
         key=key,
         value=value,
         columns=tuple(fields.values()),
         key_schema=key_schema("t", [fields["mail"]]),
         value_schema=envelope_schema("t", tuple(fields.values())),
     )
-    codec = compile_converter_codec(BY_MAIL, "t", SETTINGS, wire, shape=shape)
+    codec = TableCodec(BY_MAIL, "t", CodecOptions(SETTINGS, projection), record_format)
     rows = image(1, "ann", None, 3) + image(2, "b", "x", None)
-    stamp = STAMP._replace(
-        head=b',"source":{"version":"1","connector":"c","name":"n","ts_ms":1,"snapshot":"false","db":"d","sequence":null,'
+    envelope = ENVELOPE._replace(
+        before_row=b',"source":{"version":"1","connector":"c","name":"n","ts_ms":1,"snapshot":"false","db":"d","sequence":null,'
         b'"ts_us":1,"ts_ns":1,"table":"t","server_id":1,"gtid":null,"file":"f","pos":4,"row":',
-        middle=b',"thread":null,"query":null},"transaction":null,"op":"',
-        tail=b'","ts_ms":1,"ts_us":1,"ts_ns":1}',
+        before_op=b',"thread":null,"query":null},"transaction":null,"op":"',
+        after_op=b'","ts_ms":1,"ts_us":1,"ts_ns":1}',
     )
 
-    found = _pairs(codec.inserts(rows, 0, len(rows), stamp))
+    found = _pairs(codec.inserts(rows, 0, len(rows), envelope))
 
     assert [b"ann" in each[0] for each in found] == [True, False]
     assert not any(b"ann" in each[1] for each in found)
@@ -260,25 +261,26 @@ def test_other_converters_apply_the_same_transforms(key: Converter, value: Conve
     shown["avro"] = [b"\x02\x04**\x02\x04**", b"\x04\x04**\x02\x04**"]
     assert all(row in each[1] for row, each in zip(shown[value], found, strict=True))
     pair = image(1, "ann", None, 3) + image(1, "ann", "x", 4)
-    assert len(codec.updates(pair, 0, len(pair), stamp).records) == 1
-    changed_only = compile_converter_codec(BY_MAIL, "t", SETTINGS, wire, shape=shape, skip_unchanged=True)
-    assert changed_only.updates(pair, 0, len(pair), stamp, keys=True).records == []
+    assert len(codec.updates(pair, 0, len(pair), envelope).records) == 1
+    changed_only = TableCodec(BY_MAIL, "t", CodecOptions(SETTINGS, projection, skip_unchanged=True), record_format)
+    assert changed_only.updates(pair, 0, len(pair), envelope, keys=True).records == []
     moved = image(1, "ann", None, 3) + image(2, "ann", None, 3)
     assert (
-        changed_only.updates(moved, 0, len(moved), stamp).records == codec.updates(moved, 0, len(moved), stamp).records
+        changed_only.updates(moved, 0, len(moved), envelope).records
+        == codec.updates(moved, 0, len(moved), envelope).records
     )
 
 
-def test_table_without_transforms_has_no_projection() -> None:
-    """Transforms of other tables do not slow it down."""
+def test_table_without_matching_rule_has_no_projection() -> None:
+    """Its generated code does not depend on rules for other tables."""
     found = configured({"column.exclude.list": "shop.other.*", "column.mask.with.2.chars": ".*secret"})
 
     assert found.project(TABLE.id, TABLE.columns, TABLE.key) is None
     assert ColumnTransforms(ColumnFilter()).project(TABLE.id, TABLE.columns, TABLE.key) is None
 
 
-def test_all_problems_of_a_table_are_reported_together() -> None:
-    """With property, value and column, without the salt."""
+def test_all_problems_of_a_table_are_reported() -> None:
+    """By property, value and column, without the salt."""
     found = configured(
         {
             "column.exclude.list": "shop.people.id",
@@ -302,8 +304,8 @@ def test_all_problems_of_a_table_are_reported_together() -> None:
         found.project(TABLE.id, TABLE.columns, TABLE.key)
 
 
-def test_rules_without_a_matching_column_are_reported() -> None:
-    """The name of the column may be misspelled."""
+def test_rules_without_matching_column() -> None:
+    """They are reported, because a name may be misspelled."""
     found = configured({"column.mask.with.3.chars": "shop.people.mial", "column.truncate.to.3.chars": ".*note"})
 
     assert found.unmatched([(TABLE.id, column) for column in TABLE.columns]) == [
@@ -311,8 +313,8 @@ def test_rules_without_a_matching_column_are_reported() -> None:
     ]
 
 
-def test_salts_are_never_shown(tmp_path: Path) -> None:
-    """Neither by the effective configuration, nor by its repr, nor by a problem, even if the name is misspelled."""
+def test_salts_are_never_printed(tmp_path: Path) -> None:
+    """Not in the effective configuration, its repr, or an error about a misspelled name."""
     good = f"column.mask.hash.SHA-256.with.salt.{SALT}"
     shown = config({good: "shop.people.mail", f"column.mask.hash.v2.md5.with.salt.{SALT}": "shop.people.note"})
 
@@ -332,13 +334,13 @@ def test_salts_are_never_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["MD2", "sha-7", "SHA-256.x"])
 def test_unknown_hash_algorithm_is_rejected(name: str) -> None:
-    """The message lists the known algorithms."""
+    """The error lists the known algorithms."""
     with pytest.raises(InvalidExpressionError, match="not a known hash algorithm: use one of MD5"):
         read_rule(f"column.mask.hash.{name}.with.salt.x", "a.b.c")
 
 
-def test_property_names_without_salt() -> None:
-    """Only the salt is masked, and all of it."""
+def test_without_salt() -> None:
+    """Removes the whole salt, and nothing else."""
     assert without_salt(f"column.mask.hash.v2.SHA-256.with.salt.{SALT}") == (
         "column.mask.hash.v2.SHA-256.with.salt.********"
     )
