@@ -36,7 +36,7 @@ class SchemaRegistry(SupervisedServer):
         """The root of the API: the value of ``schema.registry.url``."""
         return f"http://{self.host}:{self.port}{API}"
 
-    def ask(self, path: str, body: object = None, *, method: str | None = None) -> Any:
+    def request(self, path: str, body: object = None, *, method: str | None = None) -> Any:
         """Return the response to a request under ``url``. Raises HTTPError for an error status."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
@@ -46,7 +46,7 @@ class SchemaRegistry(SupervisedServer):
 
     def schema(self, schema_id: int) -> Any:
         """Return the Avro schema of an id."""
-        return json.loads(self.ask(f"/schemas/ids/{schema_id}")["schema"])
+        return json.loads(self.request(f"/schemas/ids/{schema_id}")["schema"])
 
     def _launch(self) -> Launch:
         command: list[str | Path] = [
@@ -62,7 +62,7 @@ class SchemaRegistry(SupervisedServer):
 
     def _answers(self) -> bool:
         try:
-            self.ask("/subjects")
+            self.request("/subjects")
         except (HTTPError, URLError, OSError, ValueError):
             return False
         return True

@@ -174,7 +174,7 @@ def test_notifications_in_avro(
             for data in (records[0].key, records[0].value)
             if data is not None
         ]
-        subjects = set(registry.ask("/subjects"))
+        subjects = set(registry.request("/subjects"))
     assert names == ["NotificationKey", "Notification"]
     assert {f"{topic}-key", f"{topic}-value"} <= subjects
     asked = [note for note in notes if note["aggregate_type"] == "Incremental Snapshot"]
