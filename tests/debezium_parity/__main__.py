@@ -8,11 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tailrace.runtime.interrupt import interrupt_on
 from tests.debezium_parity import golden
 from tests.debezium_parity.artifacts import debezium_version
 from tests.debezium_parity.compare import Report
@@ -22,26 +25,39 @@ from tests.debezium_parity.statements import AFTER_SNAPSHOT, BEFORE_SNAPSHOT, DA
 from tests.debezium_parity.table import column_types, print_tables
 from tests.debezium_parity.variants import VARIANTS, Variant
 from tests.debezium_parity.verdict import judge
+from tests.embedded.prepare import prepare
 
 
-def main(arguments: list[str]) -> int:
-    """Run the oracle and return the exit code."""
-    parser = argparse.ArgumentParser(prog="oracle", description=__doc__)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return the exit code: 130 after Ctrl-C."""
+    interrupt_on(signal.SIGINT, signal.SIGTERM)
+    try:
+        return _run(_options(arguments))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./run parity", description=__doc__)
     parser.add_argument("--record", action="store_true", help="write golden records, compare nothing")
-    parser.add_argument("--variants", default="", help="names, comma-separated; all unless told")
+    parser.add_argument("--variants", default="", help="names, comma-separated (default: all)")
     parser.add_argument("--show", type=int, default=3, help="differences printed per table and variant")
     parser.add_argument("--keep", type=Path, help="keep all records in this file")
-    parser.add_argument("--again", type=Path, help="compare the records of such a file, run nothing")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--compare", type=Path, help="compare the records of such a file, run nothing")
+    return parser.parse_args(arguments)
+
+
+def _run(options: argparse.Namespace) -> int:
     chosen = [each for each in VARIANTS if not options.variants or each.name in options.variants.split(",")]
     begun = time.monotonic()
 
     def say(text: str) -> None:
         sys.stderr.write(f"{time.monotonic() - begun:6.1f} s  {text}\n")
 
-    if options.incremental:
-        outcomes = pickle.loads(options.incremental.read_bytes())  # noqa: S301 - a file of one's own
+    if options.compare:
+        outcomes = pickle.loads(options.compare.read_bytes())  # noqa: S301 - written by --keep
     else:
+        prepare(("mysql", "kafka", "registry", "debezium"))
         outcomes = run(chosen, with_tailrace=not options.record, say=say)
     if options.keep:
         options.keep.write_bytes(pickle.dumps(outcomes))
@@ -89,4 +105,4 @@ def _record(outcomes: list[Outcome]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

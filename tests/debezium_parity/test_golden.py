@@ -21,7 +21,7 @@ from tests.debezium_parity.verdict import judge
 REDUCED: Final = {"plain", "ahead", "avro"}
 """What runs always: each converter; with schemas, also all that stands beside the rows."""
 
-pytestmark = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.registry, pytest.mark.timeout(1800)]
 
 
 def _another_run(difference: Difference) -> bool:

@@ -131,7 +131,7 @@ def test_check_reports_problems_and_notes(
     def check() -> subprocess.CompletedProcess[str]:
         config.write_text(json.dumps(settings))
         command = [sys.executable, "-m", "producer", "check", "--config", str(config)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     bad = check()
     settings["column.mask.hash.MD5.with.salt.open-sesame"] = f"{name}.a.mail"

@@ -15,14 +15,14 @@ from tailrace.schemas.names import state_topic, watermarks_topic
 from tests.support.background_writes import writing
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
 from tests.support.incremental_checks import (
-    ends_again,
+    incremental_ends,
+    incremental_rows,
     notifications,
-    rows_again,
     send,
-    settled,
     signal,
+    signal_completed,
     state_of,
-    verified_again,
+    verified_incremental,
 )
 from tests.support.topics import read_topic
 
@@ -47,7 +47,7 @@ def _source(database: Database) -> dict[int, str]:
 
 
 def _equal(broker: KafkaBroker, prefix: str, database: Database) -> None:
-    rows = verified_again(broker, prefix, database.name)
+    rows = verified_incremental(broker, prefix, database.name)
     assert {row["id"]: row["v"] for row in rows.values()} == _source(database)
 
 
@@ -62,7 +62,7 @@ def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
 
 
 def _made(broker: KafkaBroker, prefix: str) -> bool:
-    return state_topic(prefix) in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+    return state_topic(prefix) in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
 
 
 def _position_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:
@@ -106,12 +106,12 @@ def test_changes_while_a_table_is_read_again_are_all_there(
         capture.wait_snapshot()
         incremental = True
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database))
-        eventually(lambda: settled(kafka_broker, prefix), "read again")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "read again")
         database.execute("UPDATE t SET v = CONCAT(v, '.')")
         capture.wait_position(mysql_server)
 
     _equal(kafka_broker, prefix, database)
-    assert len(ends_again(kafka_broker, prefix)) >= ROWS // 40
+    assert len(incremental_ends(kafka_broker, prefix)) >= ROWS // 40
 
 
 def test_only_rows_that_meet_the_condition_are_read_again(
@@ -130,11 +130,11 @@ def test_only_rows_that_meet_the_condition_are_read_again(
             "execute-snapshot",
             {"data-collections": [rf"{database.name}\.t+"], "additional-conditions": conditions},
         )
-        eventually(lambda: settled(kafka_broker, prefix), "read again")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "read again")
 
-    found = sorted(record.json["after"]["id"] for record in rows_again(kafka_broker, prefix, database.name))
+    found = sorted(record.json["after"]["id"] for record in incremental_rows(kafka_broker, prefix, database.name))
     assert found == [n for n in range(1, 150) if str(n).startswith("1")]
-    assert rows_again(kafka_broker, prefix, database.name, "other") == []
+    assert incremental_rows(kafka_broker, prefix, database.name, "other") == []
     _equal(kafka_broker, prefix, database)
 
 
@@ -152,14 +152,14 @@ def test_killed_while_a_table_is_read_again(
                 eventually(lambda: _splits_again(kafka_broker, prefix) >= splits, "splits")  # noqa: B023
                 producer.kill()
                 producer.start()
-            eventually(lambda: settled(kafka_broker, prefix), "read again")
+            eventually(lambda: signal_completed(kafka_broker, prefix), "read again")
         eventually(lambda: _position_reached(kafka_broker, prefix, database), "log read to its end")
         assert producer.stop() == 0
 
     _equal(kafka_broker, prefix, database)
-    ends = ends_again(kafka_broker, prefix)
+    ends = incremental_ends(kafka_broker, prefix)
     assert len({end.snapshot for end in ends}) == 1, "the signal was followed twice"
-    keys = [record.key for record in rows_again(kafka_broker, prefix, database.name)]
+    keys = [record.key for record in incremental_rows(kafka_broker, prefix, database.name)]
     assert len(keys) == len(set(keys)), "a split was read twice"
 
 
@@ -216,7 +216,7 @@ def test_a_snapshot_is_paused_resumed_and_stopped(
         eventually(lambda: kinds().count("PAUSED") == 2, "paused again")
         signal(kafka_broker, prefix, "stop-snapshot", {**_tables(database, "t", "later"), "type": "INCREMENTAL"})
         eventually(lambda: "ABORTED" in kinds(), "stopped")
-        eventually(lambda: settled(kafka_broker, prefix), "nothing is left")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "nothing is left")
         database.execute("UPDATE t SET v = 'after'")
         capture.wait_position(mysql_server)
 
@@ -260,15 +260,15 @@ def test_the_signal_table_is_read_from_the_log_and_captured_only_where_included(
         database.execute("INSERT INTO sig VALUES ('bad', 'execute-snapshot', 'no json'), ('odd', 'what', NULL)")
         database.execute("UPDATE t SET v = 'before' WHERE id = 1")
         capture.wait_position(mysql_server)
-        assert ends_again(kafka_broker, prefix) == []
+        assert incremental_ends(kafka_broker, prefix) == []
         with database.connect() as session, session.cursor() as cursor:
             cursor.execute("START TRANSACTION")
             cursor.execute("UPDATE t SET v = 'with it' WHERE id < 100")
             cursor.execute("INSERT INTO sig VALUES ('now', 'execute-snapshot', %s)", (data,))
             cursor.execute("UPDATE t SET v = 'behind it' WHERE id < 50")
             cursor.execute("COMMIT")
-        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
-        eventually(lambda: settled(kafka_broker, prefix), "all ended")
+        eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == ROWS, "read again")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "all ended")
         capture.wait_position(mysql_server)
 
     _equal(kafka_broker, prefix, database)
@@ -278,7 +278,7 @@ def test_the_signal_table_is_read_from_the_log_and_captured_only_where_included(
     with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, included)) as capture:
         capture.wait_snapshot()
         database.execute("INSERT INTO sig VALUES ('more', 'execute-snapshot', %s)", (data,))
-        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == 2 * ROWS, "read once more")
+        eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == 2 * ROWS, "read once more")
         capture.wait_position(mysql_server)
     records = read_topic(kafka_broker.bootstrap, f"{prefix}.{database.name}.sig")
     assert sorted((record.json["op"], record.json["after"]["id"]) for record in records) == [
@@ -306,9 +306,9 @@ def test_signals_in_a_file_are_taken_once_and_the_file_is_taken_away(
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         path.write_text(f"no json\n\n{line}\n")
-        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
+        eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == ROWS, "read again")
         eventually(lambda: list(tmp_path.glob("signals.txt*")) == [], "the file is taken away")
-        eventually(lambda: settled(kafka_broker, prefix), "all ended")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "all ended")
 
     _equal(kafka_broker, prefix, database)
 
@@ -338,7 +338,7 @@ def test_what_is_no_signal_is_told_and_changes_nothing(
         eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("kafka") == 13, "all were looked at")
         database.execute("UPDATE t SET v = CONCAT(v, '!')")
         capture.wait_position(mysql_server)
-    assert ends_again(kafka_broker, prefix) == []
+    assert incremental_ends(kafka_broker, prefix) == []
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         filters = [{"data-collection": ".*", "filter": "no_such_column = 1"}]
@@ -346,9 +346,9 @@ def test_what_is_no_signal_is_told_and_changes_nothing(
             kafka_broker, prefix, "execute-snapshot", {**_tables(database), "additional-conditions": filters}, "wrong"
         )
         eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("kafka") == 14, "taken")
-        eventually(lambda: settled(kafka_broker, prefix), "given up")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "given up")
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database), "right")
-        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
-        eventually(lambda: settled(kafka_broker, prefix), "all ended")
+        eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == ROWS, "read again")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "all ended")
 
     _equal(kafka_broker, prefix, database)

@@ -10,22 +10,22 @@ import pytest
 
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tests.support.capture import CaptureThread, eventually, records_of
-from tests.support.incremental_checks import is_again, rows_again, settled, state_of
+from tests.support.incremental_checks import incremental_rows, is_incremental, signal_completed, state_of
 from tests.support.incremental_window import (
     AT,
     CHUNK,
     ROWS,
-    Beside,
+    BackgroundStatements,
     Once,
-    ask,
-    chained,
-    counted,
+    check_changes,
+    check_counts,
     fill,
-    kept,
     no_splits_left,
+    notified,
+    request_snapshot,
+    rows_of_reader,
     settings_of,
     source_rows,
-    told,
 )
 from tests.support.reference_model import final_rows
 
@@ -67,16 +67,16 @@ def test_keys_that_move_while_a_table_is_read_again(
     settings = settings_of(mysql_server, kafka_broker, prefix, database)
     with CaptureThread(settings, SnapshotHooks(**{moment: hook})) as capture:
         capture.wait_snapshot()
-        ask(kafka_broker, prefix, database, "t")
-        eventually(lambda: hook.done and settled(kafka_broker, prefix), "read again")
+        request_snapshot(kafka_broker, prefix, database, "t")
+        eventually(lambda: hook.done and signal_completed(kafka_broker, prefix), "read again")
         database.execute("UPDATE t SET id = id + 7 WHERE id > 1500 ORDER BY id DESC")
         capture.wait_position(mysql_server)
 
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
-    assert {row["id"]: row["v"] for row in chained(records).values()} == source_rows(database, "t")
+    assert {row["id"]: row["v"] for row in check_changes(records).values()} == source_rows(database, "t")
     assert {row["id"]: row["v"] for row in final_rows(records).values()} == source_rows(database, "t")
-    counted(kafka_broker, prefix, f"{prefix}.{database.name}.t")
-    assert told(kafka_broker, prefix)[1:] == [("TABLE_SCAN_COMPLETED", "t", "SUCCEEDED"), ("COMPLETED", "", "")]
+    check_counts(kafka_broker, prefix, f"{prefix}.{database.name}.t")
+    assert notified(kafka_broker, prefix)[1:] == [("TABLE_SCAN_COMPLETED", "t", "SUCCEEDED"), ("COMPLETED", "", "")]
 
 
 @pytest.mark.parametrize("moment", ["before_low", "after_low", "before_high"])
@@ -86,7 +86,7 @@ def test_a_column_added_while_a_table_is_read_again(
     """Even before the key: each split and each change has the definition of its time, and the reading goes on."""
     fill(database, "t")
     alter, update = "ALTER TABLE t ADD COLUMN n INT DEFAULT 5 FIRST", "UPDATE t SET n = id WHERE id % 2 = 0"
-    beside = Beside(database, alter, update)
+    beside = BackgroundStatements(database, alter, update)
 
     def act() -> None:
         database.execute("UPDATE t SET v = CONCAT(v, '.')")
@@ -100,8 +100,8 @@ def test_a_column_added_while_a_table_is_read_again(
     settings = settings_of(mysql_server, kafka_broker, prefix, database)
     with CaptureThread(settings, SnapshotHooks(**{moment: hook})) as capture:
         capture.wait_snapshot()
-        ask(kafka_broker, prefix, database, "t")
-        eventually(lambda: hook.done and settled(kafka_broker, prefix), "read again")
+        request_snapshot(kafka_broker, prefix, database, "t")
+        eventually(lambda: hook.done and signal_completed(kafka_broker, prefix), "read again")
         if moment == "before_high":
             beside.join()
         database.execute("UPDATE t SET v = CONCAT(v, '!'), n = -id")
@@ -109,11 +109,11 @@ def test_a_column_added_while_a_table_is_read_again(
 
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
     wanted = {key: (value, n) for key, value, n in database.execute("SELECT id, v, n FROM t")}
-    for rows in (chained(records, same_columns=False), final_rows(records)):
+    for rows in (check_changes(records, same_columns=False), final_rows(records)):
         assert {row["id"]: (row["v"], row["n"]) for row in rows.values()} == wanted
-    assert {r.json["after"]["id"] for r in records if is_again(r)} == set(range(1, ROWS + 1))
-    counted(kafka_broker, prefix, f"{prefix}.{database.name}.t")
-    assert told(kafka_broker, prefix)[1:] == [("TABLE_SCAN_COMPLETED", "t", "SUCCEEDED"), ("COMPLETED", "", "")]
+    assert {r.json["after"]["id"] for r in records if is_incremental(r)} == set(range(1, ROWS + 1))
+    check_counts(kafka_broker, prefix, f"{prefix}.{database.name}.t")
+    assert notified(kafka_broker, prefix)[1:] == [("TABLE_SCAN_COMPLETED", "t", "SUCCEEDED"), ("COMPLETED", "", "")]
 
 
 NEW_KEY = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)"
@@ -135,7 +135,7 @@ def _key_changed_rightly(
     by_new_key = {row["v"]: row["id"] for key, row in rows.items() if b'"v"' in key}
     wanted = {v: i for i, v in source_rows(database, "t").items() if i % 2 == 0}
     assert {v: i for v, i in by_new_key.items() if i % 2 == 0} == wanted
-    assert ("TABLE_SCAN_COMPLETED", "t", "SQL_EXCEPTION") in told(broker, prefix)
+    assert ("TABLE_SCAN_COMPLETED", "t", "SQL_EXCEPTION") in notified(broker, prefix)
 
 
 @pytest.mark.parametrize("reader_first", [True, False])
@@ -162,19 +162,22 @@ def test_the_key_is_altered_while_a_table_is_read_again(  # noqa: PLR0917 - fixt
     with CaptureThread(settings, SnapshotHooks(before_low=hook)) as capture:
         capture.wait_snapshot()
         followed.update(state_of(kafka_broker, prefix, f"table/{database.name}.t") or {})
-        ask(kafka_broker, prefix, database, "t", "u")
-        eventually(lambda: hook.done and settled(kafka_broker, prefix), "read again")
+        request_snapshot(kafka_broker, prefix, database, "t", "u")
+        eventually(lambda: hook.done and signal_completed(kafka_broker, prefix), "read again")
         database.execute("UPDATE t SET v = CONCAT(v, '/3') WHERE id % 2 = 0")
         capture.wait_position(mysql_server)
     _key_changed_rightly(kafka_broker, prefix, database, capsys)
-    assert len({r.key for r in rows_again(kafka_broker, prefix, database.name, "u")}) == ROWS
+    assert len({r.key for r in incremental_rows(kafka_broker, prefix, database.name, "u")}) == ROWS
     with CaptureThread(settings) as capture:
-        before = len(rows_again(kafka_broker, prefix, database.name))
-        ask(kafka_broker, prefix, database, "t")
-        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == before + ROWS, "with the new key")
-        eventually(lambda: settled(kafka_broker, prefix), "ended")
+        before = len(incremental_rows(kafka_broker, prefix, database.name))
+        request_snapshot(kafka_broker, prefix, database, "t")
+        eventually(
+            lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == before + ROWS, "with the new key"
+        )
+        eventually(lambda: signal_completed(kafka_broker, prefix), "ended")
     rows = {
-        r.json["after"]["v"]: r.json["after"]["id"] for r in rows_again(kafka_broker, prefix, database.name)[before:]
+        r.json["after"]["v"]: r.json["after"]["id"]
+        for r in incremental_rows(kafka_broker, prefix, database.name)[before:]
     }
     assert rows == {v: i for i, v in source_rows(database, "t").items()}
     no_splits_left(kafka_broker, prefix)
@@ -200,7 +203,7 @@ def test_the_key_was_altered_where_the_log_is_not_yet(
         )
 
     def alter() -> None:
-        assert held.wait(60)
+        assert held.wait(300)
         database.execute(MARKED)
         database.execute(NEW_KEY)
 
@@ -216,14 +219,14 @@ def test_the_key_was_altered_where_the_log_is_not_yet(
         database.execute("UPDATE t SET v = v WHERE id < 0")
         database.execute("INSERT INTO t VALUES (1001, 'odd')")
         capture.wait_position(mysql_server)
-        ask(kafka_broker, prefix, database, "a", "b", "t")
-        eventually(lambda: all(hook.done for hook in hooks) and settled(kafka_broker, prefix), "read again")
+        request_snapshot(kafka_broker, prefix, database, "a", "b", "t")
+        eventually(lambda: all(hook.done for hook in hooks) and signal_completed(kafka_broker, prefix), "read again")
         capture.wait_position(mysql_server)
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
     updated = {r.json["after"]["v"] for r in records if r.value and r.json["op"] == "u"}
     assert updated == {f"t{n}/2" for n in range(2, ROWS + 1, 2)}
     assert "the key of its table changed" in capsys.readouterr().out
-    assert ("TABLE_SCAN_COMPLETED", "t", "SQL_EXCEPTION") in told(kafka_broker, prefix)
+    assert ("TABLE_SCAN_COMPLETED", "t", "SQL_EXCEPTION") in notified(kafka_broker, prefix)
 
 
 def test_a_reader_at_work_when_its_table_is_given_up(
@@ -234,7 +237,7 @@ def test_a_reader_at_work_when_its_table_is_given_up(
     selected = threading.Event()
 
     def fail() -> None:
-        assert selected.wait(60)
+        assert selected.wait(300)
         raise ValueError("cannot be read")
 
     def linger() -> None:
@@ -247,14 +250,14 @@ def test_a_reader_at_work_when_its_table_is_given_up(
     settings = settings_of(mysql_server, kafka_broker, prefix, database)
     with CaptureThread(settings, SnapshotHooks(before_low=failing, before_high=lingering)) as capture:
         capture.wait_snapshot()
-        ask(kafka_broker, prefix, database, "t")
-        eventually(lambda: lingering.done and settled(kafka_broker, prefix), "given up")
+        request_snapshot(kafka_broker, prefix, database, "t")
+        eventually(lambda: lingering.done and signal_completed(kafka_broker, prefix), "given up")
         capture.wait_position(mysql_server)
 
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
-    assert {row["id"]: row["v"] for row in chained(records).values()} == source_rows(database, "t")
-    assert kept(records) == source_rows(database, "t")
-    assert ("TABLE_SCAN_COMPLETED", "t", "SQL_EXCEPTION") in told(kafka_broker, prefix)
+    assert {row["id"]: row["v"] for row in check_changes(records).values()} == source_rows(database, "t")
+    assert rows_of_reader(records) == source_rows(database, "t")
+    assert ("TABLE_SCAN_COMPLETED", "t", "SQL_EXCEPTION") in notified(kafka_broker, prefix)
 
 
 def _updates(broker: KafkaBroker, prefix: str, database: Database) -> bool:

@@ -12,7 +12,14 @@ from tailrace.schemas.names import state_topic, watermarks_topic
 from tailrace.schemas.watermark import Watermark, WatermarkKind
 from tests.support.avro import Avro
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
-from tests.support.incremental_checks import ends_again, rows_again, settled, signal, state_of, verified_again
+from tests.support.incremental_checks import (
+    incremental_ends,
+    incremental_rows,
+    signal,
+    signal_completed,
+    state_of,
+    verified_incremental,
+)
 from tests.support.topics import read_topic
 
 if TYPE_CHECKING:
@@ -30,7 +37,7 @@ def _fill(database: Database, rows: int) -> None:
 
 
 def _equal(broker: KafkaBroker, prefix: str, database: Database) -> None:
-    rows = verified_again(broker, prefix, database.name)
+    rows = verified_incremental(broker, prefix, database.name)
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
 
 
@@ -40,7 +47,7 @@ def _splits_read(broker: KafkaBroker, prefix: str) -> int:
 
 
 def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
-    if state_topic(prefix) not in broker.admin().list_topics(timeout=10).topics:
+    if state_topic(prefix) not in broker.admin().list_topics(timeout=60).topics:
         return False
     return (state_of(broker, prefix, f"table/{database.name}.t") or {}).get("mode") == "streaming"
 
@@ -92,7 +99,7 @@ def test_a_signal_of_the_table_counts_once_wherever_the_producer_is_killed(
             eventually(lambda: _splits_read(kafka_broker, prefix) >= splits, "splits")  # noqa: B023
             producer.kill()
         producer.start()
-        eventually(lambda: settled(kafka_broker, prefix), "read again")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "read again")
         executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
         eventually(reached, "log read to its end")
         producer.kill()
@@ -103,8 +110,8 @@ def test_a_signal_of_the_table_counts_once_wherever_the_producer_is_killed(
         assert producer.stop() == 0
 
     _equal(kafka_broker, prefix, database)
-    assert len({end.snapshot for end in ends_again(kafka_broker, prefix)}) == 1, "the signal was followed twice"
-    keys = [record.key for record in rows_again(kafka_broker, prefix, database.name)]
+    assert len({end.snapshot for end in incremental_ends(kafka_broker, prefix)}) == 1, "the signal was followed twice"
+    keys = [record.key for record in incremental_rows(kafka_broker, prefix, database.name)]
     assert (len(keys), len(set(keys))) == (ROWS, ROWS), "a split was read twice, or not at all"
     notes = [r.json for r in read_topic(kafka_broker.bootstrap, f"{prefix}.notes")]
     kinds = [note["type"] for note in notes if note["id"] == "once" and note["type"] != "IN_PROGRESS"]
@@ -124,10 +131,10 @@ def test_signals_from_brokers_of_their_own(
         wanted = {**SMALL, "signal.enabled.channels": "kafka", name: other.bootstrap}
         with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, wanted)) as capture:
             capture.wait_snapshot()
-            assert f"{prefix}-signal" not in kafka_broker.admin().list_topics(timeout=10).topics
+            assert f"{prefix}-signal" not in kafka_broker.admin().list_topics(timeout=60).topics
             signal(other, prefix, "execute-snapshot", data)
-            eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == 60, "read again")
-            eventually(lambda: settled(kafka_broker, prefix), "ended")
+            eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == 60, "read again")
+            eventually(lambda: signal_completed(kafka_broker, prefix), "ended")
     _equal(kafka_broker, prefix, database)
 
 
@@ -153,7 +160,7 @@ def test_notifications_in_avro(
         with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, wanted)) as capture:
             capture.wait_snapshot()
             signal(kafka_broker, prefix, "execute-snapshot", {"data-collections": [f"{database.name}.t"]}, "ä")
-            eventually(lambda: settled(kafka_broker, prefix), "read again")
+            eventually(lambda: signal_completed(kafka_broker, prefix), "read again")
         records = read_topic(kafka_broker.bootstrap, topic)
         notes: list[dict[str, Any]] = []
         for record in records:
@@ -167,7 +174,7 @@ def test_notifications_in_avro(
             for data in (records[0].key, records[0].value)
             if data is not None
         ]
-        subjects = set(registry.ask("/subjects"))
+        subjects = set(registry.request("/subjects"))
     assert names == ["NotificationKey", "Notification"]
     assert {f"{topic}-key", f"{topic}-value"} <= subjects
     asked = [note for note in notes if note["aggregate_type"] == "Incremental Snapshot"]

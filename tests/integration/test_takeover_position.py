@@ -193,8 +193,8 @@ def test_command_reports_the_result(scenario: TakeoverSource, tmp_path: Path) ->
     command += ["--offset-topic", scenario.topic]
     command += ["--status-topic", f"{scenario.prefix}-status"]
 
-    first = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    first = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    second = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert first.returncode == 0, first.stderr
     assert first.stdout.splitlines()[:2] == ["connector: old", f"stopped at: {file}:{pos}, event 0, row 0"]
