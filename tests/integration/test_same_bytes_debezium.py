@@ -13,6 +13,7 @@ from producer.types.settings import ValueSettings
 from tests.oracle import golden
 from tests.oracle.exceptions import JAVA_READS_OTHERWISE
 from tests.oracle.families import FAMILIES, Family
+from tests.oracle.payload import split_schema
 from tests.oracle.variants import VARIANTS, Variant
 from tests.support.codec import BothWays
 from tests.support.database import Database
@@ -82,7 +83,7 @@ def _streamed(variant: str) -> Mapping[tuple[str, int], Mapping[str, str]]:
             continue
         text = record.value.decode()
         if text.startswith('{"schema":'):
-            _, text = golden.split_schema(text)
+            _, text = split_schema(text)
         envelope = json.loads(text)
         if envelope.get("op") == "c" and "id" in envelope["after"]:
             place = (envelope["source"]["table"], envelope["after"]["id"])

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from tests.oracle.compare import Difference
-from tests.oracle.golden import split_schema
+from tests.oracle.payload import split_schema
 from tests.oracle.rows import CHANGES, HEARTBEATS, TRANSACTIONS, Identity, Row, parse, render, rows_of
 from tests.oracle.tokens import Tree, member, read_tree
 from tests.oracle.topics import Written, heartbeat_topic

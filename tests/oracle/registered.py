@@ -15,7 +15,7 @@ from typing import Any, Final
 from producer.envelope.schema_block import block_text
 from schemas.connect import ConnectField, ConnectSchema
 from tests.oracle.compare import Difference
-from tests.oracle.golden import split_schema
+from tests.oracle.payload import split_schema
 from tests.oracle.rows import Row
 from tests.oracle.tokens import read_tree
 from tests.oracle.topics import Written

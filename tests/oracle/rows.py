@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from tests.oracle.golden import split_schema
+from tests.oracle.payload import split_schema
 from tests.oracle.tokens import Tree, member, read_tree
 from tests.oracle.topics import Written
 

@@ -12,7 +12,7 @@ from schemas.names import schemas_topic
 from schemas.table import TableSchema
 from tests.oracle.compare import Difference
 from tests.oracle.debezium import debezium_prefix
-from tests.oracle.golden import split_schema
+from tests.oracle.payload import split_schema
 from tests.oracle.rows import Row, render
 from tests.oracle.tailrace import tailrace_prefix
 from tests.oracle.tokens import Tree, member, read_tree
