@@ -5,8 +5,9 @@ FROM ${PYTHON_IMAGE} AS build
 RUN python -m venv /opt/tailrace
 COPY docker/producer.lock /src/producer.lock
 RUN /opt/tailrace/bin/pip install --no-cache-dir --require-hashes -r /src/producer.lock
-COPY pyproject.toml README.md /src/
+COPY pyproject.toml setup.py README.md /src/
 COPY schemas /src/schemas
+COPY runtime /src/runtime
 COPY producer /src/producer
 RUN /opt/tailrace/bin/pip install --no-cache-dir --no-deps /src
 

@@ -8,8 +8,9 @@ RUN apt-get update \
 RUN python3 -m venv /opt/tailrace
 COPY docker/spark.lock /src/spark.lock
 RUN /opt/tailrace/bin/pip install --no-cache-dir --require-hashes -r /src/spark.lock
-COPY pyproject.toml README.md /src/
+COPY pyproject.toml setup.py README.md /src/
 COPY schemas /src/schemas
+COPY runtime /src/runtime
 COPY spark_consumer /src/spark_consumer
 RUN /opt/tailrace/bin/pip install --no-cache-dir --no-deps /src
 COPY tests/__init__.py /src/tests/__init__.py

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from producer.cli import register
+from tailrace.producer.cli import register
 
 
 def main() -> None:

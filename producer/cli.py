@@ -16,8 +16,8 @@ from typing import Annotated
 import structlog
 import typer
 
-from producer.config import ProducerConfig, describe, load
-from schemas.errors import ConfigError, PrerequisiteError, TailraceError
+from tailrace.producer.config import ProducerConfig, describe, load
+from tailrace.runtime.errors import ConfigError, PrerequisiteError, TailraceError
 
 ConfigFile = Annotated[
     Path | None,
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
     app.command("produce")(produce)
     app.command("config")(show_config)
     app.command("check")(check)
-    app.command("adopt")(adopt)
+    app.command("adopt")(takeover)
 
 
 def produce(config: ConfigFile = None, settings: Set = None, debug: Debug = False) -> None:
@@ -42,10 +42,10 @@ def produce(config: ConfigFile = None, settings: Set = None, debug: Debug = Fals
     with _errors_told(debug):
         settled = _load(config, settings)
         # The edges are imported late, so that a fault of the configuration is told at once.
-        from producer.app import run  # noqa: PLC0415
-        from producer.ops.http import HttpServer  # noqa: PLC0415
-        from producer.ops.log import configure  # noqa: PLC0415
-        from producer.ops.status import Phase, Status  # noqa: PLC0415
+        from tailrace.producer.app.capture import run  # noqa: PLC0415
+        from tailrace.producer.ops.http import HttpServer  # noqa: PLC0415
+        from tailrace.producer.ops.log import configure  # noqa: PLC0415
+        from tailrace.producer.ops.status import Phase, Status  # noqa: PLC0415
 
         configure(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
         for warning in settled.warnings:
@@ -73,19 +73,19 @@ def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False)
     """Check the configuration and the source's prerequisites; write nothing."""
     with _errors_told(debug):
         settled = _load(config, settings)
-        from producer.capture.demands import demands  # noqa: PLC0415
-        from producer.capture.settings import source_settings  # noqa: PLC0415
-        from producer.capture.tables import Tables  # noqa: PLC0415
-        from producer.database.catalog import list_tables, read_table  # noqa: PLC0415
-        from producer.database.connection import connect  # noqa: PLC0415
-        from producer.database.prerequisites import check as check_source  # noqa: PLC0415
+        from tailrace.producer.app.connection_settings import source_settings  # noqa: PLC0415
+        from tailrace.producer.app.validation import validate_tables  # noqa: PLC0415
+        from tailrace.producer.mysql.catalog import list_tables, read_table  # noqa: PLC0415
+        from tailrace.producer.mysql.connection import connect  # noqa: PLC0415
+        from tailrace.producer.mysql.prerequisites import check as check_source  # noqa: PLC0415
+        from tailrace.producer.serialization.captured_tables import CapturedTables  # noqa: PLC0415
 
         session = connect(source_settings(settled))
         try:
             captured = list_tables(session, settled.filters.tables.wanted)
             notes = check_source(session, captured, server_id=settled.database.server_id)
             read = partial(read_table, session)
-            asked = demands(settled, Tables(settled, read), captured, read)
+            asked = validate_tables(settled, CapturedTables(settled, read), captured, read)
         finally:
             session.close()
         for note in (*settled.warnings, *notes, *asked.notes):
@@ -95,7 +95,7 @@ def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False)
         sys.stdout.write(f"ready to capture {len(captured)} table(s)\n")
 
 
-def adopt(
+def takeover(
     *,
     config: ConfigFile = None,
     settings: Set = None,
@@ -122,13 +122,13 @@ def adopt(
     """Take over the topics of a Debezium connector that was stopped: ``produce`` then goes on exactly there."""
     with _errors_told(debug):
         settled = _load(config, settings)
-        from producer.adopt.report import report  # noqa: PLC0415
-        from producer.adopt.takeover import Wish  # noqa: PLC0415
-        from producer.adopt.takeover import adopt as take  # noqa: PLC0415
-        from producer.ops.log import configure  # noqa: PLC0415
+        from tailrace.producer.ops.log import configure  # noqa: PLC0415
+        from tailrace.producer.takeover.report import report  # noqa: PLC0415
+        from tailrace.producer.takeover.takeover import TakeoverOptions  # noqa: PLC0415
+        from tailrace.producer.takeover.takeover import take_over as take  # noqa: PLC0415
 
         configure(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
-        wish = Wish(
+        wish = TakeoverOptions(
             connector=connector,
             offset_topic=offset_topic,
             offset_file=offset_file,

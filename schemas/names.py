@@ -7,7 +7,7 @@ from typing import Final
 SPLIT_HEADER: Final = "tailrace.split"
 """On snapshot rows and backfill events: the id of the split they belong to (UTF-8, opaque)."""
 
-AGAIN_HEADER: Final = "tailrace.again"
+INCREMENTAL_HEADER: Final = "tailrace.incremental"
 """In its place where a table is read again beside its log: no reader needs to wait for the split's end there, since
 every change is in the topic too."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from schemas.connect import ConnectField, ConnectSchema
+from tailrace.schemas.connect import ConnectField, ConnectSchema
 
 
 @dataclass(frozen=True, slots=True)

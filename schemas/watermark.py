@@ -22,7 +22,7 @@ class WatermarkKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LogPosition:
+class BinlogPosition:
     """A place in the source's log: ``file`` and ``pos`` as the server names them, the GTID set seen, the server."""
 
     epoch: int
@@ -41,7 +41,7 @@ class Watermark:
     sum modulo 2**64 of the CRC-32 of each row's ``after`` JSON. ``backfill`` counts the change records (tombstones not
     counted) that carry the split's header, and is 0 but in END. ``snapshot`` names the snapshot run of the table:
     within one run splits are disjoint and each is read once. ``again``: the table was read before, and its records
-    carry ``tailrace.again`` in place of ``tailrace.split``.
+    carry ``tailrace.incremental`` in place of ``tailrace.split``.
     """
 
     kind: WatermarkKind
@@ -54,13 +54,13 @@ class Watermark:
     lower: list[Any] | None
     upper: list[Any] | None
     closed: bool
-    position: LogPosition
+    position: BinlogPosition
     rows: int
     checksum: int
     backfill: int
     schema: str
     ts_us: int
-    again: bool = False
+    incremental: bool = False
 
     def record_key(self) -> bytes:
         """Return the record key: all three records of a split share it."""
@@ -69,8 +69,8 @@ class Watermark:
     def to_json(self) -> bytes:
         """Return the record value; the checksum as 16 hex digits, since JSON readers lose 64-bit numbers."""
         body = {**asdict(self), "kind": self.kind.value, "checksum": f"{self.checksum:016x}"}
-        if not self.again:
-            del body["again"]
+        if not self.incremental:
+            del body["incremental"]
         return orjson.dumps(body)
 
     @classmethod
@@ -79,5 +79,5 @@ class Watermark:
         body = orjson.loads(value)
         body["kind"] = WatermarkKind(body["kind"])
         body["checksum"] = int(body["checksum"], 16)
-        body["position"] = LogPosition(**body["position"])
+        body["position"] = BinlogPosition(**body["position"])
         return cls(**body)

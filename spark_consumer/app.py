@@ -14,15 +14,15 @@ from pathlib import Path
 
 import structlog
 
-from schemas.errors import TailraceError
-from spark_consumer import config as configuration
-from spark_consumer import session
-from spark_consumer.config import ConsumerConfig
-from spark_consumer.monitor.server import MonitorServer
-from spark_consumer.monitor.status import Status
-from spark_consumer.query import RunningQuery
-from spark_consumer.sink.base import Sink
-from spark_consumer.sink.registry import make_sink
+from tailrace.runtime.errors import TailraceError
+from tailrace.spark_consumer import config as configuration
+from tailrace.spark_consumer import session
+from tailrace.spark_consumer.config import ConsumerConfig
+from tailrace.spark_consumer.monitor.server import MonitorServer
+from tailrace.spark_consumer.monitor.status import Status
+from tailrace.spark_consumer.query import RunningQuery
+from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.sink.registry import make_sink
 
 log = structlog.get_logger(__name__)
 

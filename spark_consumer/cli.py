@@ -22,8 +22,8 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> None:
         """Apply the topics of a prefix to tables or changelogs, with Spark in this process."""
-        from spark_consumer import app as consumer  # noqa: PLC0415 - Spark takes a second to import
-        from spark_consumer import config as configuration  # noqa: PLC0415
+        from tailrace.spark_consumer import app as consumer  # noqa: PLC0415 - Spark takes a second to import
+        from tailrace.spark_consumer import config as configuration  # noqa: PLC0415
 
         loaded = configuration.load(config)
         if show:

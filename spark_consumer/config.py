@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from schemas.errors import ConfigError
-from spark_consumer import config_file
+from tailrace.runtime.errors import ConfigError
+from tailrace.spark_consumer import config_file
 
 _SECRET: Final = re.compile(r"password|secret|jaas|token|credential|\.key$", re.IGNORECASE)
 _PASSED_ON: Final = ("kafka.", "sink.kafka.", "sink.properties.", "spark.")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ConfigError
+from tailrace.runtime.errors import ConfigError
 
 
 def load(path: Path) -> dict[str, str]:

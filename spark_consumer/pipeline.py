@@ -12,27 +12,32 @@ import structlog
 from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
-from schemas.names import schemas_topic, watermarks_topic
-from schemas.watermark import Watermark, WatermarkKind
-from spark_consumer.beside import beside
-from spark_consumer.changelog.rowkind import to_changelog
-from spark_consumer.monitor.status import Status
-from spark_consumer.normalize.carry import CarryOver
-from spark_consumer.normalize.summary import summarize
-from spark_consumer.normalize.window import Verdict, correct, divide, judge
-from spark_consumer.sink.base import Sink, SinkContext, TableBatch
-from spark_consumer.source.control import ControlTopic
-from spark_consumer.source.json_decoder import Images, decode
-from spark_consumer.source.offsets import topics_of_batch
-from spark_consumer.source.runs import SnapshotRuns
-from spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.schemas.names import schemas_topic, watermarks_topic
+from tailrace.schemas.watermark import Watermark, WatermarkKind
+from tailrace.spark_consumer.background import run_in_background
+from tailrace.spark_consumer.changelog.rowkind import to_changelog
+from tailrace.spark_consumer.monitor.status import Status
+from tailrace.spark_consumer.normalize.carry_over import CarryOver
+from tailrace.spark_consumer.normalize.split_resolution import (
+    SplitCompleteness,
+    check_completeness,
+    hold_incomplete,
+    resolve_splits,
+)
+from tailrace.spark_consumer.normalize.summary import summarize
+from tailrace.spark_consumer.sink.base import Sink, SinkContext, TableBatch
+from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.json_decoder import Images, decode
+from tailrace.spark_consumer.source.offsets import topics_of_batch
+from tailrace.spark_consumer.source.runs import SnapshotRuns
+from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from schemas.table import TableSchema
+    from tailrace.schemas.table import TableSchema
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +112,7 @@ class Pipeline:
             schema = self._schemas.get(topic)
             decoded = decode(raw.where(fn.col("topic") == topic), schema, Images.UPSERT).persist(_LEVEL)
             try:
-                with beside(raw.sparkSession, partial(self._sink.make_ready, raw.sparkSession, schema)):
+                with run_in_background(raw.sparkSession, partial(self._sink.make_ready, raw.sparkSession, schema)):
                     facts = summarize(decoded)
                 if facts:
                     self._sink.apply(TableBatch(schema, decoded, facts), batch_id)
@@ -131,11 +136,11 @@ class Pipeline:
                 decoded = decode(everything.where(fn.col("topic") == topic), schema, Images.CHANGELOG)
                 tables.append((schema, decoded.persist(_LEVEL)))
             facts = [fact for _, decoded in tables for fact in summarize(decoded)]
-            verdict = judge(facts, self._ends(everything))
+            verdict = check_completeness(facts, self._ends(everything))
             self._carry.write(self._left_over(everything, verdict), spark, batch_id)
             for schema, decoded in tables:
-                ready, _ = divide(decoded, verdict.incomplete)
-                rows = to_changelog(correct(ready, verdict.high)).persist(_LEVEL)
+                ready, _ = hold_incomplete(decoded, verdict.incomplete)
+                rows = to_changelog(resolve_splits(ready, verdict.high)).persist(_LEVEL)
                 try:
                     self._apply(schema, rows, batch_id)
                 finally:
@@ -152,15 +157,15 @@ class Pipeline:
             (fn.col("topic") == watermarks_topic(self._prefix)) & (kind == WatermarkKind.END.value)
         )
         ends = [Watermark.from_json(bytes(row["value"])) for row in marks.select("value").collect()]
-        return [end for end in ends if not end.again]  # those name no record that has to wait
+        return [end for end in ends if not end.incremental]  # those name no record that has to wait
 
-    def _left_over(self, everything: DataFrame, verdict: Verdict) -> DataFrame | None:
+    def _left_over(self, everything: DataFrame, verdict: SplitCompleteness) -> DataFrame | None:
         """Return the raw records for the next batch: held ones, and END records of splits still waited for."""
         control = fn.col("topic") == watermarks_topic(self._prefix)
         left: DataFrame | None = None
         if verdict.incomplete:
             records = everything.where(~control & fn.col("value").isNotNull())
-            _, left = divide(records, verdict.incomplete, scope=("topic",))
+            _, left = hold_incomplete(records, verdict.incomplete, scope=("topic",))
         if verdict.pending:
             split = fn.get_json_object(fn.col("value").cast("string"), "$.split")
             kind = fn.get_json_object(fn.col("value").cast("string"), "$.kind")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from pyspark.errors import StreamingQueryException
 
-from schemas.errors import SinkError, TailraceError
-from spark_consumer.config import ConsumerConfig
-from spark_consumer.monitor.status import Status
-from spark_consumer.pipeline import Pipeline
-from spark_consumer.sink.base import Sink
-from spark_consumer.source.kafka import read_stream, stream_options
+from tailrace.runtime.errors import SinkError, TailraceError
+from tailrace.spark_consumer.config import ConsumerConfig
+from tailrace.spark_consumer.monitor.status import Status
+from tailrace.spark_consumer.pipeline import Pipeline
+from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.source.kafka import read_stream, stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

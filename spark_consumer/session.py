@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.errors import ConfigError
-from spark_consumer.config import ConsumerConfig
+from tailrace.runtime.errors import ConfigError
+from tailrace.spark_consumer.config import ConsumerConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from producer.config.load import describe, load
-from producer.config.sections import (
+from tailrace.producer.config.load import describe, load
+from tailrace.producer.config.sections import (
     BatchConfig,
     DatabaseConfig,
     FiltersConfig,

@@ -1,16 +1,16 @@
-"""``python -m producer.config --docs`` prints docs/configuration.md."""
+"""``python -m tailrace.producer.config --docs`` prints docs/configuration.md."""
 
 from __future__ import annotations
 
 import sys
 
-from producer.config.docs import page
+from tailrace.producer.config.reference import page
 
 
 def main(arguments: list[str]) -> int:
     """Print the reference page."""
     if arguments != ["--docs"]:
-        sys.stderr.write("usage: python -m producer.config --docs > docs/configuration.md\n")
+        sys.stderr.write("usage: python -m tailrace.producer.config --docs > docs/configuration.md\n")
         return 2
     sys.stdout.write(page())
     return 0

@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
-from producer.column_rules import read_rule, without_salt
-from producer.config.properties import PROPERTIES
-from producer.config.property import COLUMN_RULE, Property, Status
-from producer.config.read import Setting, Settings, fill, read_environment, read_file
-from producer.config.sections import ProducerConfig
-from producer.filters import FilterFault
-from schemas.errors import ConfigError
+from tailrace.producer.config.column_transforms import read_rule, without_salt
+from tailrace.producer.config.filters import FilterFault
+from tailrace.producer.config.properties import PROPERTIES
+from tailrace.producer.config.property import COLUMN_RULE, Property, Status
+from tailrace.producer.config.sections import ProducerConfig
+from tailrace.producer.config.sources import Setting, Settings, read_environment, read_file, resolve_placeholders
+from tailrace.runtime.errors import ConfigError
 
 MASK = "********"
 
@@ -44,9 +44,9 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
     """
     faults: list[str] = []
     settings: Settings = read_file(path, faults) if path else {}
-    _lay_over(settings, read_environment(environ, PROPERTIES, faults))
-    _lay_over(settings, {name: Setting(value, "flag") for name, value in (overrides or {}).items()})
-    settings = {name: fill(name, setting, environ, faults) for name, setting in settings.items()}
+    _overlay(settings, read_environment(environ, PROPERTIES, faults))
+    _overlay(settings, {name: Setting(value, "flag") for name, value in (overrides or {}).items()})
+    settings = {name: resolve_placeholders(name, setting, environ, faults) for name, setting in settings.items()}
 
     values: dict[str, Any] = {}
     warnings: list[str] = []
@@ -54,10 +54,10 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
         entry = find(name)
         if entry is None:
             faults.append(_unknown(name))
-        elif entry.status is Status.HONOURED:
+        elif entry.status is Status.SUPPORTED:
             _read(entry, name, setting, values, faults)
         elif setting.value.strip().lower() not in entry.harmless:
-            if entry.status is Status.REFUSED:
+            if entry.status is Status.REJECTED:
                 faults.append(_refusal(entry, name, setting))
             else:
                 warnings.append(f"{name} has no effect: {entry.reason}")
@@ -81,7 +81,7 @@ def find(name: str) -> Property | None:
     return _EXACT.get(name) or next((entry for entry in _OPEN if entry.matches(name)), None)
 
 
-def shown(name: str, value: str) -> str:
+def redact(name: str, value: str) -> str:
     """Return a value for a message: quoted, and masked where it may be a secret."""
     entry = find(name)
     if (entry is not None and entry.secret) or _SECRET_NAME.search(name):
@@ -89,7 +89,7 @@ def shown(name: str, value: str) -> str:
     return repr(value)
 
 
-def _lay_over(settings: Settings, upper: Settings) -> None:
+def _overlay(settings: Settings, upper: Settings) -> None:
     """Put ``upper`` over ``settings``; two spellings of one property replace each other only across the layers."""
     for name, setting in upper.items():
         entry = find(name)
@@ -100,10 +100,10 @@ def _lay_over(settings: Settings, upper: Settings) -> None:
 
 
 def _unknown(name: str) -> str:
-    return f"{name} is not a known property{_near(name, 0.75)}"
+    return f"{name} is not a known property{_suggestion(name, 0.75)}"
 
 
-def _near(name: str, likeness: float) -> str:
+def _suggestion(name: str, likeness: float) -> str:
     near = difflib.get_close_matches(name, _EXACT, n=1, cutoff=likeness)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -111,8 +111,8 @@ def _near(name: str, likeness: float) -> str:
 def _refusal(entry: Property, name: str, setting: Setting) -> str:
     words = " or ".join(word or "(empty)" for word in entry.harmless)
     only = f"; it may only be {words}" if words else ""
-    near = _near(name, 0.85) if entry.open else ""
-    return f"{name}: {shown(name, setting.value)} ({setting.origin}) is not supported: {entry.reason}{only}{near}"
+    near = _suggestion(name, 0.85) if entry.open else ""
+    return f"{name}: {redact(name, setting.value)} ({setting.origin}) is not supported: {entry.reason}{only}{near}"
 
 
 def _read(entry: Property, name: str, setting: Setting, values: dict[str, Any], faults: list[str]) -> None:
@@ -140,11 +140,11 @@ def _read(entry: Property, name: str, setting: Setting, values: dict[str, Any], 
         values[place] = entry.kind.read(text)
     except (ValueError, LookupError, OverflowError) as error:
         why = f": {error}" if type(error).__name__ == "FilterFault" else ""
-        faults.append(f"{name}: {shown(name, text)} ({setting.origin}) is not {entry.kind.expects}{why}")
+        faults.append(f"{name}: {redact(name, text)} ({setting.origin}) is not {entry.kind.expects}{why}")
         return
     refused = entry.later.get(text.strip().lower()) or entry.later.get(str(values[place]))
     if refused:
-        faults.append(f"{name}: {shown(name, text)} ({setting.origin}) is not supported: {refused}")
+        faults.append(f"{name}: {redact(name, text)} ({setting.origin}) is not supported: {refused}")
 
 
 def _read_column_rule(entry: Property, name: str, setting: Setting, values: dict[str, Any], faults: list[str]) -> None:
@@ -162,7 +162,7 @@ def _defaults(settings: Settings, values: dict[str, Any], faults: list[str]) -> 
     if "kafka.bootstrap_servers" not in values and history is not None and history.value.strip():
         values["kafka.bootstrap_servers"] = history.value.strip()
     for entry in PROPERTIES:
-        if entry.status is not Status.HONOURED or entry.open or entry.place in values:
+        if entry.status is not Status.SUPPORTED or entry.open or entry.place in values:
             continue
         if entry.required:
             given = next((n for n in (entry.name, *entry.aliases) if n in settings), None)
@@ -228,7 +228,7 @@ def describe(config: ProducerConfig) -> dict[str, str]:
     body = config.model_dump()
     found: dict[str, str] = {}
     for entry in PROPERTIES:
-        if entry.status is not Status.HONOURED:
+        if entry.status is not Status.SUPPORTED:
             continue
         section, _, attribute = entry.place.partition(".")
         value = body[section][attribute] if attribute else body[section]
@@ -256,4 +256,4 @@ def _plain(name: str, value: Any) -> str:
     return str(value)
 
 
-__all__ = ["describe", "find", "load", "shown"]
+__all__ = ["describe", "find", "load", "redact"]

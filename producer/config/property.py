@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from producer.filters import MessageKeys, compile_list, split_list
+from tailrace.producer.config.filters import MessageKeys, compile_list, split_list
 
 
 class Status(StrEnum):
     """What happens to a property that is given."""
 
-    HONOURED = "honoured"
+    SUPPORTED = "honoured"
     """Has the effect that it has in Debezium, or that its description says."""
     ACCEPTED = "accepted"
     """Has no effect; a warning says why."""
-    REFUSED = "refused"
+    REJECTED = "refused"
     """Would change the records and is not there: a fault, unless the value asks for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueType:
     """A type of value: how the text is read, and what to tell somebody who wrote another."""
 
     expects: str
@@ -37,18 +37,18 @@ def _fixed(text: str) -> str:
     return text.strip()
 
 
-TEXT = Kind("a text that is not empty", _fixed)
-ANY = Kind("any text", str)
+TEXT = ValueType("a text that is not empty", _fixed)
+ANY = ValueType("any text", str)
 
 
 def _boolean(text: str) -> bool:
     return {"true": True, "false": False}[text.strip().lower()]
 
 
-BOOLEAN = Kind("true or false", _boolean)
+BOOLEAN = ValueType("true or false", _boolean)
 
 
-def whole(least: int, most: int | None = None) -> Kind:
+def integer(least: int, most: int | None = None) -> ValueType:
     """Return the type of whole numbers within bounds, both included."""
 
     def read(text: str) -> int:
@@ -57,12 +57,12 @@ def whole(least: int, most: int | None = None) -> Kind:
             raise ValueError
         return number
 
-    return Kind(
+    return ValueType(
         f"a whole number from {least} to {most}" if most is not None else f"a whole number, at least {least}", read
     )
 
 
-def decimal(least: float) -> Kind:
+def decimal(least: float) -> ValueType:
     """Return the type of decimal fractions not below ``least``."""
 
     def read(text: str) -> float:
@@ -71,10 +71,10 @@ def decimal(least: float) -> Kind:
             raise ValueError
         return number
 
-    return Kind(f"a number, at least {least:g}", read)
+    return ValueType(f"a number, at least {least:g}", read)
 
 
-def one_of(*words: str, refused: Sequence[str] = (), **same: str) -> Kind:
+def one_of(*words: str, rejected: Sequence[str] = (), **same: str) -> ValueType:
     """Return the type of words out of a list; ``same`` maps older spellings to the present ones.
 
     Words in ``refused`` are read, for the property's ``later`` to say why they cannot be, and offered to nobody.
@@ -83,11 +83,11 @@ def one_of(*words: str, refused: Sequence[str] = (), **same: str) -> Kind:
     def read(text: str) -> str:
         word = text.strip().lower()
         word = same.get(word, word)
-        if word not in words and word not in refused:
+        if word not in words and word not in rejected:
             raise ValueError
         return word
 
-    return Kind("one of " + ", ".join(words), read)
+    return ValueType("one of " + ", ".join(words), read)
 
 
 def _expressions(text: str) -> str:
@@ -95,10 +95,10 @@ def _expressions(text: str) -> str:
     return text.strip()
 
 
-EXPRESSIONS = Kind("a list of regular expressions, separated by commas, each for the whole name", _expressions)
+EXPRESSIONS = ValueType("a list of regular expressions, separated by commas, each for the whole name", _expressions)
 
 
-COLUMN_RULE = Kind(EXPRESSIONS.expects, _expressions)
+COLUMN_RULE = ValueType(EXPRESSIONS.expects, _expressions)
 """The same, where a part of the property's name is a setting too; ``column_rules.read_rule`` reads both."""
 
 
@@ -107,8 +107,8 @@ def _message_keys(text: str) -> str:
     return text.strip()
 
 
-MESSAGE_KEYS = Kind("a list as db.table:column,column;db.other:column", _message_keys)
-NAMES = Kind("a list separated by commas", split_list)
+MESSAGE_KEYS = ValueType("a list as db.table:column,column;db.other:column", _message_keys)
+NAMES = ValueType("a list separated by commas", split_list)
 
 
 def _statements(text: str) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def _statements(text: str) -> tuple[str, ...]:
     return tuple(part.strip().replace("\0", ";") for part in text.replace(";;", "\0").split(";") if part.strip())
 
 
-STATEMENTS = Kind("SQL statements separated by ';' (';;' for the character itself)", _statements)
+STATEMENTS = ValueType("SQL statements separated by ';' (';;' for the character itself)", _statements)
 
 
 def _topic_part(text: str) -> str:
@@ -125,7 +125,7 @@ def _topic_part(text: str) -> str:
     return text.strip()
 
 
-TOPIC_PART = Kind("letters, digits, '.', '_' and '-' only", _topic_part)
+TOPIC_PART = ValueType("letters, digits, '.', '_' and '-' only", _topic_part)
 
 
 def _operations(text: str) -> frozenset[str]:
@@ -137,10 +137,10 @@ def _operations(text: str) -> frozenset[str]:
     return found
 
 
-OPERATIONS = Kind("none, or letters out of c, u, d, t, separated by commas", _operations)
+OPERATIONS = ValueType("none, or letters out of c, u, d, t, separated by commas", _operations)
 
 
-def words(*known: str) -> Kind:
+def words(*known: str) -> ValueType:
     """Return the type of lists of words, separated by commas, each out of a list."""
 
     def read(text: str) -> frozenset[str]:
@@ -149,7 +149,7 @@ def words(*known: str) -> Kind:
             raise ValueError
         return found
 
-    return Kind("a list out of " + ", ".join(known) + ", separated by commas", read)
+    return ValueType("a list out of " + ", ".join(known) + ", separated by commas", read)
 
 
 def _table_name(text: str) -> str:
@@ -159,7 +159,7 @@ def _table_name(text: str) -> str:
     return text.strip()
 
 
-TABLE_NAME = Kind("one table as db.table", _table_name)
+TABLE_NAME = ValueType("one table as db.table", _table_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +171,11 @@ class Property:
 
     name: str
     meaning: str
-    kind: Kind = ANY
+    kind: ValueType = ANY
     default: str | None = None
     """The value that holds when none is given, as it would be written; None for none."""
     place: str = ""
-    status: Status = Status.HONOURED
+    status: Status = Status.SUPPORTED
     reason: str = ""
     """Why it is accepted without effect, or refused; a whole clause."""
     harmless: tuple[str, ...] = ()
@@ -202,16 +202,16 @@ class Property:
         return name == self.name or name in self.aliases
 
 
-def honoured(name: str, place: str, kind: Kind, default: str | None, meaning: str, **more: Any) -> Property:
+def supported(name: str, place: str, kind: ValueType, default: str | None, meaning: str, **more: Any) -> Property:
     """Return a property that has an effect."""
     return Property(name, meaning, kind, default, place, **more)
 
 
-def accepted(name: str, meaning: str, reason: str, **more: Any) -> Property:
+def ignored(name: str, meaning: str, reason: str, **more: Any) -> Property:
     """Return a property that is taken without effect."""
     return Property(name, meaning, status=Status.ACCEPTED, reason=reason, **more)
 
 
-def refused(name: str, meaning: str, reason: str, *harmless: str, **more: Any) -> Property:
+def rejected(name: str, meaning: str, reason: str, *harmless: str, **more: Any) -> Property:
     """Return a property that is a fault unless its value is one of the harmless ones."""
-    return Property(name, meaning, status=Status.REFUSED, reason=reason, harmless=harmless, **more)
+    return Property(name, meaning, status=Status.REJECTED, reason=reason, harmless=harmless, **more)

@@ -9,13 +9,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 
-from producer.codec.converted import Converter
-from producer.column_rules import ColumnRules, read_rule
-from producer.database.table import TableId
-from producer.envelope.adjust import NameAdjustment
-from producer.filters import ColumnFilter, MessageKeys, TableFilter, any_matches, compile_list
-from producer.kafka.registry import RegistrySettings
-from producer.types.settings import ValueSettings
+from tailrace.producer.config.column_transforms import ColumnTransforms, read_rule
+from tailrace.producer.config.filters import ColumnFilter, MessageKeys, TableFilter, any_matches, compile_list
+from tailrace.producer.model.table import TableId
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.serialization.converter_codec import Converter
+from tailrace.producer.serialization.envelope.name_adjustment import NameAdjustment
+from tailrace.producer.serialization.schema_registry import RegistrySettings
 
 
 class Section(BaseModel):
@@ -43,7 +43,7 @@ class DatabaseConfig(Section):
 
 
 class TopicsConfig(Section):
-    """Names and settings of topics; see producer/envelope/naming.py for whole names."""
+    """Names and settings of topics; see producer/serialization/envelope/topic_names.py for whole names."""
 
     prefix: str
     delimiter: str = "."
@@ -100,9 +100,9 @@ class FiltersConfig(Section):
         )
 
     @cached_property
-    def columns(self) -> ColumnRules:
+    def columns(self) -> ColumnTransforms:
         """What becomes of columns."""
-        return ColumnRules(
+        return ColumnTransforms(
             ColumnFilter(include=self.column_include, exclude=self.column_exclude),
             [read_rule(name.get_secret_value(), text) for name, text in self.column_rules],
             source_types=self.source_types,
@@ -179,9 +179,9 @@ class ValuesConfig(Section):
     schema_comments: bool = False
 
     @property
-    def settings(self) -> ValueSettings:
+    def settings(self) -> ValueOptions:
         """The modes that the type table and the codecs need."""
-        return ValueSettings(
+        return ValueOptions(
             time_precision_mode=self.time,
             decimal_handling_mode=self.decimal,
             bigint_unsigned_handling_mode=self.bigint_unsigned,

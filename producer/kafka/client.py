@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from schemas.errors import KafkaFailure, KafkaUnavailableError, TailraceError
+from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, TailraceError
 
 ClientConfig = dict[str, str | int | float | bool]
 
@@ -100,7 +100,7 @@ def translate(failure: KafkaException, doing: str) -> TailraceError:
     error: KafkaError = failure.args[0]
     facts = {"doing": doing, "error": error.str() or error.name()}
     if error.code() in _FENCED:
-        return KafkaFailure(
+        return KafkaRequestError(
             "another producer with the same transactional id has taken over",
             hint="stop one of the two instances: a topic.prefix belongs to one producer at a time",
             **facts,
@@ -111,4 +111,4 @@ def translate(failure: KafkaException, doing: str) -> TailraceError:
             hint="check bootstrap.servers and that the brokers are up",
             **facts,
         )
-    return KafkaFailure("Kafka refused a request", hint="mend what the broker names, then start again", **facts)
+    return KafkaRequestError("Kafka refused a request", hint="mend what the broker names, then start again", **facts)

@@ -14,8 +14,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from producer.kafka.client import KafkaSettings, translate
-from schemas.errors import KafkaFailure
+from tailrace.producer.kafka.client import KafkaSettings, translate
+from tailrace.runtime.errors import KafkaRequestError
 
 COMPACTED: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
 
@@ -77,7 +77,7 @@ class Topics:
         for spec in specs:
             partitions = len(getattr(existing[spec.name], "partitions", {}))
             if spec.exact_partitions and partitions != spec.partitions:
-                raise KafkaFailure(
+                raise KafkaRequestError(
                     f"topic {spec.name} must have {spec.partitions} partition(s)",
                     hint="delete the topic, or choose another topic.prefix",
                     seen=partitions,
@@ -92,7 +92,7 @@ class Topics:
             except KafkaException as failure:
                 raise translate(failure, f"describing topic {resource.name}") from failure
             if "compact" not in policy or "delete" in policy:
-                raise KafkaFailure(
+                raise KafkaRequestError(
                     f"topic {resource.name} must be compacted: it holds state that may not expire",
                     hint=f"set cleanup.policy=compact on topic {resource.name}",
                     seen=policy,

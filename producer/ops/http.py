@@ -9,9 +9,9 @@ from typing import Final
 
 import orjson
 
-from producer.ops.metrics import exposition, registry
-from producer.ops.status import Status
-from schemas.errors import ConfigError
+from tailrace.producer.ops.metrics import exposition, registry
+from tailrace.producer.ops.status import Status
+from tailrace.runtime.errors import ConfigError
 
 _TEXT: Final = "text/plain; charset=utf-8"
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from producer.ops.status import Phase, Status, TableState
+from tailrace.producer.ops.status import Phase, Status, TableState
 
 # name, help, path within Status.snapshot()
 _OF_THE_PROCESS: Final = (

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from producer.database.table import TableId
+from tailrace.producer.model.table import TableId
 
 
 class Phase(StrEnum):
@@ -58,7 +58,7 @@ class TableStatus:
 
 
 @dataclass(slots=True)
-class LogStatus:
+class StreamStatus:
     """How far the log is in Kafka. Counts are since the start of the process."""
 
     file: str = ""
@@ -99,7 +99,7 @@ class Status:
         self._connected = False
         self._error = ""
         self._tables: dict[TableId, TableStatus] = {}
-        self._log = LogStatus()
+        self._log = StreamStatus()
 
     # -- the process --
 

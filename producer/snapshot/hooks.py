@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from producer.split.split import Split
+from tailrace.producer.model.split import Split
 
 
 def _nothing(split: Split) -> None:

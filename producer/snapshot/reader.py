@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from pymysql import MySQLError
 from pymysql.connections import Connection
 
-from producer.capture.tables import CapturedTable, Tables, splitting_columns
-from producer.database import connection as database
-from producer.database.catalog import read_table
-from producer.database.table import TableId
-from producer.envelope.headers import event_header
-from producer.kafka.publisher import Headers, Publisher
-from producer.kafka.state import SplitState, split_key
-from producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
-from producer.snapshot.rows import read_rows
-from producer.snapshot.watermark import Barrier, take_high, take_low
-from producer.split import bounds
-from producer.split.key_order import KeyColumn, key_changed, to_json
-from producer.split.split import Split
-from schemas.names import AGAIN_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
-from schemas.watermark import LogPosition, Watermark, WatermarkKind
+from tailrace.producer.kafka.state_store import SplitState, split_key
+from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.model.split import Split
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql import connection as database
+from tailrace.producer.mysql import split_sql
+from tailrace.producer.mysql.catalog import read_table
+from tailrace.producer.mysql.key_order import KeyColumn, key_changed, to_json
+from tailrace.producer.mysql.watermark import Barrier, take_high, take_low
+from tailrace.producer.serialization.captured_tables import CapturedTable, CapturedTables, splitting_columns
+from tailrace.producer.serialization.envelope.headers import event_header
+from tailrace.producer.serialization.result_stream import read_rows
+from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
+from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
+from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class SplitDone:
     """A split that is in Kafka."""
 
     split: Split
-    low: LogPosition
-    high: LogPosition
+    low: BinlogPosition
+    high: BinlogPosition
     rows: int
     checksum: int
     schema: str
@@ -61,8 +61,8 @@ class SnapshotReader:
     def __init__(
         self,
         session: Connection,
-        publisher: Publisher,
-        tables: Tables,
+        publisher: TransactionalProducer,
+        tables: CapturedTables,
         *,
         prefix: str,
         context_headers: Headers,
@@ -126,21 +126,22 @@ class SnapshotReader:
         self._published.add(schema)
         return SplitDone(split, low, high, rows, checksum, schema, time.monotonic() - started)
 
-    def _copy(self, task: SplitTask, captured: CapturedTable, low: LogPosition) -> tuple[int, int]:
+    def _copy(self, task: SplitTask, captured: CapturedTable, low: BinlogPosition) -> tuple[int, int]:
         split = task.split
         headers: Headers = [
-            (AGAIN_HEADER if split.again else SPLIT_HEADER, split.id.encode()),
+            (INCREMENTAL_HEADER if split.incremental else SPLIT_HEADER, split.id.encode()),
             event_header(low.epoch, 0),
             *self._context_headers,
         ]
         now = "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
         read_at_us = int(database.query(self._session, now)[0][0])
         stamp = captured.source.snapshot_stamp(
-            file=low.file, pos=low.pos, read_at_us=read_at_us, incremental=split.again
+            file=low.file, pos=low.pos, read_at_us=read_at_us, incremental=split.incremental
         )
         sql = (
             f"SELECT {captured.codec.select_list} FROM {split.table.quoted} "
-            f"WHERE {bounds.predicate(task.columns, split.range)}{f' AND ({task.condition})' if task.condition else ''}"
+            f"WHERE {split_sql.predicate(task.columns, split.range)}"
+            f"{f' AND ({task.condition})' if task.condition else ''}"
         )
         rows = checksum = 0
         for block in read_rows(self._session, sql, captured.codec, stamp):
@@ -179,7 +180,7 @@ class SnapshotReader:
         kind: WatermarkKind,
         split: Split,
         captured: CapturedTable,
-        position: LogPosition,
+        position: BinlogPosition,
         *,
         rows: int = 0,
         checksum: int = 0,
@@ -206,7 +207,7 @@ def watermark_record(
     kind: WatermarkKind,
     split: Split,
     topic: str,
-    position: LogPosition,
+    position: BinlogPosition,
     schema: str,
     *,
     rows: int,
@@ -231,5 +232,5 @@ def watermark_record(
         backfill=backfill,
         schema=schema,
         ts_us=time.time_ns() // 1000,
-        again=split.again,
+        incremental=split.incremental,
     )

@@ -19,9 +19,9 @@ from typing import Final, Protocol
 
 from pymysql.constants import ER
 
-from producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
-from producer.split.split import Split
-from schemas.errors import Retryable, SourceError, TailraceError
+from tailrace.producer.model.split import Split
+from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
+from tailrace.runtime.errors import Retryable, SourceError, TailraceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class RowsRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class SplitFinished:
     """A worker finished a split."""
 
     worker: int
@@ -42,7 +42,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class SplitFailed:
     """A worker failed; ``retryable`` says whether starting again may help.
 
     With ``missing`` it did not give up: the source has no such table (at this moment), and it waits for its next split.
@@ -54,7 +54,7 @@ class Failed:
     missing: Split | None = None
 
 
-Message = RowsRead | Done | Failed
+Message = RowsRead | SplitFinished | SplitFailed
 OpenReader = Callable[[Callable[[str, int], None]], SnapshotReader]
 """Makes a worker's reader; the argument takes (split id, rows) as they are read."""
 
@@ -92,13 +92,13 @@ def serve(
             except SourceError as error:
                 if error.facts.get("code") not in _MISSING:
                     raise
-                send(Failed(worker, str(error), retryable=False, missing=task.split))
+                send(SplitFailed(worker, str(error), retryable=False, missing=task.split))
             else:
-                send(Done(worker, result))
+                send(SplitFinished(worker, result))
     except TailraceError as error:
-        send(Failed(worker, str(error), isinstance(error, Retryable)))
+        send(SplitFailed(worker, str(error), isinstance(error, Retryable)))
     except Exception as error:  # noqa: BLE001 - whatever it was, the other side must hear of it
-        send(Failed(worker, f"{type(error).__name__}: {error}", retryable=False))
+        send(SplitFailed(worker, f"{type(error).__name__}: {error}", retryable=False))
 
 
 class ThreadWorkers:
@@ -170,7 +170,9 @@ class ProcessWorkers:
             except (EOFError, ConnectionError):
                 process = self._processes[worker]
                 process.join(timeout=5)
-                return Failed(worker, f"snapshot reader {worker} ended with code {process.exitcode}", retryable=True)
+                return SplitFailed(
+                    worker, f"snapshot reader {worker} ended with code {process.exitcode}", retryable=True
+                )
             return message
         return None
 

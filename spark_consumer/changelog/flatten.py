@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
 
-from schemas.errors import SchemaError
-from schemas.sequence import SEQUENCE_COLUMN
-from schemas.table import TableSchema
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.table import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

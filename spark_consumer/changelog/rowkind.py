@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
-from schemas.rowkind import Op, RowKind
+from tailrace.schemas.rowkind import Op, RowKind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

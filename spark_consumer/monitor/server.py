@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from schemas.errors import ConfigError
-from spark_consumer.monitor.status import Status
+from tailrace.runtime.errors import ConfigError
+from tailrace.spark_consumer.monitor.status import Status
 
 
 class MonitorServer:

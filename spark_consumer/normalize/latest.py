@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def last_per_key(decoded: DataFrame, *, again: bool = False) -> DataFrame:
+def last_per_key(decoded: DataFrame, *, incremental: bool = False) -> DataFrame:
     """Return the last record of each key, columns unchanged.
 
     ``again``: rows of tables that were read again may be among them. Such a row shows all that stands before it, but
@@ -23,6 +23,6 @@ def last_per_key(decoded: DataFrame, *, again: bool = False) -> DataFrame:
     """
     key = Window.partitionBy("key")
     newest_first = key.orderBy(fn.col("partition").desc(), fn.col("offset").desc())
-    if again:
+    if incremental:
         decoded = decoded.withColumn("seq", fn.max("seq").over(key))
     return decoded.withColumn("_rank", fn.row_number().over(newest_first)).where(fn.col("_rank") == 1).drop("_rank")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as fn
 
-from schemas.rowkind import Op
-from schemas.sequence import Sequence
+from tailrace.schemas.rowkind import Op
+from tailrace.schemas.sequence import Sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -17,7 +17,7 @@ _FILE: Final = 1 << 36
 """A place in the log as one number is file * 2^36 + position: a file has less than 64 GiB, a server 2^27 files."""
 
 
-class SplitFacts(NamedTuple):
+class SplitStats(NamedTuple):
     """The records of one split, or those without a split (``split`` None)."""
 
     split: str | None
@@ -31,12 +31,12 @@ class SplitFacts(NamedTuple):
     """No record lies before it: the least epoch, and the least place of any epoch."""
 
     @property
-    def again(self) -> bool:
+    def incremental(self) -> bool:
         """Whether these are, or have among them, rows of a table that was read again: they bear no split."""
         return self.split is None and self.rows > 0
 
 
-def summarize(decoded: DataFrame) -> list[SplitFacts]:
+def summarize(decoded: DataFrame) -> list[SplitStats]:
     """Return the facts of each split; one row per split is brought to the driver.
 
     Only numbers are aggregated: with text or a struct among them Spark would sort all records first.
@@ -55,6 +55,6 @@ def summarize(decoded: DataFrame) -> list[SplitFacts]:
     return [_facts(row) for row in rows]
 
 
-def _facts(row: Row) -> SplitFacts:
+def _facts(row: Row) -> SplitStats:
     file, pos = divmod(row["place"], _FILE)
-    return SplitFacts(row["split"], row["rows"], row["changes"], row["newest"], Sequence(row["epoch"], file, pos, 0, 0))
+    return SplitStats(row["split"], row["rows"], row["changes"], row["newest"], Sequence(row["epoch"], file, pos, 0, 0))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from schemas.table import TableSchema
-from spark_consumer.normalize.summary import SplitFacts
-from spark_consumer.source.json_decoder import Images
-from spark_consumer.source.runs import SnapshotRuns
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.normalize.summary import SplitStats
+from tailrace.spark_consumer.source.json_decoder import Images
+from tailrace.spark_consumer.source.runs import SnapshotRuns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,7 @@ class TableBatch:
 
     schema: TableSchema
     records: DataFrame
-    facts: Sequence[SplitFacts] = ()
+    facts: Sequence[SplitStats] = ()
     """Of the decoded records, per split; only for UPSERT images."""
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
 
-from spark_consumer.changelog.rowkind import ORDER
-from spark_consumer.sink.base import SinkContext, TableBatch
-from spark_consumer.source.json_decoder import Images
+from tailrace.spark_consumer.changelog.rowkind import ORDER
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.source.json_decoder import Images
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from schemas.table import TableSchema
+    from tailrace.schemas.table import TableSchema
 
 
 class ConsoleSink:

@@ -17,14 +17,14 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from schemas.errors import SinkError
-from schemas.rowkind import Op
-from schemas.sequence import SEQUENCE_COLUMN
-from schemas.table import TableSchema
-from spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
-from spark_consumer.normalize.latest import last_per_key
-from spark_consumer.sink.base import SinkContext, TableBatch
-from spark_consumer.sink.delta_table import (
+from tailrace.runtime.errors import SinkError
+from tailrace.schemas.rowkind import Op
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
+from tailrace.spark_consumer.normalize.latest import last_per_key
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.delta_table import (
     FIRST_LOAD,
     FIRST_LOAD_EARLY,
     FIRST_LOAD_START,
@@ -33,8 +33,8 @@ from spark_consumer.sink.delta_table import (
     DeltaTable,
     quote,
 )
-from spark_consumer.sink.first_load import FirstLoad, part
-from spark_consumer.source.json_decoder import Images
+from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge
+from tailrace.spark_consumer.source.json_decoder import Images
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -100,7 +100,7 @@ class DeltaSink:
         if load is not None:
             self._load(table, batch, batch_id, load, empty=empty)
             return
-        last = last_per_key(batch.records, again=any(fact.again for fact in batch.facts))
+        last = last_per_key(batch.records, incremental=any(fact.incremental for fact in batch.facts))
         if empty:
             self._append(table, batch.schema, None, last, batch_id)
         else:
@@ -109,9 +109,9 @@ class DeltaSink:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _open_load(self, table: DeltaTable, batch: TableBatch) -> FirstLoad | None:
+    def _open_load(self, table: DeltaTable, batch: TableBatch) -> InitialLoad | None:
         """Return what the first load still allows for this batch, None where it is closed; its properties are kept."""
-        load = FirstLoad.from_properties(table.properties, self._known().query_id)
+        load = InitialLoad.from_properties(table.properties, self._known().query_id)
         if load is None:
             return None
         seen = [fact.split for fact in batch.facts if fact.split is not None]
@@ -127,9 +127,9 @@ class DeltaSink:
             table.set(still.early_property)
         return still
 
-    def _load(self, table: DeltaTable, batch: TableBatch, batch_id: int, load: FirstLoad, *, empty: bool) -> None:
+    def _load(self, table: DeltaTable, batch: TableBatch, batch_id: int, load: InitialLoad, *, empty: bool) -> None:
         changes = sum(fact.changes for fact in batch.facts)
-        loads, others = part(batch.records, load.early, changes=changes)
+        loads, others = append_or_merge(batch.records, load.early, changes=changes)
         more = bool(changes) or (bool(load.early) and not others.isEmpty())
         if empty:
             self._append(table, batch.schema, loads, last_per_key(others) if more else None, batch_id)
@@ -144,7 +144,7 @@ class DeltaSink:
         context.runs.refresh(spark)
         run = context.runs.first(schema.topic)
         marks = {TOPIC: schema.topic, QUERY: context.query_id}
-        table.create(schema, {**self._table_properties, **marks, **FirstLoad.properties(run)})
+        table.create(schema, {**self._table_properties, **marks, **InitialLoad.properties(run)})
         log.info("table created", table=table.path, first_load=run.id if run else None)
 
     def _append(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as tp
 
-from schemas.errors import SinkError
-from schemas.sequence import SEQUENCE_COLUMN
-from schemas.table import TableSchema
-from spark_consumer.changelog.flatten import check_names
-from spark_consumer.normalize.order import SEQUENCE_TYPE
-from spark_consumer.source.json_decoder import row_type
+from tailrace.runtime.errors import SinkError
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import check_names
+from tailrace.spark_consumer.normalize.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

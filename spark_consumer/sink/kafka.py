@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as fn
 
-from schemas.errors import ConfigError
-from schemas.table import TableSchema
-from spark_consumer.changelog.rowkind import ORDER
-from spark_consumer.sink.base import SinkContext, TableBatch
-from spark_consumer.source.json_decoder import Images
-from spark_consumer.source.kafka import subscribe_pattern
+from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.rowkind import ORDER
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.source.json_decoder import Images
+from tailrace.spark_consumer.source.kafka import subscribe_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from spark_consumer.config import ConsumerConfig
-from spark_consumer.sink.base import Sink
-from spark_consumer.sink.console import ConsoleSink
-from spark_consumer.sink.delta import DeltaSink
-from spark_consumer.sink.kafka import DEFAULT_TOPIC, KafkaSink
+from tailrace.spark_consumer.config import ConsumerConfig
+from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.sink.console import ConsoleSink
+from tailrace.spark_consumer.sink.delta import DeltaSink
+from tailrace.spark_consumer.sink.kafka import DEFAULT_TOPIC, KafkaSink
 
 
 def _delta(config: ConsumerConfig) -> Sink:

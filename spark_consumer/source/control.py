@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
-from schemas.errors import KafkaFailure
-from spark_consumer.source.kafka import CLIENT_DEFAULTS
+from tailrace.runtime.errors import KafkaRequestError
+from tailrace.spark_consumer.source.kafka import CLIENT_DEFAULTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ class ControlTopic:
         try:
             rows = self._read(spark).select("offset", "value").where(fn.col("value").isNotNull()).collect()
         except PySparkException as error:
-            raise KafkaFailure(
+            raise KafkaRequestError(
                 f"the topic {self.topic} cannot be read",
                 hint="start the producer of this prefix first, and let this client read the topic",
                 cause=str(error).splitlines()[0],

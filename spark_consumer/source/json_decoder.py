@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from schemas.connect import ConnectField
-from schemas.rowkind import Op
-from schemas.table import TableSchema
-from spark_consumer.normalize.order import sequence_column
-from spark_consumer.source.types import TypePlan, plan
+from tailrace.schemas.connect import ConnectField
+from tailrace.schemas.rowkind import Op
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.normalize.sequence import sequence_column
+from tailrace.spark_consumer.source.types import TypePlan, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

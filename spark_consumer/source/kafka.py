@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
-from schemas.names import EVENT_HEADER, SPLIT_HEADER, schemas_topic, state_topic
+from tailrace.schemas.names import EVENT_HEADER, SPLIT_HEADER, schemas_topic, state_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

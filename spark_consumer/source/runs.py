@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from schemas.sequence import Sequence
-from schemas.watermark import Watermark, WatermarkKind
-from spark_consumer.normalize.order import position_sequence
-from spark_consumer.source.control import ControlTopic
+from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.watermark import Watermark, WatermarkKind
+from tailrace.spark_consumer.normalize.sequence import position_sequence
+from tailrace.spark_consumer.source.control import ControlTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ class SnapshotRuns:
 
     def add(self, mark: Watermark) -> None:
         """Take in one watermark record; only LOW tells something new. A table that is read again starts no load."""
-        if mark.kind is not WatermarkKind.LOW or mark.again:
+        if mark.kind is not WatermarkKind.LOW or mark.incremental:
             return
         self._run_of[mark.split] = mark.snapshot
         start = position_sequence(mark.position)

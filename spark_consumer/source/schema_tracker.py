@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from schemas.errors import SchemaError
-from schemas.table import TableSchema
-from spark_consumer.source.control import ControlTopic
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.source.control import ControlTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from schemas.connect import ConnectSchema
-from schemas.errors import SchemaError
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.connect import ConnectSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from schemas.errors import TailraceError
+from tailrace.runtime.errors import TailraceError
 from tests.bench import customer, phases, report
 from tests.bench.stack import Stack
 from tests.bench.usage import Usage

@@ -11,10 +11,10 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
-from producer.codec.compile import compile_table
-from producer.codec.contract import EventStamp, SnapshotStamp, TableCodec
-from producer.database.table import Column, Table, TableId
-from producer.types.settings import ValueSettings
+from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope, TableCodec
+from tailrace.producer.model.table import Column, Table, TableId
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.serialization.json_codec import compile_table
 
 ROWS = 3_000
 ROUNDS = 5
@@ -27,8 +27,8 @@ _SOURCE = (
 )
 _MIDDLE = ',"thread":9,"query":null},"transaction":null,"op":"'
 _CLOCK = '","ts_ms":1731327511000,"ts_us":1731327511000000,"ts_ns":1731327511000000000}'
-SNAPSHOT = SnapshotStamp(f",{_SOURCE}0{_MIDDLE}r{_CLOCK}".encode())
-EVENT = EventStamp(f",{_SOURCE}".encode(), _MIDDLE.encode(), _CLOCK.encode())
+SNAPSHOT = SnapshotEnvelope(f",{_SOURCE}0{_MIDDLE}r{_CLOCK}".encode())
+EVENT = EventEnvelope(f",{_SOURCE}".encode(), _MIDDLE.encode(), _CLOCK.encode())
 
 Cell = tuple[bytes, bytes] | None
 """A value as the text protocol and as a row image have it."""
@@ -170,7 +170,7 @@ def measure(name: str, rows: int, work: Callable[[], object]) -> None:
 def main() -> None:
     """Measure every path of both shapes."""
     for table, rows in (customer(), orders()):
-        codec = compile_table(table, "p.db.table", ValueSettings())
+        codec = compile_table(table, "p.db.table", ValueOptions())
         name = table.id.table
         block = packets(rows)
         images = [image(row) for row in rows]

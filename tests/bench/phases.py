@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from schemas.names import state_topic
+from tailrace.schemas.names import state_topic
 from tests.bench import customer, topics
 from tests.bench.stack import PREFIX, TOPIC, Program, Stack
 from tests.bench.usage import Usage, Used

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
-from schemas.errors import TailraceError
+from tailrace.runtime.errors import TailraceError
 from tests.bench import customer
-from tests.embedded import leash
+from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.embedded.spark import spark_environment, spark_jars
@@ -43,7 +43,7 @@ class Program:
 
     def stop(self) -> None:
         """End it as an operator would."""
-        leash.end(self._process, grace_s=60)
+        supervised.end(self._process, grace_s=60)
 
     def tail(self) -> str:
         """Return the end of what it said."""
@@ -132,7 +132,7 @@ class Stack:
         log = self.work / f"{name}-{number}.log"
         with log.open("wb") as output:
             environment = {**os.environ, **spark_environment()}
-            process = leash.spawn([*command, "--config", path], output=output, env=environment, cwd=_ROOT)
+            process = supervised.spawn([*command, "--config", path], output=output, env=environment, cwd=_ROOT)
         program = Program(process, log)
         self._programs.append(program)
         return program

@@ -9,10 +9,10 @@ from typing import Any, Final, Self
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from producer.database.gtid import GtidSet
-from producer.kafka.state import LOG_KEY
-from schemas.names import state_topic, watermarks_topic
-from schemas.watermark import Watermark, WatermarkKind
+from tailrace.producer.kafka.state_store import OFFSET_KEY
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.schemas.names import state_topic, watermarks_topic
+from tailrace.schemas.watermark import Watermark, WatermarkKind
 from tests.bench.stack import PREFIX, TOPIC, Program
 
 _PATIENCE_S: Final = 900.0
@@ -90,7 +90,7 @@ def wait_log(bootstrap: str, gtids: str, producer: Program, *, start: int) -> fl
     wanted = GtidSet.parse(gtids)
     with Follower(bootstrap, state_topic(PREFIX), start) as follower:
         for message in _messages(follower, producer):
-            if message.key() != LOG_KEY:
+            if message.key() != OFFSET_KEY:
                 continue
             seen = GtidSet.parse(orjson.loads(message.value() or b"")["position"]["gtids"])
             if seen.contains(wanted):

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from producer.config import describe
-from producer.config import load as load_producer
-from spark_consumer.config import load as load_consumer
+from tailrace.producer.config import describe
+from tailrace.producer.config import load as load_producer
+from tailrace.spark_consumer.config import load as load_consumer
 from tests.containers.compose import COMPOSE_FILE, ROOT
 
 DOCKER: Final = ROOT / "docker"

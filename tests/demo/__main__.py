@@ -14,7 +14,7 @@ from types import FrameType
 
 from rich.console import Console
 
-from schemas.errors import TailraceError
+from tailrace.runtime.errors import TailraceError
 from tests.demo import shop
 from tests.demo.course import add_options, follow, judge, load
 from tests.demo.stack import ROOT, Stack
@@ -85,14 +85,14 @@ def _quiet(log: Path) -> Iterator[None]:
 
 def _tell_how_to_connect(stack: Stack, console: Console) -> None:
     """Print addresses, and a spark-submit line that reads the same topics into other tables."""
-    again = {
+    incremental = {
         "bootstrap.servers": stack.kafka.bootstrap,
         "topic.prefix": shop.PREFIX,
         "checkpointLocation": stack.work / "checkpoint-2",
         "sink": "delta",
         "sink.path": stack.work / "tables-2",
     }
-    config = stack.write_settings("again", again)
+    config = stack.write_settings("incremental", incremental)
     properties = stack.work / "spark.properties"
     lines = [f"{name}={value}" for name, value in stack.spark_settings().items()]
     properties.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from schemas.errors import TailraceError
+from tailrace.runtime.errors import TailraceError
 from tests.demo import shop
 from tests.demo.course import add_options, follow, judge, load
 from tests.demo.writer import Writer

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from producer.database.gtid import GtidSet
-from schemas.names import schemas_topic, state_topic
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.schemas.names import schemas_topic, state_topic
 from tests.demo import shop
 from tests.demo.delta_log import DeltaLog
 from tests.demo.running import Running

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from schemas.errors import TailraceError
+from tailrace.runtime.errors import TailraceError
 from tests.demo import shop
-from tests.embedded import leash
+from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.embedded.spark import spark_environment, spark_jars
@@ -32,8 +32,8 @@ class Stack:
         self.kafka = KafkaBroker(directory=self._folder("kafka"))
         self.sink = self.work / "tables"
         self.checkpoint = self.work / "checkpoint"
-        self.producer_port = leash.free_port()
-        self.consumer_port = leash.free_port()
+        self.producer_port = supervised.free_port()
+        self.consumer_port = supervised.free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._open = ExitStack()
 
@@ -143,10 +143,10 @@ class Stack:
         command: list[str | Path] = [Path(sys.executable).with_name("tailrace"), name, "--config", path]
         with (self.work / f"{name}.log").open("wb") as log:
             environment = {**os.environ, **spark_environment()}
-            self._processes[name] = leash.spawn(command, output=log, env=environment, cwd=self.work)
+            self._processes[name] = supervised.spawn(command, output=log, env=environment, cwd=self.work)
 
     def end_processes(self) -> None:
         """Stop consumer and producer in order; each that does not end by itself within some seconds is killed."""
         while self._processes:
             _, process = self._processes.popitem()
-            leash.end(process, grace_s=15)
+            supervised.end(process, grace_s=15)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tests.demo import shop
 from tests.demo.running import Source
 

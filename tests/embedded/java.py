@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from schemas.errors import TailraceError
+from tailrace.runtime.errors import TailraceError
 
 SUPPORTED: Final = (17, 21)
 """Major versions that run Kafka 4.3 and Spark 4.1 alike, the preferred one first."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from tests.embedded import leash
+from tests.embedded import supervised
 from tests.embedded.artifacts import fetch, unpack_once
 from tests.embedded.java import EmbeddedServerError, java
 from tests.embedded.server import Launch, LeashedServer
@@ -62,7 +62,7 @@ class KafkaBroker(LeashedServer):
         directory: Path | None = None,
     ) -> None:
         super().__init__(port=port, directory=directory)
-        self.controller_port = controller_port or leash.free_port()
+        self.controller_port = controller_port or supervised.free_port()
         self._listen, self._advertised = self.host, f"{self.host}:{self.port}"
         self._settings: dict[str, object] = {**SETTINGS, **(settings or {})}
         self._heap_mb = heap_mb
@@ -111,15 +111,15 @@ class KafkaBroker(LeashedServer):
         with told.open("wb") as log:
             options = ["-Dorg.slf4j.simpleLogger.log.org.apache.kafka.controller=info", "-Xmx256m"]
             command = _command("kafka.Kafka", properties, options=options)
-            controller = leash.spawn(command, output=log, cwd=self.directory)
+            controller = supervised.spawn(command, output=log, cwd=self.directory)
         try:
-            leash.wait_until(
+            supervised.wait_until(
                 lambda: "Fencing broker 1" in told.read_text(encoding="utf-8", errors="replace"),
                 what="the end of the killed broker's session",
                 deadline_s=60,
             )
         finally:
-            leash.end(controller, grace_s=30)
+            supervised.end(controller, grace_s=30)
 
     def _launch(self) -> Launch:
         """Make the data, empty, the first time; after a crash, end what the controller still takes for alive."""

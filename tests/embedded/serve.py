@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 
 from tests.embedded.kafka import KafkaBroker
-from tests.embedded.leash import wait_until
 from tests.embedded.mysql import MySqlServer
+from tests.embedded.supervised import wait_until
 
 _ANY = "0.0.0.0"  # noqa: S104 - a container is reached from outside itself
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Self
 
-from tests.embedded import leash
+from tests.embedded import supervised
 from tests.embedded.java import EmbeddedServerError
 
 _TOLD_CHARACTERS: Final = 4000
@@ -42,7 +42,7 @@ class LeashedServer(ABC):
     """Between two questions whether it answers."""
 
     def __init__(self, *, port: int | None = None, directory: Path | None = None) -> None:
-        self.port = port or leash.free_port()
+        self.port = port or supervised.free_port()
         self.directory = (directory or Path(tempfile.mkdtemp(prefix=f"tailrace-{self.kind}-"))).absolute()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -87,19 +87,21 @@ class LeashedServer(ABC):
             return self
         launch = self._launch()
         with self.log_file.open("ab") as log:
-            self._process = leash.spawn(launch.command, output=log, env=launch.env, cwd=self.directory)
-        leash.wait_until(self._is_up, what=f"an answer of {self.title}", deadline_s=self.start_s, pause_s=self.pause_s)
+            self._process = supervised.spawn(launch.command, output=log, env=launch.env, cwd=self.directory)
+        supervised.wait_until(
+            self._is_up, what=f"an answer of {self.title}", deadline_s=self.start_s, pause_s=self.pause_s
+        )
         return self
 
     def stop(self) -> None:
         """Shut the server down in order; its folder stays."""
         if self._process is not None:
-            leash.end(self._process, grace_s=self.grace_s)
+            supervised.end(self._process, grace_s=self.grace_s)
 
     def kill(self) -> None:
         """End the server with SIGKILL, as a crash would; its folder stays."""
         if self._process is not None:
-            leash.kill(self._process)
+            supervised.kill(self._process)
 
     def close(self) -> None:
         """Kill the server and remove its folder."""

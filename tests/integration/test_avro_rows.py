@@ -8,19 +8,19 @@ from typing import Final
 
 import pytest
 
-from producer.codec.avro_schema import avro_schema
-from producer.codec.compile import compile_table
-from producer.codec.contract import EventRows, KeyChange, TableCodec
-from producer.codec.converted import Wire, compile_converted
-from producer.codec.default import field_with_default
-from producer.database.table import Table
-from producer.envelope.schema_block import block_text, envelope_schema, key_schema
-from producer.envelope.source import SourceBlock
-from producer.snapshot.rows import read_rows
-from producer.types.settings import ValueSettings
-from tests.integration.test_same_bytes import MODES
-from tests.oracle.families import FAMILIES, Family
-from tests.oracle.script import _DEFAULT_ROWS, _DEFAULTS
+from tailrace.producer.model.codec import EventRows, KeyChange, TableCodec
+from tailrace.producer.model.table import Table
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.serialization.avro_schema import avro_schema
+from tailrace.producer.serialization.column_default import field_with_default
+from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
+from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema, schema_json
+from tailrace.producer.serialization.envelope.source_info import SourceInfo
+from tailrace.producer.serialization.json_codec import compile_table
+from tailrace.producer.serialization.result_stream import read_rows
+from tests.debezium_parity.statements import _DEFAULT_ROWS, _DEFAULTS
+from tests.debezium_parity.type_tables import FAMILIES, Family
+from tests.integration.test_snapshot_stream_equality import MODES
 from tests.support.avro import Avro, value_of
 from tests.support.codec import BothWays
 from tests.support.database import Database
@@ -31,11 +31,11 @@ VALUE_ID: Final = 0x01020304
 Pair = tuple[bytes, bytes | None]
 
 
-def _wire(table: Table, settings: ValueSettings, key: str, value: str, *, exact: bool = False) -> Wire:
+def _wire(table: Table, settings: ValueOptions, key: str, value: str, *, exact: bool = False) -> RecordFormat:
     """Return the wire form of a table; schemas carry the catalog's defaults."""
     fields = tuple(field_with_default(column, column.name, settings) for column in table.columns)
     at = {field.name: field for field in fields}
-    return Wire(
+    return RecordFormat(
         key=key,  # type: ignore[arg-type]
         value=value,  # type: ignore[arg-type]
         columns=fields,
@@ -65,7 +65,7 @@ class _Sides:
     def __init__(self, ways: BothWays, table: Table) -> None:
         self._ways = ways
         self._table = table
-        source = SourceBlock("shop", table.id)
+        source = SourceInfo("shop", table.id)
         self._snapshot = source.snapshot_stamp(file="b.1", pos=4, read_at_us=1_795_256_413_373_893, now_us=1)
         self._event = source.event(
             ts_us=1_795_256_413_000_000,
@@ -110,7 +110,7 @@ def test_avro_holds_what_json_holds(database: Database, family: Family) -> None:
     for settings in MODES:
         wire = _wire(table, settings, "avro", "avro")
         key, value = Avro(avro_schema(wire.key_schema)), Avro(avro_schema(wire.value_schema))
-        ours = sides.records(compile_converted(table, "topic", settings, wire))
+        ours = sides.records(compile_converter_codec(table, "topic", settings, wire))
         plain = sides.records(compile_table(table, "topic", settings))
 
         assert len(ours) == len(plain) > 2 * len(family.rows)
@@ -139,10 +139,10 @@ def test_key_and_value_are_independent(database: Database, key: str, value: str)
     family = next(each for each in FAMILIES if each.name == "strings")
     ways = _filled(database, family)
     table = ways.table(family.name)
-    sides, settings = _Sides(ways, table), ValueSettings()
+    sides, settings = _Sides(ways, table), ValueOptions()
 
     def records(key: str, value: str) -> list[Pair]:
-        return sides.records(compile_converted(table, "topic", settings, _wire(table, settings, key, value)))
+        return sides.records(compile_converter_codec(table, "topic", settings, _wire(table, settings, key, value)))
 
     mixed, keys, values = records(key, value), records(key, key), records(value, value)
 
@@ -155,11 +155,11 @@ def test_a_schema_around_a_payload_changes_nothing_else(database: Database) -> N
     family = next(each for each in FAMILIES if each.name == "integers")
     ways = _filled(database, family)
     table = ways.table(family.name)
-    sides, settings = _Sides(ways, table), ValueSettings()
+    sides, settings = _Sides(ways, table), ValueOptions()
     wire = _wire(table, settings, "json-schema", "json-schema")
-    before = [f'{{"schema":{block_text(each)},"payload":'.encode() for each in (wire.key_schema, wire.value_schema)]
+    before = [f'{{"schema":{schema_json(each)},"payload":'.encode() for each in (wire.key_schema, wire.value_schema)]
 
-    ours = sides.records(compile_converted(table, "topic", settings, wire))
+    ours = sides.records(compile_converter_codec(table, "topic", settings, wire))
     plain = sides.records(compile_table(table, "topic", settings))
 
     around = [
@@ -179,12 +179,12 @@ def test_defaults_in_place_of_null_by_choice(database: Database, form: str) -> N
     for statement in _DEFAULT_ROWS:
         database.execute(statement.format(name="defaults", a=1, b=2))
     table = ways.table("defaults")
-    sides, settings = _Sides(ways, table), ValueSettings()
+    sides, settings = _Sides(ways, table), ValueOptions()
     defaults = {field.name: field.schema.default for field in _wire(table, settings, form, form).columns}
 
     def rows(*, exact: bool, selected: bool) -> list[dict[str, object]]:
         wire = _wire(table, settings, form, form, exact=exact)
-        codec = compile_converted(table, "topic", settings, wire)
+        codec = compile_converter_codec(table, "topic", settings, wire)
         values = [value for _, value in sides.records(codec, selected=selected) if value is not None]
         if form == "avro":
             avro = Avro(avro_schema(wire.value_schema))

@@ -10,18 +10,18 @@ from dataclasses import replace
 
 import pytest
 
-from producer.binlog.stream import BinlogStream
-from producer.database.gtid import GtidSet
-from schemas.errors import LogError, SourceError, SourceUnavailableError
+from tailrace.producer.mysql.binlog.stream import BinlogStream
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.runtime.errors import BinlogError, SourceError, SourceUnavailableError
 from tests.embedded.mysql import MySqlServer
-from tests.support.database import Database
-from tests.support.log import (
+from tests.support.binlog import (
     executed,
     follow,
     open_stream,
     poll_until_it_fails,
     settings_of,
 )
+from tests.support.database import Database
 
 
 def test_wake_ends_a_waiting_poll(database: Database) -> None:
@@ -70,7 +70,7 @@ def test_second_reader_with_the_same_id_puts_the_first_out(database: Database) -
     first.poll(1.0)
     second = open_stream(database.server, now)
     try:
-        with pytest.raises((LogError, SourceUnavailableError)):
+        with pytest.raises((BinlogError, SourceUnavailableError)):
             poll_until_it_fails(first)
     finally:
         first.close()
@@ -115,7 +115,7 @@ def test_purged_position_is_told_with_its_remedy(own_database: Database) -> None
     file = str(own_database.execute("SHOW MASTER STATUS")[0][0])
     own_database.execute(f"PURGE BINARY LOGS TO '{file}'")
 
-    with pytest.raises(LogError) as caught:
+    with pytest.raises(BinlogError) as caught:
         follow(own_database.server, start)
 
     assert caught.value.facts["code"] == 1236

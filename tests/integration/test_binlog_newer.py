@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from producer.binlog.events import Begin, Commit, Progress, Rows, Statement
+from tailrace.producer.model.binlog_events import (
+    PositionAdvanced,
+    QueryEvent,
+    RowsEvent,
+    TransactionBegin,
+    TransactionCommit,
+)
+from tests.support.binlog import executed, follow, images, only
 from tests.support.database import Database
-from tests.support.log import executed, follow, images, only
 
 
 def require(database: Database, version: str) -> None:
@@ -28,14 +34,21 @@ def test_compressed_transactions_are_opened(database: Database) -> None:
         session.commit()
     database.execute("DELETE FROM t WHERE id = 2")
 
-    events = [e for e in follow(database.server, start) if not isinstance(e, Progress)]
+    events = [e for e in follow(database.server, start) if not isinstance(e, PositionAdvanced)]
 
     listed = {}
     with database.connect(charset="latin1") as session, session.cursor() as cursor:
         cursor.execute(f"SHOW BINLOG EVENTS IN '{events[0].file}'")
         listed = {row[1]: (row[2], row[4]) for row in cursor.fetchall()}
-    assert [type(e) for e in events] == [Begin, *[Rows] * (len(events) - 5), Commit, Begin, Rows, Commit]
-    rows = only(Rows, events)
+    assert [type(e) for e in events] == [
+        TransactionBegin,
+        *[RowsEvent] * (len(events) - 5),
+        TransactionCommit,
+        TransactionBegin,
+        RowsEvent,
+        TransactionCommit,
+    ]
+    rows = only(RowsEvent, events)
     assert b"".join(images(r) for r in rows if r.op == "c").endswith(b"\0\2\0\0\0\1\0\0\0y")
     assert sum(len(images(r)) for r in rows if r.op == "c") == 20_000_000 + 9 + 10
     assert [images(r) for r in rows if r.op != "c"] == [
@@ -43,7 +56,7 @@ def test_compressed_transactions_are_opened(database: Database) -> None:
         b"\0\2\0\0\0\1\0\0\0z",
     ]
     assert {listed[r.pos][0] for r in rows[:-1]} == {"Transaction_payload"}
-    commits = only(Commit, events)
+    commits = only(TransactionCommit, events)
     assert listed[rows[0].pos][1] == commits[0].end
     assert listed[rows[-1].pos] == ("Delete_rows", rows[-1].end)
 
@@ -57,11 +70,19 @@ def test_table_made_from_a_select_is_a_statement_within_a_transaction(database: 
     database.execute("CREATE TABLE u (PRIMARY KEY (id)) SELECT id FROM t")
     database.execute("INSERT INTO u VALUES (2)")
 
-    events = [e for e in follow(database.server, start) if not isinstance(e, Progress)]
+    events = [e for e in follow(database.server, start) if not isinstance(e, PositionAdvanced)]
 
-    assert [type(e) for e in events] == [Begin, Statement, Rows, Commit, Begin, Rows, Commit]
-    assert [e.within for e in only(Statement, events)] == [True]
-    assert [images(r)[1] for r in only(Rows, events)] == [1, 2]
+    assert [type(e) for e in events] == [
+        TransactionBegin,
+        QueryEvent,
+        RowsEvent,
+        TransactionCommit,
+        TransactionBegin,
+        RowsEvent,
+        TransactionCommit,
+    ]
+    assert [e.within for e in only(QueryEvent, events)] == [True]
+    assert [images(r)[1] for r in only(RowsEvent, events)] == [1, 2]
 
 
 def test_functional_index_leaves_no_trace(database: Database) -> None:
@@ -71,7 +92,7 @@ def test_functional_index_leaves_no_trace(database: Database) -> None:
     start = executed(database.server)
     database.execute("INSERT INTO t VALUES (1, 2)")
 
-    [rows] = only(Rows, follow(database.server, start))
+    [rows] = only(RowsEvent, follow(database.server, start))
 
     assert [c.name for c in rows.table.columns] == ["id", "v"]
 
@@ -85,7 +106,7 @@ def test_invisible_columns_are_columns(database: Database) -> None:
         cursor.execute("CREATE TABLE t (v INT, w INT INVISIBLE DEFAULT 7)")
         cursor.execute("INSERT INTO t VALUES (1)")
 
-    [rows] = only(Rows, follow(database.server, start))
+    [rows] = only(RowsEvent, follow(database.server, start))
 
     assert [c.name for c in rows.table.columns] == ["my_row_id", "v", "w"]
     assert rows.table.primary_key == ("my_row_id",)

@@ -6,12 +6,12 @@ import random
 import threading
 import time
 
-from producer.binlog.events import Begin, Commit, Rows
-from producer.database.gtid import GtidSet
-from producer.database.table import TableId
-from schemas.errors import SourceUnavailableError
+from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin, TransactionCommit
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.runtime.errors import SourceUnavailableError
+from tests.support.binlog import DEADLINE_S, executed, images, open_stream
 from tests.support.database import Database
-from tests.support.log import DEADLINE_S, executed, images, open_stream
 
 
 def write(database: Database, transactions: int, seed: int) -> None:
@@ -62,11 +62,11 @@ def read_some(database: Database, seen: GtidSet, *, polls: int) -> tuple[GtidSet
             if number == polls:
                 kill_dumps(database)
             for event in stream.poll(0.1 if number < polls else 1.0):
-                if isinstance(event, Begin):
+                if isinstance(event, TransactionBegin):
                     pending = []
-                elif isinstance(event, Rows):
+                elif isinstance(event, RowsEvent):
                     pending += ids_of(images(event))
-                elif isinstance(event, Commit):
+                elif isinstance(event, TransactionCommit):
                     ids += pending
                     seen = seen.with_gtid(event.gtid)
     except SourceUnavailableError:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from producer.binlog.events import Commit, Progress, Rows
-from producer.database.table import TableId
-from schemas.errors import LogError, SchemaError
+from tailrace.producer.model.binlog_events import PositionAdvanced, RowsEvent, TransactionCommit
+from tailrace.producer.model.table import TableId
+from tailrace.runtime.errors import BinlogError, SchemaError
 from tests.embedded.mysql import MySqlServer
-from tests.support.database import Database
-from tests.support.log import (
+from tests.support.binlog import (
     executed,
     follow,
     images,
@@ -18,6 +17,7 @@ from tests.support.log import (
     poll_until_it_fails,
     read_until,
 )
+from tests.support.database import Database
 
 
 def test_rows_carry_their_statement_where_the_server_logs_it(database: Database) -> None:
@@ -33,15 +33,18 @@ def test_rows_carry_their_statement_where_the_server_logs_it(database: Database)
         session.commit()
     session.close()
 
-    assert [r.query for r in only(Rows, follow(database.server, start))] == ["INSERT INTO t VALUES (1) /* é */", None]
+    assert [r.query for r in only(RowsEvent, follow(database.server, start))] == [
+        "INSERT INTO t VALUES (1) /* é */",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
     ("session_setting", "kind", "named"),
     [
-        ("binlog_format = STATEMENT", LogError, "binlog_format=ROW"),
+        ("binlog_format = STATEMENT", BinlogError, "binlog_format=ROW"),
         ("binlog_row_image = MINIMAL", SchemaError, "binlog_row_image=FULL"),
-        ("binlog_row_value_options = PARTIAL_JSON", LogError, "binlog_row_value_options=''"),
+        ("binlog_row_value_options = PARTIAL_JSON", BinlogError, "binlog_row_value_options=''"),
     ],
 )
 def test_what_a_session_hides_from_the_log_stops_the_stream(
@@ -61,7 +64,7 @@ def test_what_a_session_hides_from_the_log_stops_the_stream(
             if "VALUE" not in session_setting.upper():  # an event of that kind does not even tell its table
                 cursor.execute("UPDATE other SET v = 2 WHERE id = 1")
                 harmless = executed(database.server)
-                assert len(only(Commit, read_until(stream, start, harmless))) == 1
+                assert len(only(TransactionCommit, read_until(stream, start, harmless))) == 1
             cursor.execute("UPDATE t SET v = 2, j = JSON_SET(j, '$.a', 'b') WHERE id = 1")
         with pytest.raises(kind) as caught:
             poll_until_it_fails(stream)
@@ -96,8 +99,8 @@ def test_checksums_may_change_from_file_to_file(own_database: Database) -> None:
             own_database.execute(f"INSERT INTO t VALUES ({number})")
         now = executed(own_database.server)
 
-        assert [images(r)[1] for r in only(Rows, read_until(live, start, now))] == [0, 1, 2, 3]
-        assert [images(r)[1] for r in only(Rows, follow(own_database.server, start))] == [0, 1, 2, 3]
+        assert [images(r)[1] for r in only(RowsEvent, read_until(live, start, now))] == [0, 1, 2, 3]
+        assert [images(r)[1] for r in only(RowsEvent, follow(own_database.server, start))] == [0, 1, 2, 3]
     finally:
         live.close()
         own_database.execute("SET GLOBAL binlog_checksum = CRC32")
@@ -124,14 +127,18 @@ def test_two_phase_xa_on_a_captured_table_is_refused(database: Database) -> None
     events = [
         e
         for e in follow(database.server, start, wanted=lambda t: t == TableId(database.name, "t"))
-        if not isinstance(e, Progress)
+        if not isinstance(e, PositionAdvanced)
     ]
     prepared = executed(database.server)
     for sql in ("XA START 'q'", "INSERT INTO t VALUES (2)", "XA END 'q'", "XA PREPARE 'q'", "XA COMMIT 'q'"):
         database.execute(sql)
 
-    assert [type(e).__name__ for e in events] == ["Begin", "Commit"] * 2 + ["Begin", "Rows", "Commit"]
-    with pytest.raises(LogError, match="XA PREPARE"):
+    assert [type(e).__name__ for e in events] == ["TransactionBegin", "TransactionCommit"] * 2 + [
+        "TransactionBegin",
+        "RowsEvent",
+        "TransactionCommit",
+    ]
+    with pytest.raises(BinlogError, match="XA PREPARE"):
         follow(database.server, prepared)
 
 
@@ -145,7 +152,7 @@ def test_first_form_of_rows_events_is_read() -> None:
         database.execute("UPDATE t SET v = 3")
         database.execute("DELETE FROM t")
 
-        rows = only(Rows, follow(server, start))
+        rows = only(RowsEvent, follow(server, start))
 
     assert [(r.op, images(r)) for r in rows] == [
         ("c", b"\0\x01\0\0\0\x02\0\0\0"),

@@ -6,13 +6,18 @@ import time
 
 import pytest
 
-from producer.binlog.events import Begin, Commit, Progress, Rows, Statement
-from producer.database.connection import connect, executed_gtids, log_position
-from producer.database.gtid import GtidSet
-from producer.database.table import TableId
+from tailrace.producer.model.binlog_events import (
+    PositionAdvanced,
+    QueryEvent,
+    RowsEvent,
+    TransactionBegin,
+    TransactionCommit,
+)
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.connection import connect, executed_gtids, log_position
+from tailrace.producer.mysql.gtid import GtidSet
 from tests.embedded.mysql import MySqlServer
-from tests.support.database import Database
-from tests.support.log import (
+from tests.support.binlog import (
     DEADLINE_S,
     executed,
     follow,
@@ -21,6 +26,7 @@ from tests.support.log import (
     open_stream,
     settings_of,
 )
+from tests.support.database import Database
 
 
 @pytest.mark.parametrize("ssl_mode", ["disabled", "required"])
@@ -38,22 +44,30 @@ def test_stream_yields_transactions_whole_and_in_order(database: Database, ssl_m
     thread = session.thread_id()  # type: ignore[no-untyped-call]
     session.close()
 
-    events = [e for e in follow(database.server, start, ssl_mode=ssl_mode) if not isinstance(e, Progress)]
+    events = [e for e in follow(database.server, start, ssl_mode=ssl_mode) if not isinstance(e, PositionAdvanced)]
 
-    assert [type(e).__name__ for e in events] == ["Begin", "Rows", "Rows", "Commit", "Begin", "Rows", "Commit"]
-    assert [e.op for e in only(Rows, events)] == ["c", "u", "d"]
-    assert [images(e) for e in only(Rows, events)] == [
+    assert [type(e).__name__ for e in events] == [
+        "TransactionBegin",
+        "RowsEvent",
+        "RowsEvent",
+        "TransactionCommit",
+        "TransactionBegin",
+        "RowsEvent",
+        "TransactionCommit",
+    ]
+    assert [e.op for e in only(RowsEvent, events)] == ["c", "u", "d"]
+    assert [images(e) for e in only(RowsEvent, events)] == [
         b"\0\x01\0\0\0\x01a" + b"\0\x02\0\0\0\x01b",
         b"\0\x02\0\0\0\x01b" + b"\0\x02\0\0\0\x01c",
         b"\0\x01\0\0\0\x01a",
     ]
-    begins, commits = only(Begin, events), only(Commit, events)
+    begins, commits = only(TransactionBegin, events), only(TransactionCommit, events)
     assert [b.gtid for b in begins] == [c.gtid for c in commits]
     assert {b.thread for b in begins} == {thread}
     assert all(abs(b.commit_ts_us - time.time_ns() // 1000) < 60_000_000 for b in begins)
     assert {b.server_id for b in begins} == {1}
-    assert only(Rows, events)[0].table.id == TableId(database.name, "t")
-    assert only(Rows, events)[0].table is only(Rows, events)[2].table
+    assert only(RowsEvent, events)[0].table.id == TableId(database.name, "t")
+    assert only(RowsEvent, events)[0].table is only(RowsEvent, events)[2].table
 
 
 def test_positions_equal_those_the_server_lists(database: Database) -> None:
@@ -74,15 +88,15 @@ def test_positions_equal_those_the_server_lists(database: Database) -> None:
         for file in {e.file for e in events}:
             cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
             listed |= {(row[0], row[1]): (row[2], row[4]) for row in cursor.fetchall()}
-    assert len({e.file for e in only(Rows, events)}) == 2
-    for begin in only(Begin, events):
+    assert len({e.file for e in only(RowsEvent, events)}) == 2
+    for begin in only(TransactionBegin, events):
         assert listed[begin.file, begin.pos][0] == "Gtid"
         assert listed[begin.file, listed[begin.file, begin.pos][1]] == ("Query", begin.end)
-    for rows in only(Rows, events):
+    for rows in only(RowsEvent, events):
         assert listed[rows.file, rows.pos] == ("Write_rows", rows.end)
-    for commit in only(Commit, events):
+    for commit in only(TransactionCommit, events):
         assert ("Xid", commit.end) in listed.values()
-    [statement] = only(Statement, events)
+    [statement] = only(QueryEvent, events)
     assert listed[statement.file, statement.pos][0] == "Gtid"
     file, pos, _ = log_position(connect(settings_of(database.server)))
     assert (events[-1].file, events[-1].end) == (file, pos)
@@ -101,7 +115,7 @@ def test_place_reached_is_the_servers_even_when_everything_before_was_skipped(da
         events += stream.poll(0.5)
     stream.close()
 
-    assert {type(e) for e in events} == {Progress}
+    assert {type(e) for e in events} == {PositionAdvanced}
     assert (events[-1].file, events[-1].end) == (file, pos)
 
 
@@ -116,10 +130,10 @@ def test_unwanted_tables_give_only_their_transactions(database: Database) -> Non
 
     events = follow(database.server, start, wanted=lambda t: t == TableId(database.name, "wanted"))
 
-    assert [type(e).__name__ for e in events if not isinstance(e, Progress)] == [
-        *("Begin", "Commit"),
-        *("Begin", "Rows", "Commit"),
-        *("Begin", "Commit"),
+    assert [type(e).__name__ for e in events if not isinstance(e, PositionAdvanced)] == [
+        *("TransactionBegin", "TransactionCommit"),
+        *("TransactionBegin", "RowsEvent", "TransactionCommit"),
+        *("TransactionBegin", "TransactionCommit"),
     ]
 
 
@@ -129,7 +143,7 @@ def test_start_in_the_past_repeats_exactly_what_is_not_in_the_set(database: Data
     start = executed(database.server)
     for number in range(10):
         database.execute(f"INSERT INTO t VALUES ({number})")
-    gtids = [c.gtid for c in only(Commit, follow(database.server, start))]
+    gtids = [c.gtid for c in only(TransactionCommit, follow(database.server, start))]
     assert len(gtids) == 10
     some = start
     for gtid in (*gtids[:4], gtids[6]):
@@ -137,8 +151,8 @@ def test_start_in_the_past_repeats_exactly_what_is_not_in_the_set(database: Data
 
     events = follow(database.server, some)
 
-    assert [c.gtid for c in only(Commit, events)] == [*gtids[4:6], *gtids[7:]]
-    assert [images(r)[1] for r in only(Rows, events)] == [4, 5, 7, 8, 9]
+    assert [c.gtid for c in only(TransactionCommit, events)] == [*gtids[4:6], *gtids[7:]]
+    assert [images(r)[1] for r in only(RowsEvent, events)] == [4, 5, 7, 8, 9]
 
 
 def test_empty_start_asks_for_the_whole_log() -> None:
@@ -148,9 +162,15 @@ def test_empty_start_asks_for_the_whole_log() -> None:
         database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
         database.execute("INSERT INTO t VALUES (1)")
 
-        events = [e for e in follow(server, GtidSet({})) if not isinstance(e, Progress)]
+        events = [e for e in follow(server, GtidSet({})) if not isinstance(e, PositionAdvanced)]
 
-    assert [type(e).__name__ for e in events[-5:]] == ["Statement", "Statement", "Begin", "Rows", "Commit"]
+    assert [type(e).__name__ for e in events[-5:]] == [
+        "QueryEvent",
+        "QueryEvent",
+        "TransactionBegin",
+        "RowsEvent",
+        "TransactionCommit",
+    ]
 
 
 def test_empty_transaction_advances_the_set(database: Database) -> None:
@@ -165,7 +185,9 @@ def test_empty_transaction_advances_the_set(database: Database) -> None:
 
     events = follow(database.server, start)
 
-    assert [e.gtid for e in events if isinstance(e, Begin | Commit)] == ["aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee:7"] * 2
+    assert [e.gtid for e in events if isinstance(e, TransactionBegin | TransactionCommit)] == [
+        "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee:7"
+    ] * 2
 
 
 def test_statements_come_in_their_clients_character_set(database: Database) -> None:
@@ -177,7 +199,7 @@ def test_statements_come_in_their_clients_character_set(database: Database) -> N
         cursor.execute("ALTER TABLE `tæ` ADD COLUMN `ö` INT")
     latin.close()
 
-    statements = only(Statement, follow(database.server, start))
+    statements = only(QueryEvent, follow(database.server, start))
 
     assert [(s.database, s.sql, s.within) for s in statements] == [
         (database.name, "CREATE TABLE `tæ` (id INT COMMENT '漢字')", False),
@@ -196,7 +218,7 @@ def test_rows_larger_than_a_packet_are_joined(database: Database, megabytes: flo
     database.execute(f"INSERT INTO t VALUES (1, REPEAT('0123456789abcdef', {size // 16}))")
     database.execute("INSERT INTO t VALUES (2, 'after')")
 
-    big, small = only(Rows, follow(database.server, start))
+    big, small = only(RowsEvent, follow(database.server, start))
 
     assert images(big) == b"\0\x01\0\0\0" + len(value).to_bytes(4, "little") + value
     assert images(small) == b"\0\x02\0\0\0\x05\0\0\0after"
@@ -214,7 +236,7 @@ def test_definition_changes_between_rows(database: Database) -> None:
     database.execute("CREATE TABLE t (`x y` DATE)")
     database.execute("INSERT INTO t VALUES ('2024-01-02')")
 
-    tables = [r.table for r in only(Rows, follow(database.server, start))]
+    tables = [r.table for r in only(RowsEvent, follow(database.server, start))]
 
     assert [[c.name for c in t.columns] for t in tables] == [["id"], ["v", "id"], ["x y"]]
     assert [t.primary_key for t in tables] == [("id",), ("id",), ()]
@@ -232,7 +254,7 @@ def test_wide_table_with_an_odd_name(database: Database) -> None:
     database.execute(f"INSERT INTO `{quoted}` (c0, c299) VALUES (1, 2)")
     database.execute(f"UPDATE `{quoted}` SET c1 = 3")
 
-    insert, update = only(Rows, follow(database.server, start))
+    insert, update = only(RowsEvent, follow(database.server, start))
 
     assert insert.table.id == TableId(database.name, table)
     assert [c.name for c in insert.table.columns] == names
@@ -255,7 +277,7 @@ def test_table_ids_that_repeat_after_a_restart_are_told_apart() -> None:
                 cursor.execute(f"SHOW BINLOG EVENTS IN '{log_position(session)[0]}'")
                 ids.append({int(row[5].split()[1]) for row in cursor.fetchall() if row[2] == "Table_map"})
 
-        rows = only(Rows, follow(server, start))
+        rows = only(RowsEvent, follow(server, start))
 
     assert ids[0] & ids[1], "the server gave other ids: the test shows nothing"
     assert [(r.table.id.table, r.table.columns[0].name) for r in rows] == [("a", "id"), ("b", "name")]
@@ -267,9 +289,9 @@ def test_other_engines_end_their_transactions_by_a_statement(database: Database)
     start = executed(database.server)
     database.execute("INSERT INTO m VALUES (1)")
 
-    events = [e for e in follow(database.server, start) if not isinstance(e, Progress)]
+    events = [e for e in follow(database.server, start) if not isinstance(e, PositionAdvanced)]
 
-    assert [type(e).__name__ for e in events] == ["Begin", "Rows", "Commit"]
+    assert [type(e).__name__ for e in events] == ["TransactionBegin", "RowsEvent", "TransactionCommit"]
 
 
 def test_savepoints_leave_only_what_stands(database: Database) -> None:
@@ -290,10 +312,10 @@ def test_savepoints_leave_only_what_stands(database: Database) -> None:
         session.commit()
     session.close()
 
-    events = [e for e in follow(database.server, start) if not isinstance(e, Progress)]
+    events = [e for e in follow(database.server, start) if not isinstance(e, PositionAdvanced)]
 
-    assert [type(e).__name__ for e in events] == ["Begin", "Rows", "Rows", "Commit"]
-    assert [images(r)[1] for r in only(Rows, events)] == [1, 3]
+    assert [type(e).__name__ for e in events] == ["TransactionBegin", "RowsEvent", "RowsEvent", "TransactionCommit"]
+    assert [images(r)[1] for r in only(RowsEvent, events)] == [1, 3]
 
 
 def test_visible_gtids_and_place_agree(database: Database) -> None:
@@ -307,7 +329,7 @@ def test_visible_gtids_and_place_agree(database: Database) -> None:
     session.close()
     seen = start
     for event in follow(database.server, start):
-        if isinstance(event, Commit):
+        if isinstance(event, TransactionCommit):
             seen = seen.with_gtid(event.gtid)
 
     assert seen == target

@@ -6,12 +6,12 @@ from typing import Final
 
 import pytest
 
-from producer.binlog.events import MappedTable, Rows
-from producer.database.catalog import CatalogTable, read_table
-from producer.database.connection import connect
-from producer.database.table import Column, TableId
+from tailrace.producer.model.binlog_events import RowsEvent, TableVersion
+from tailrace.producer.model.table import Column, TableId
+from tailrace.producer.mysql.catalog import CatalogTable, read_table
+from tailrace.producer.mysql.connection import connect
+from tests.support.binlog import executed, follow, only, settings_of
 from tests.support.database import Database
-from tests.support.log import executed, follow, only, settings_of
 
 TYPES: Final = (
     *(f"{kind}{sign}" for kind in ("tinyint", "smallint", "mediumint", "int", "bigint") for sign in ("", " unsigned")),
@@ -82,16 +82,16 @@ TYPES: Final = (
 )
 
 
-def described(database: Database, table: str, changes: str) -> tuple[CatalogTable, MappedTable]:
+def described(database: Database, table: str, changes: str) -> tuple[CatalogTable, TableVersion]:
     """Return both descriptions of a table, after a change of its rows."""
     start = executed(database.server)
     database.execute(changes)
-    rows = only(Rows, follow(database.server, start))
+    rows = only(RowsEvent, follow(database.server, start))
     with connect(settings_of(database.server)) as session:
         return read_table(session, TableId(database.name, table)), rows[-1].table
 
 
-def assert_equal(catalog: CatalogTable, mapped: MappedTable) -> None:
+def assert_equal(catalog: CatalogTable, mapped: TableVersion) -> None:
     """Compare column by column, so that a failure names the column."""
     assert mapped.id == catalog.table.id
     types = [column.catalog.column_type if column.catalog else "" for column in catalog.table.columns]
@@ -217,12 +217,12 @@ def test_equal_definitions_share_one_object_and_fingerprint(database: Database) 
     database.execute("FLUSH TABLES")
     database.execute("INSERT INTO t VALUES (2)")
 
-    first, second = only(Rows, follow(database.server, start))
-    [again, _] = only(Rows, follow(database.server, start))
+    first, second = only(RowsEvent, follow(database.server, start))
+    [incremental, _] = only(RowsEvent, follow(database.server, start))
 
     assert first.table is second.table
-    assert first.table.fingerprint == again.table.fingerprint
-    assert first.table == again.table
+    assert first.table.fingerprint == incremental.table.fingerprint
+    assert first.table == incremental.table
 
 
 def test_column_kinds_are_those_of_the_table_module(database: Database) -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from producer.database.catalog import Collation, list_tables, read_table
-from producer.database.connection import (
+from tailrace.producer.model.table import ColumnCatalog, TableId
+from tailrace.producer.mysql.catalog import Collation, list_tables, read_table
+from tailrace.producer.mysql.connection import (
     SourceSettings,
     connect,
     executed_gtids,
@@ -16,11 +17,10 @@ from producer.database.connection import (
     server_uuid,
     wait_for_gtids,
 )
-from producer.database.gtid import GtidSet
-from producer.database.table import ColumnCatalog, TableId
-from schemas.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.runtime.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError
+from tests.support.binlog import settings_of
 from tests.support.database import Database
-from tests.support.log import settings_of
 
 
 def test_names_are_exact_and_not_patterns(database: Database) -> None:

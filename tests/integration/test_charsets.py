@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from producer.database.charset import CHARSETS
-from producer.database.charset_text import READABLE, reader
-from producer.types.settings import ValueSettings
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.charset import DECODABLE, text_decoder
+from tailrace.producer.mysql.collation import CHARSETS
 from tests.support.codec import BothWays
 from tests.support.database import Database
 
@@ -70,7 +70,7 @@ def _fill_bytes(database: Database) -> None:
 
 
 def _misread(charset: str, told: dict[bytes, str]) -> list[tuple[str, str, str]]:
-    read = reader(charset)
+    read = text_decoder(charset)
     return [(data.hex(), text, read(data)) for data, text in told.items() if read(data) != text]
 
 
@@ -78,7 +78,7 @@ def test_every_set_of_the_server_is_known(database: Database) -> None:
     """None is missing, and each that is known has a reader."""
     names = {name for (name,) in database.execute("SELECT CHARACTER_SET_NAME FROM information_schema.CHARACTER_SETS")}
 
-    assert {"utf8mb3" if name == "utf8" else name for name in names} == CHARSETS == READABLE
+    assert {"utf8mb3" if name == "utf8" else name for name in names} == CHARSETS == DECODABLE
     assert {*SINGLE, *DOUBLE, *EUC, *UNICODE, "binary"} == CHARSETS
 
 
@@ -104,7 +104,7 @@ def test_every_pair_is_read_as_the_server_reads_it(database: Database, charset: 
         assert len(halves) == len(_SURROGATES)
         assert {told.pop(half) for half in halves} == {""}
         with pytest.raises(UnicodeError):
-            reader(charset)(halves[0])
+            text_decoder(charset)(halves[0])
 
     assert len(told) > 7_000
     assert not _misread(charset, told)
@@ -170,9 +170,9 @@ def test_select_and_log_give_what_the_server_says(database: Database, charset: s
     table = both.table("t")
     told = database.execute("SELECT CAST(CONVERT(v USING utf8mb4) AS BINARY) FROM t ORDER BY id")
 
-    selected = both.selected(table, ValueSettings())
+    selected = both.selected(table, ValueOptions())
 
-    assert selected == both.logged(table, ValueSettings())
+    assert selected == both.logged(table, ValueOptions())
     assert [json.loads(row)["v"] for _, row in selected] == [bytes(text).decode() for (text,) in told]
 
 
@@ -193,4 +193,4 @@ def test_select_and_log_give_what_the_server_says(database: Database, charset: s
 def test_what_no_column_can_hold_is_refused(charset: str, data: bytes) -> None:
     """Cut characters and bytes that begin none."""
     with pytest.raises(UnicodeError):
-        reader(charset)(data)
+        text_decoder(charset)(data)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.embedded.leash import wait_until
+from tests.embedded.supervised import wait_until
 
 _ROOT = Path(__file__).parents[2]
 _MARK = "TAILRACE_DEMO_TEST"

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Producer
 
 from tests.embedded.artifacts import Artifact
 from tests.embedded.kafka import KafkaBroker
-from tests.embedded.leash import wait_until
 from tests.embedded.mysql import CAPTURE_PASSWORD, CAPTURE_USER, MySqlServer
+from tests.embedded.supervised import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

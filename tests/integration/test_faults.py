@@ -10,10 +10,10 @@ import orjson
 import pytest
 from pymysql import OperationalError
 
-from schemas.names import state_topic, watermarks_topic
+from tailrace.schemas.names import state_topic, watermarks_topic
+from tests.support.background_writes import writing
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, verified_rows
 from tests.support.topics import read_topic
-from tests.support.writer import writing
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker

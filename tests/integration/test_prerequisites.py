@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from producer.database.connection import SourceSettings, connect
-from producer.database.prerequisites import check
-from producer.database.table import TableId
-from schemas.errors import PrerequisiteError
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.connection import SourceSettings, connect
+from tailrace.producer.mysql.prerequisites import check
+from tailrace.runtime.errors import PrerequisiteError
 from tests.embedded.mysql import MySqlServer
+from tests.support.binlog import settings_of
 from tests.support.database import Database
-from tests.support.log import settings_of
 
 
 @pytest.fixture

@@ -10,15 +10,24 @@ import orjson
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from producer.snapshot.hooks import SnapshotHooks
-from schemas.names import state_topic, watermarks_topic
-from tests.support.again import ends_again, notifications, rows_again, send, settled, signal, state_of, verified_again
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.schemas.names import state_topic, watermarks_topic
+from tests.support.background_writes import writing
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
+from tests.support.incremental_checks import (
+    ends_again,
+    notifications,
+    rows_again,
+    send,
+    settled,
+    signal,
+    state_of,
+    verified_again,
+)
 from tests.support.topics import read_topic
-from tests.support.writer import writing
 
 if TYPE_CHECKING:
-    from producer.split.split import Split
+    from tailrace.producer.model.split import Split
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
@@ -44,7 +53,7 @@ def _equal(broker: KafkaBroker, prefix: str, database: Database) -> None:
 
 def _splits_again(broker: KafkaBroker, prefix: str) -> int:
     marks = [orjson.loads(r.value) for r in read_topic(broker.bootstrap, watermarks_topic(prefix)) if r.value]
-    return sum(mark["kind"] == "HIGH" and mark.get("again", False) for mark in marks)
+    return sum(mark["kind"] == "HIGH" and mark.get("incremental", False) for mark in marks)
 
 
 def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
@@ -80,10 +89,10 @@ def test_changes_while_a_table_is_read_again_are_all_there(
     """Updates, deletes, inserts and moved keys in each window of each split, with the log far and near."""
     _fill(database)
     lock = threading.Lock()
-    again = False
+    incremental = False
 
     def act(split: Split) -> None:
-        if not again or split.table.database != database.name:
+        if not incremental or split.table.database != database.name:
             return
         with lock:
             n = split.number
@@ -95,7 +104,7 @@ def test_changes_while_a_table_is_read_again_are_all_there(
     settings = properties(mysql_server, kafka_broker, prefix, database.name, KAFKA)
     with CaptureThread(settings, SnapshotHooks(**{moment: act})) as capture:
         capture.wait_snapshot()
-        again = True
+        incremental = True
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database))
         eventually(lambda: settled(kafka_broker, prefix), "read again")
         database.execute("UPDATE t SET v = CONCAT(v, '.')")
@@ -174,7 +183,7 @@ def test_a_snapshot_is_paused_resumed_and_stopped(
     stopping = False
 
     def act(split: Split) -> None:
-        if split.again and split.number == 2 and not asked:
+        if split.incremental and split.number == 2 and not asked:
             asked.append("pause-snapshot")
             signal(kafka_broker, prefix, "pause-snapshot", {"type": "INCREMENTAL"})
             eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")

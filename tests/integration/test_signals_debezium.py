@@ -8,9 +8,9 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from tests.oracle.connect import CONNECTOR_CLASS, ConnectWorker
-from tests.support.again import notifications
+from tests.debezium_parity.connect import CONNECTOR_CLASS, ConnectWorker
 from tests.support.capture import CaptureThread, eventually, properties
+from tests.support.incremental_checks import notifications
 from tests.support.topics import Read, read_topic
 
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from producer.snapshot.hooks import SnapshotHooks
-from tests.support.again import is_again, rows_again, settled, state_of
+from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tests.support.capture import CaptureThread, eventually, records_of
-from tests.support.oracle import final_rows
-from tests.support.window import (
+from tests.support.incremental_checks import is_again, rows_again, settled, state_of
+from tests.support.incremental_window import (
     AT,
     CHUNK,
     ROWS,
@@ -28,9 +27,10 @@ from tests.support.window import (
     source_rows,
     told,
 )
+from tests.support.reference_model import final_rows
 
 if TYPE_CHECKING:
-    from producer.split.split import Split
+    from tailrace.producer.model.split import Split
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
@@ -195,7 +195,9 @@ def test_the_key_was_altered_where_the_log_is_not_yet(
         with database.connect() as session, session.cursor() as cursor:
             cursor.execute("UPDATE a SET v = 'held' WHERE id < 10")
         held.set()
-        eventually(lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {})["phase"] == "again", "t")
+        eventually(
+            lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {})["phase"] == "incremental", "t"
+        )
 
     def alter() -> None:
         assert held.wait(60)

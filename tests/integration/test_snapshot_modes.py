@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from producer.snapshot.hooks import SnapshotHooks
-from tests.support.again import ends_again, notifications, rows_again, settled, signal, state_of, verified_again
+from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
-from tests.support.oracle import final_rows
+from tests.support.incremental_checks import (
+    ends_again,
+    notifications,
+    rows_again,
+    settled,
+    signal,
+    state_of,
+    verified_again,
+)
+from tests.support.reference_model import final_rows
 from tests.support.topics import read_topic
 
 if TYPE_CHECKING:
-    from producer.split.split import Split
+    from tailrace.producer.model.split import Split
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
@@ -120,7 +128,7 @@ def test_the_process_ends_well_where_nothing_is_left_to_read(
     settings = properties(mysql_server, kafka_broker, prefix, database.name, wanted)
 
     def pause(split: Split) -> None:
-        if split.again and split.number == 1:
+        if split.incremental and split.number == 1:
             signal(kafka_broker, prefix, "pause-snapshot")
             eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")
 

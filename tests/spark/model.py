@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import orjson
 
-from schemas.names import SPLIT_HEADER
-from schemas.watermark import Watermark, WatermarkKind
+from tailrace.schemas.names import SPLIT_HEADER
+from tailrace.schemas.watermark import Watermark, WatermarkKind
 from tests.spark.records import Message, Row, Table
 
 FIRST_POS = 1000

@@ -10,10 +10,17 @@ from typing import Any
 import orjson
 from confluent_kafka import Producer
 
-from schemas.connect import ConnectField, ConnectSchema
-from schemas.names import AGAIN_HEADER, EVENT_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
-from schemas.table import TableSchema
-from schemas.watermark import LogPosition, Watermark, WatermarkKind
+from tailrace.schemas.connect import ConnectField, ConnectSchema
+from tailrace.schemas.names import (
+    EVENT_HEADER,
+    INCREMENTAL_HEADER,
+    SPLIT_HEADER,
+    schemas_topic,
+    state_topic,
+    watermarks_topic,
+)
+from tailrace.schemas.table import TableSchema
+from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 from tests.embedded.kafka import KafkaBroker
 
 EPOCH = 3
@@ -65,7 +72,7 @@ class Table:
     schema: TableSchema
     partitions: int = 1
     run: str = RUN
-    again: bool = False
+    incremental: bool = False
     """The records are of a run that reads the table again."""
     numbers: Mapping[str, int] = field(default_factory=dict)
 
@@ -92,7 +99,7 @@ class Table:
         value = orjson.dumps({"before": before, "after": after, "source": source, "op": op, "ts_ms": 1})
         headers = [(EVENT_HEADER, f"{EPOCH}.0".encode())]
         if split is not None:
-            headers.append((AGAIN_HEADER if self.again else SPLIT_HEADER, split.encode()))
+            headers.append((INCREMENTAL_HEADER if self.incremental else SPLIT_HEADER, split.encode()))
         made = Message(self.schema.topic, key, value, self.partition(key), tuple(headers))
         if op != "d":
             return [made]
@@ -113,13 +120,13 @@ class Table:
             lower=None,
             upper=None,
             closed=False,
-            position=LogPosition(EPOCH, FILE, pos, "", "uuid"),
+            position=BinlogPosition(EPOCH, FILE, pos, "", "uuid"),
             rows=rows,
             checksum=0,
             backfill=backfill,
             schema=self.schema.fingerprint,
             ts_us=1,
-            again=self.again,
+            incremental=self.incremental,
         )
         return Message(watermarks_topic(prefix), mark.record_key(), mark.to_json())
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from confluent_kafka import Consumer, TopicPartition
 
-from spark_consumer import config
-from spark_consumer.monitor.status import Status
-from spark_consumer.query import RunningQuery
-from spark_consumer.sink.base import Sink
-from spark_consumer.sink.registry import make_sink
+from tailrace.spark_consumer import config
+from tailrace.spark_consumer.monitor.status import Status
+from tailrace.spark_consumer.query import RunningQuery
+from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.sink.registry import make_sink
 from tests.embedded.kafka import KafkaBroker
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.embedded import leash
+from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.spark import spark_environment, spark_settings
 from tests.spark.records import Feed, table_schema
@@ -43,7 +43,7 @@ def test_sigterm_ends_the_query_in_order_and_status_told_what_was_applied(
     feed = Feed(kafka_broker, prefix)
     table = feed.table(table_schema(prefix, "t"))
     feed.write(table.change("c", None, {"id": 1, "name": "a"}, pos=100))
-    port = leash.free_port()
+    port = supervised.free_port()
     given = settings(kafka_broker, prefix, tmp_path, monitor__port=port, trigger__availableNow="false")
     file = tmp_path / "consumer.json"
     file.write_text(json.dumps({**given, **spark_settings(tmp_path), "spark.driver.memory": "1g"}), encoding="utf-8")
@@ -56,7 +56,7 @@ def test_sigterm_ends_the_query_in_order_and_status_told_what_was_applied(
             start_new_session=True,
         )
         try:
-            leash.wait_until(
+            supervised.wait_until(
                 lambda: status(port).get("applied") == {table.schema.topic: 1}, what="the row", deadline_s=300
             )
             process.send_signal(signal.SIGTERM)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigError
-from spark_consumer import config
-from spark_consumer.config_file import properties, variable
+from tailrace.runtime.errors import ConfigError
+from tailrace.spark_consumer import config
+from tailrace.spark_consumer.config_file import properties, variable
 
 GOOD = {
     "bootstrap.servers": "broker:9092",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from schemas.connect import ConnectField
-from schemas.errors import SchemaError, SinkError
+from tailrace.runtime.errors import SchemaError, SinkError
+from tailrace.schemas.connect import ConnectField
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.model import Run, reference_changelog
 from tests.spark.records import Feed, connect, table_schema
@@ -141,7 +141,7 @@ def test_table_that_is_read_again_ends_as_the_last_record_of_each_key_says(
     """
     feed = Feed(kafka_broker, prefix)
     first = feed.table(table_schema(prefix, "t", NUMBER))
-    again = replace(first, run="run2", again=True)
+    incremental = replace(first, run="run2", incremental=True)
 
     def row(key: int, n: int) -> dict[str, object]:
         return {"id": key, "name": "row", "n": n}
@@ -157,13 +157,13 @@ def test_table_that_is_read_again_ends_as_the_last_record_of_each_key_says(
     feed.write(first.change("d", row(4, 0), None, pos=320))
     # The reader's SELECT shows the change of key 3 at 400, and keys 7 and 5 that the topic never had or has wrong.
     shown = [row(1, 1), row(2, 2), row(3, 4), row(5, 5), row(6, 0), row(7, 7)]
-    feed.write(again.snapshot(prefix, 0, shown, low=300, high=450))
-    held = again.split_id(0)
-    feed.write(again.change("u", row(3, 0), row(3, 3), pos=390, split=held))
-    feed.write(again.change("u", row(3, 3), row(3, 4), pos=400, split=held))
-    feed.write(again.change("d", row(6, 0), None, pos=410, split=held))
-    feed.write([again.end(prefix, 0, high=450, rows=6, backfill=3)])
-    feed.write(again.change("u", row(7, 7), row(7, 8), pos=500))
+    feed.write(incremental.snapshot(prefix, 0, shown, low=300, high=450))
+    held = incremental.split_id(0)
+    feed.write(incremental.change("u", row(3, 0), row(3, 3), pos=390, split=held))
+    feed.write(incremental.change("u", row(3, 3), row(3, 4), pos=400, split=held))
+    feed.write(incremental.change("d", row(6, 0), None, pos=410, split=held))
+    feed.write([incremental.end(prefix, 0, high=450, rows=6, backfill=3)])
+    feed.write(incremental.change("u", row(7, 7), row(7, 8), pos=500))
 
     consume(spark, given)
     changelog = settings(

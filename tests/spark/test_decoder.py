@@ -10,9 +10,9 @@ import orjson
 import pytest
 from pyspark.errors import PySparkException
 
-from schemas.connect import ConnectField, ConnectSchema
-from schemas.table import TableSchema
-from spark_consumer.source.json_decoder import Images, decode, row_type
+from tailrace.schemas.connect import ConnectField, ConnectSchema
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.source.json_decoder import Images, decode, row_type
 from tests.spark.records import connect, decimal, table_schema, unscaled
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from schemas.connect import ConnectField
+from tailrace.schemas.connect import ConnectField
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.spark import spark_environment, spark_settings
 from tests.spark.model import Run
@@ -32,7 +32,7 @@ def run_victim(work: Path, given: dict[str, str], moment: str) -> int:
     file.write_text(json.dumps({**given, **spark, "spark.driver.memory": "1g"}), encoding="utf-8")
     with (work / f"victim-{moment.replace(':', '-')}.log").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.victim", str(file), moment],
+            [sys.executable, "-m", "tests.spark.crash_consumer", str(file), moment],
             cwd=ROOT,
             env={**os.environ, **spark_environment()},
             stdout=output,

@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 
-from schemas.connect import ConnectSchema
+from tailrace.schemas.connect import ConnectSchema
 
 
 class Avro:

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from producer.app import run
-from producer.config import ProducerConfig, load
-from producer.ops.status import Status
-from producer.snapshot.hooks import SnapshotHooks
-from schemas.names import watermarks_topic
+from tailrace.producer.app.capture import run
+from tailrace.producer.config import ProducerConfig, load
+from tailrace.producer.ops.status import Status
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.schemas.names import watermarks_topic
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
-from tests.support.oracle import Row, check_story, ends_of
+from tests.support.reference_model import Row, check_story, ends_of
 from tests.support.topics import Read, read_topic
 
 DEADLINE_S = 90.0

@@ -8,19 +8,19 @@ from typing import Any, Final
 
 from pymysql.connections import Connection
 
-from producer.binlog.events import Event, Rows
-from producer.codec.compile import compile_table
-from producer.codec.contract import EventRows, EventStamp, SnapshotStamp, TableCodec
-from producer.database.catalog import read_table
-from producer.database.connection import connect
-from producer.database.table import Table, TableId
-from producer.snapshot.rows import read_rows
-from producer.types.settings import ValueSettings
+from tailrace.producer.model.binlog_events import Event, RowsEvent
+from tailrace.producer.model.codec import EventEnvelope, EventRows, SnapshotEnvelope, TableCodec
+from tailrace.producer.model.table import Table, TableId
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.catalog import read_table
+from tailrace.producer.mysql.connection import connect
+from tailrace.producer.serialization.json_codec import compile_table
+from tailrace.producer.serialization.result_stream import read_rows
+from tests.support.binlog import executed, follow, settings_of
 from tests.support.database import Database
-from tests.support.log import executed, follow, settings_of
 
-SNAPSHOT_STAMP: Final = SnapshotStamp(b',"source":{"row":0},"op":"r"}')
-EVENT_STAMP: Final = EventStamp(b',"source":{"row":', b'},"op":"', b'"}')
+SNAPSHOT_STAMP: Final = SnapshotEnvelope(b',"source":{"row":0},"op":"r"}')
+EVENT_STAMP: Final = EventEnvelope(b',"source":{"row":', b'},"op":"', b'"}')
 _AFTER: Final = b'{"before":null,"after":'
 _SOURCE: Final = b',"source":{"row":'
 
@@ -48,7 +48,7 @@ class BothWays:
             found = read_table(session, TableId(self.database.name, name))
         return Table(found.table.id, found.table.columns, tuple(key or found.primary_key))
 
-    def selected(self, table: Table, settings: ValueSettings, *, order: str = "id") -> list[tuple[bytes, bytes]]:
+    def selected(self, table: Table, settings: ValueOptions, *, order: str = "id") -> list[tuple[bytes, bytes]]:
         """Return (key, row JSON) of every row by SELECT."""
         codec = compile_table(table, "topic", settings)
         sql = f"SELECT {codec.select_list} FROM {table.id.quoted} ORDER BY {order}"
@@ -56,7 +56,7 @@ class BothWays:
             blocks = list(read_rows(session, sql, codec, SNAPSHOT_STAMP))
         return [(key, row_of(value)) for block in blocks for key, value in block.records]
 
-    def logged(self, table: Table, settings: ValueSettings) -> list[tuple[bytes, bytes]]:
+    def logged(self, table: Table, settings: ValueOptions) -> list[tuple[bytes, bytes]]:
         """Return (key, row JSON) of every inserted row, with the table as the log itself describes it."""
         found: list[tuple[bytes, bytes]] = []
         for rows in self.rows_events(table, "c"):
@@ -66,13 +66,15 @@ class BothWays:
                 found.append((record[0], row_of(record[1])))
         return found
 
-    def rows_events(self, table: Table, op: str = "") -> list[Rows]:
+    def rows_events(self, table: Table, op: str = "") -> list[RowsEvent]:
         """Return the rows events of a table so far."""
         if self._events is None:
             self._events = follow(self.database.server, self._start, wanted=lambda t: t.database == self.database.name)
-        return [e for e in self._events if isinstance(e, Rows) and e.table.id == table.id and (not op or e.op == op)]
+        return [
+            e for e in self._events if isinstance(e, RowsEvent) and e.table.id == table.id and (not op or e.op == op)
+        ]
 
-    def encode(self, rows: Rows, table: Table, settings: ValueSettings, *, keys: bool = False) -> EventRows:
+    def encode(self, rows: RowsEvent, table: Table, settings: ValueOptions, *, keys: bool = False) -> EventRows:
         """Encode one rows event with a codec made of what its TABLE_MAP says."""
         mapped = Table(table.id, rows.table.columns, table.key)
         codec: TableCodec = compile_table(mapped, "topic", settings)

@@ -7,8 +7,8 @@ import urllib.error
 from collections.abc import Mapping
 from typing import Any
 
-from tests.embedded import leash
-from tests.oracle.connect import ConnectWorker
+from tests.debezium_parity.connect import ConnectWorker
+from tests.embedded import supervised
 
 
 class DistributedWorker(ConnectWorker):
@@ -42,12 +42,12 @@ class DistributedWorker(ConnectWorker):
                 return name in self._request("GET", "/connectors?expand=status")
             return False
 
-        leash.wait_until(known, what=f"the status of {name}", deadline_s=60, pause_s=0.5)
+        supervised.wait_until(known, what=f"the status of {name}", deadline_s=60, pause_s=0.5)
 
     def stop_connector(self, name: str) -> None:
         """Stop a connector and wait until its tasks have ended; its offsets are flushed then."""
         self._request("PUT", f"/connectors/{name}/stop")
-        leash.wait_until(lambda: self._is_stopped(name), what=f"the end of {name}", deadline_s=60, pause_s=0.2)
+        supervised.wait_until(lambda: self._is_stopped(name), what=f"the end of {name}", deadline_s=60, pause_s=0.2)
 
     def resume(self, name: str) -> None:
         """Let a stopped connector go on from its offset."""

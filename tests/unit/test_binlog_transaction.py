@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from producer.binlog.events import Begin, Progress, Statement
-from schemas.errors import LogError
-from tests.support.log_bytes import (
+from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin
+from tailrace.runtime.errors import BinlogError
+from tests.support.binlog_bytes import (
     QUERY,
     ROW,
     SOURCE,
@@ -22,12 +22,16 @@ from tests.support.log_bytes import (
 
 def test_original_commit_time_is_taken_where_it_differs() -> None:
     """On a replica the immediate time is its own."""
-    begins = [e for e in cut(LogBytes().gtid(commit_us=9, original_us=5).query("BEGIN").xid()) if isinstance(e, Begin)]
+    begins = [
+        e
+        for e in cut(LogBytes().gtid(commit_us=9, original_us=5).query("BEGIN").xid())
+        if isinstance(e, TransactionBegin)
+    ]
 
     unknown = LogBytes().gtid(commit_us=9, original_us=(1 << 55) - 1).query("BEGIN").xid()
 
     assert [b.commit_ts_us for b in begins] == [5]
-    assert [b.commit_ts_us for b in cut(unknown) if isinstance(b, Begin)] == [0]
+    assert [b.commit_ts_us for b in cut(unknown) if isinstance(b, TransactionBegin)] == [0]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,7 @@ def test_original_commit_time_is_taken_where_it_differs() -> None:
 )
 def test_rows_changed_by_text_are_refused(sql: str) -> None:
     """binlog_format is not ROW: the rows themselves are not in the log."""
-    with pytest.raises(LogError) as caught:
+    with pytest.raises(BinlogError) as caught:
         cut(LogBytes().begin().query(sql))
 
     assert "binlog_format=ROW" in caught.value.hint
@@ -71,7 +75,7 @@ def test_rows_of_other_tables_may_change_by_text(sql: str, database: str) -> Non
 def test_load_data_as_text_is_refused() -> None:
     """EXECUTE_LOAD_QUERY is a statement with more before it."""
     body = query_body("LOAD DATA INFILE 'x' INTO TABLE orders")
-    with pytest.raises(LogError, match="logged as text"):
+    with pytest.raises(BinlogError, match="logged as text"):
         cut(LogBytes().begin().add(18, body[:13] + b"\0" * 13 + body[13:]))
 
 
@@ -80,10 +84,16 @@ def test_statements_alone_and_within_a_transaction() -> None:
     log = LogBytes().gtid().query("DROP TABLE x").begin().query("CREATE TABLE y (i INT) START TRANSACTION")
     log.table_map().rows(ROW).xid()
 
-    events = [e for e in cut(log) if not isinstance(e, Progress)]
+    events = [e for e in cut(log) if not isinstance(e, PositionAdvanced)]
 
-    assert [type(e).__name__ for e in events] == ["Statement", "Begin", "Statement", "Rows", "Commit"]
-    assert [(e.gtid, e.within, e.thread) for e in events if isinstance(e, Statement)] == [
+    assert [type(e).__name__ for e in events] == [
+        "QueryEvent",
+        "TransactionBegin",
+        "QueryEvent",
+        "RowsEvent",
+        "TransactionCommit",
+    ]
+    assert [(e.gtid, e.within, e.thread) for e in events if isinstance(e, QueryEvent)] == [
         (f"{SOURCE}:1", False, 7),
         (f"{SOURCE}:2", True, 7),
     ]
@@ -97,33 +107,39 @@ def test_statement_is_decoded_by_its_clients_character_set() -> None:
     log.add(QUERY, query_body("X", status=status)[:-1] + "ALTER TABLE ö".encode("latin-1"))
     log.gtid().query("ALTER TABLE 漢")
 
-    assert [e.sql for e in cut(log) if isinstance(e, Statement)] == ["ALTER TABLE ö", "ALTER TABLE 漢"]
+    assert [e.sql for e in cut(log) if isinstance(e, QueryEvent)] == ["ALTER TABLE ö", "ALTER TABLE 漢"]
 
 
 def test_rollback_in_the_log_is_judged_by_what_it_takes_back() -> None:
     """Rows of captured tables followed by a logged rollback: which stand cannot be told."""
     for sql in ("ROLLBACK", "ROLLBACK TO `sp`"):
-        with pytest.raises(LogError, match="rollback"):
+        with pytest.raises(BinlogError, match="rollback"):
             cut(LogBytes().begin().table_map().rows(ROW).query(sql))
     harmless = LogBytes().begin().table_map("other").rows(ROW).query("SAVEPOINT `sp`").query("ROLLBACK TO `sp`")
-    assert [type(e).__name__ for e in cut(harmless.query("ROLLBACK"))][1:] == ["Begin", "Commit"]
+    assert [type(e).__name__ for e in cut(harmless.query("ROLLBACK"))][1:] == ["TransactionBegin", "TransactionCommit"]
 
 
 def test_xa_transactions() -> None:
     """One phase is a transaction; two phases only where no captured table is in them."""
     start, end = "XA START X'61',X'',1", "XA END X'61',X'',1"
     one_phase = LogBytes().gtid().query(start).table_map().rows(ROW).query(end).add(XA_PREPARE, b"\1" + b"\0" * 13)
-    assert [type(e).__name__ for e in cut(one_phase)][1:] == ["Begin", "Rows", "Commit"]
-    with pytest.raises(LogError, match="XA"):
+    assert [type(e).__name__ for e in cut(one_phase)][1:] == ["TransactionBegin", "RowsEvent", "TransactionCommit"]
+    with pytest.raises(BinlogError, match="XA"):
         cut(LogBytes().gtid().query(start).table_map().rows(ROW).query(end).add(XA_PREPARE, b"\0" + b"\0" * 13))
 
     def other() -> LogBytes:
         log = LogBytes().gtid().query(start).table_map("other").rows(ROW).query(end)
         return log.add(XA_PREPARE, b"\0" + b"\0" * 13).gtid()
 
-    assert [type(e).__name__ for e in cut(other().query("XA COMMIT X'61',X'',1"))][1:] == ["Begin", "Commit"] * 2
-    assert [type(e).__name__ for e in cut(other().query("XA ROLLBACK X'61',X'',1"))][1:] == ["Begin", "Commit"] * 2
-    with pytest.raises(LogError, match="XA"):
+    assert [type(e).__name__ for e in cut(other().query("XA COMMIT X'61',X'',1"))][1:] == [
+        "TransactionBegin",
+        "TransactionCommit",
+    ] * 2
+    assert [type(e).__name__ for e in cut(other().query("XA ROLLBACK X'61',X'',1"))][1:] == [
+        "TransactionBegin",
+        "TransactionCommit",
+    ] * 2
+    with pytest.raises(BinlogError, match="XA"):
         cut(LogBytes().gtid().query("XA COMMIT X'62',X'',1"))
 
 
@@ -141,5 +157,5 @@ def test_xa_transactions() -> None:
 )
 def test_transactions_must_be_whole(log: LogBytes) -> None:
     """What cannot be placed in a transaction is not guessed at."""
-    with pytest.raises(LogError):
+    with pytest.raises(BinlogError):
         cut(log)

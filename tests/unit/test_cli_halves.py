@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from schemas import cli
+from tailrace.runtime import cli
 
 
 def _installed(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
@@ -16,13 +16,13 @@ def _installed(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
 
 def test_a_half_that_is_not_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an image that carries the other one alone: its entry point is named all the same."""
-    _installed(monkeypatch, "absent_half.cli:register", "producer.cli:register")
+    _installed(monkeypatch, "tailrace.absent_half.cli:register", "tailrace.producer.cli:register")
 
     assert {command.name for command in cli.build().registered_commands} >= {"produce", "adopt"}
 
 
 def test_a_module_that_is_missing_within_a_half_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    _installed(monkeypatch, "producer.absent_module:register")
+    _installed(monkeypatch, "tailrace.producer.absent_module:register")
 
-    with pytest.raises(ModuleNotFoundError, match=r"producer\.absent_module"):
+    with pytest.raises(ModuleNotFoundError, match=r"tailrace\.producer\.absent_module"):
         cli.build()

@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from producer import cli
+from tailrace.producer import cli
 
 CONFIG = {
     "database.hostname": "127.0.0.1",

@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.codec.compile import compile_table
-from producer.codec.contract import EventStamp, SnapshotStamp
-from producer.database.table import Column, Table, TableId
-from producer.types.settings import ValueSettings
+from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
+from tailrace.producer.model.table import Column, Table, TableId
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.serialization.json_codec import compile_table
 
-_SNAPSHOT: Final = SnapshotStamp(b"|")
-_EVENT: Final = EventStamp(b"|", b"|", b"|")
+_SNAPSHOT: Final = SnapshotEnvelope(b"|")
+_EVENT: Final = EventEnvelope(b"|", b"|", b"|")
 _EPOCH: Final = datetime(1970, 1, 1)
 
 
@@ -249,7 +249,7 @@ def _printed(row: list[Cell]) -> bytes:
 def test_both_protocols_print_what_the_reference_prints(drawn: tuple[Table, list[list[Cell]]]) -> None:
     """Any mixture of types and NULLs, as rows of a result set and as inserts, updates and deletes."""
     table, rows = drawn
-    codec = compile_table(table, "topic", ValueSettings())
+    codec = compile_table(table, "topic", ValueOptions())
     expected = [_printed(row) for row in rows]
     packets, images = b"".join(map(_packet, rows)), b"".join(map(_image, rows))
     noise = b"\xff" * 9
@@ -279,10 +279,10 @@ def test_a_damaged_event_is_never_read_beyond_its_end(
     drawn: tuple[Table, list[list[Cell]]], data: st.DataObject
 ) -> None:
     """A cut or lengthened image is an error of ours, whatever bytes follow."""
-    from schemas.errors import SchemaError  # noqa: PLC0415
+    from tailrace.runtime.errors import SchemaError  # noqa: PLC0415
 
     table, rows = drawn
-    codec = compile_table(table, "topic", ValueSettings())
+    codec = compile_table(table, "topic", ValueOptions())
     event = _image(rows[0])
     end = data.draw(st.integers(1, len(event) - 1) | st.just(len(event) + 1))
     try:

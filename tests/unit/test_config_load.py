@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from producer.config import ProducerConfig, describe, load
-from producer.database.table import TableId
-from schemas.errors import ConfigError
+from tailrace.producer.config import ProducerConfig, describe, load
+from tailrace.producer.model.table import TableId
+from tailrace.runtime.errors import ConfigError
 
 BASE = {
     "database.hostname": "db.local",

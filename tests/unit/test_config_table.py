@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from producer.config import ProducerConfig
-from producer.config.docs import page
-from producer.config.load import find
-from producer.config.properties import PROPERTIES
-from producer.config.property import Property, Status
-from producer.config.read import variable
-from producer.config.sections import Section
+from tailrace.producer.config import ProducerConfig
+from tailrace.producer.config.load import find
+from tailrace.producer.config.properties import PROPERTIES
+from tailrace.producer.config.property import Property, Status
+from tailrace.producer.config.reference import page
+from tailrace.producer.config.sections import Section
+from tailrace.producer.config.sources import environment_name
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -88,7 +88,7 @@ def test_names_are_given_once_and_status_has_its_reason() -> None:
     assert len(names) == len(set(names))
     for entry in PROPERTIES:
         assert entry.meaning.endswith("."), entry.name
-        assert (entry.status is Status.HONOURED) != bool(entry.reason), entry.name
+        assert (entry.status is Status.SUPPORTED) != bool(entry.reason), entry.name
         if entry.default is not None:
             entry.kind.read(entry.default)
 
@@ -99,10 +99,14 @@ def test_no_two_properties_share_an_environment_variable() -> None:
     def known(entry: Property) -> bool:
         return entry.in_environment and not entry.open
 
-    variables = [variable(name) for entry in PROPERTIES if known(entry) for name in (entry.name, *entry.aliases)]
+    variables = [
+        environment_name(name) for entry in PROPERTIES if known(entry) for name in (entry.name, *entry.aliases)
+    ]
     assert len(variables) == len(set(variables))
 
 
 def test_the_reference_page_is_current() -> None:
-    """It is made by ``python -m producer.config --docs``."""
-    assert page() == DOCS.read_text(encoding="utf-8"), "run: python -m producer.config --docs > docs/configuration.md"
+    """It is made by ``python -m tailrace.producer.config --docs``."""
+    assert page() == DOCS.read_text(encoding="utf-8"), (
+        "run: python -m tailrace.producer.config --docs > docs/configuration.md"
+    )

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from producer.database.table import TableId
-from producer.filters import ColumnFilter, FilterFault, MessageKeys, TableFilter, compile_expression, split_list
+from tailrace.producer.config.filters import (
+    ColumnFilter,
+    FilterFault,
+    MessageKeys,
+    TableFilter,
+    compile_expression,
+    split_list,
+)
+from tailrace.producer.model.table import TableId
 
 
 @pytest.mark.parametrize(

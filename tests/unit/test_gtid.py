@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.database.gtid import GtidSet
-from schemas.errors import LogError
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.runtime.errors import BinlogError
 
 SOURCES = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
 
@@ -68,6 +68,6 @@ def test_server_text_with_line_breaks_and_upper_case() -> None:
 @pytest.mark.parametrize("text", [f"{SOURCES[0]}:tag:1-3", f"{SOURCES[0]}:1-", f"{SOURCES[0]}:a", f"{SOURCES[0]}:-3"])
 def test_forms_that_are_not_understood_are_refused(text: str) -> None:
     """Tags of MySQL 8.3 above all: half-read sets would lose transactions."""
-    with pytest.raises(LogError) as caught:
+    with pytest.raises(BinlogError) as caught:
         GtidSet.parse(text)
     assert caught.value.hint

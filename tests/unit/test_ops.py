@@ -8,11 +8,11 @@ import threading
 import orjson
 import pytest
 
-from producer.database.table import TableId
-from producer.ops.http import HttpServer
-from producer.ops.metrics import exposition, registry
-from producer.ops.status import Phase, Status
-from schemas.errors import ConfigError
+from tailrace.producer.model.table import TableId
+from tailrace.producer.ops.http import HttpServer
+from tailrace.producer.ops.metrics import exposition, registry
+from tailrace.producer.ops.status import Phase, Status
+from tailrace.runtime.errors import ConfigError
 
 ORDERS, LINES = TableId("shop", "orders"), TableId("shop", "lines")
 

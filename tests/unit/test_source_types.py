@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from producer.capture.publication import Publication
-from producer.codec.avro_schema import avro_schema
-from producer.config.sections import ConvertersConfig
-from producer.database.catalog import CatalogTable
-from producer.database.table import Column, ColumnCatalog, Table, TableId
-from producer.types.settings import ValueSettings
-from producer.types.source_type import SourceType, known_length, source_parameters, source_type
-from schemas.connect import ConnectField
-from tests.unit.test_column_rules import configured
+from tailrace.producer.config.sections import ConvertersConfig
+from tailrace.producer.model.source_type import SourceType, known_length, source_parameters, source_type
+from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.catalog import CatalogTable
+from tailrace.producer.serialization.avro_schema import avro_schema
+from tailrace.producer.serialization.table_schemas import TableSchemaBuilder
+from tailrace.schemas.connect import ConnectField
+from tests.unit.test_column_transforms import configured
 
 PLAIN = ColumnCatalog("", None, None, default_is_expression=False, generated=False, auto_increment=False, comment="")
 NAME = "__debezium.source.column."
@@ -103,7 +103,7 @@ def told(properties: Mapping[str, str]) -> tuple[Mapping[str, ConnectField], Map
     def never(_: TableId) -> CatalogTable:
         raise AssertionError
 
-    publication = Publication(config, ValueSettings(), never, rules=rules)
+    publication = TableSchemaBuilder(config, ValueOptions(), never, rules=rules)
     shape = rules.shape(TABLE.id, TABLE.columns, TABLE.key)
     kept = TABLE.columns if shape is None else shape.kept(TABLE.columns)
     wire = publication.wire(TABLE.id, "p.shop.people", kept, TABLE.key, shape)

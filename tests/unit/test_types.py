@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.database.table import Column, Table, TableId
-from producer.types.floating import java_double, java_float
-from producer.types.json import compact, double_text
-from producer.types.json_binary import json_text
-from producer.types.registry import column_type, connect_field
-from producer.types.settings import ValueSettings
-from producer.types.text import escape
-from schemas.errors import SchemaError
+from tailrace.producer.model.table import Column, Table, TableId
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.types.floating import java_double, java_float
+from tailrace.producer.mysql.types.json import compact, double_text
+from tailrace.producer.mysql.types.json_binary import json_text
+from tailrace.producer.mysql.types.registry import column_type, connect_field
+from tailrace.producer.mysql.types.text import escape
+from tailrace.runtime.errors import SchemaError
 
-CONNECT = ValueSettings(time_precision_mode="connect", decimal_handling_mode="double", binary_handling_mode="base64")
-ISO = ValueSettings(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex")
-MICROS = ValueSettings(time_precision_mode="microseconds", bigint_unsigned_handling_mode="precise")
-NANOS = ValueSettings(time_precision_mode="nanoseconds", tinyint_as_int8=True)
-PLAIN = ValueSettings()
+CONNECT = ValueOptions(time_precision_mode="connect", decimal_handling_mode="double", binary_handling_mode="base64")
+ISO = ValueOptions(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex")
+MICROS = ValueOptions(time_precision_mode="microseconds", bigint_unsigned_handling_mode="precise")
+NANOS = ValueOptions(time_precision_mode="nanoseconds", tinyint_as_int8=True)
+PLAIN = ValueOptions()
 
 
 def _schema(kind: str, name: str = "", **parameters: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ _TIME = "io.debezium.time."
 _APACHE = "org.apache.kafka.connect.data."
 _DECIMAL_5_2 = {"scale": "2", "connect.decimal.precision": "5"}
 
-SCHEMAS: tuple[tuple[Column, ValueSettings, dict[str, Any]], ...] = (
+SCHEMAS: tuple[tuple[Column, ValueOptions, dict[str, Any]], ...] = (
     (Column("c", "tinyint"), PLAIN, _schema("int16")),
     (Column("c", "tinyint"), NANOS, _schema("int8")),
     (Column("c", "tinyint", unsigned=True), NANOS, _schema("int16")),
@@ -86,7 +86,7 @@ SCHEMAS: tuple[tuple[Column, ValueSettings, dict[str, Any]], ...] = (
 
 
 @pytest.mark.parametrize(("column", "settings", "expected"), SCHEMAS)
-def test_connect_schemas_are_debeziums(column: Column, settings: ValueSettings, expected: dict[str, Any]) -> None:
+def test_connect_schemas_are_debeziums(column: Column, settings: ValueOptions, expected: dict[str, Any]) -> None:
     """Type, name, version and parameters, in the order the JSON converter prints."""
     assert json.dumps(connect_field(column, settings).schema.to_json("c")) == json.dumps(expected)
 
@@ -225,14 +225,14 @@ def test_an_empty_json_document_is_the_literal_null() -> None:
 
 def test_a_table_as_wide_as_can_be_compiles() -> None:
     """1,017 columns, InnoDB's limit."""
-    from producer.codec.compile import compile_table  # noqa: PLC0415
-    from producer.codec.contract import EventStamp  # noqa: PLC0415
+    from tailrace.producer.model.codec import EventEnvelope  # noqa: PLC0415
+    from tailrace.producer.serialization.json_codec import compile_table  # noqa: PLC0415
 
     columns = (Column("id", "int", nullable=False), *(Column(f"c{i}", "int") for i in range(1016)))
     codec = compile_table(Table(TableId("d", "t"), columns, ("id",)), "t", PLAIN)
     event = bytes(128) + struct.pack("<1017i", *range(1017))
 
-    (record,) = codec.inserts(event, 0, len(event), EventStamp(b"", b"", b"")).records
+    (record,) = codec.inserts(event, 0, len(event), EventEnvelope(b"", b"", b"")).records
 
     assert isinstance(record, tuple)
     assert record[1] is not None

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.config.properties import connect, converters, filters, kafka, snapshot, source, tailrace, values
-from producer.config.property import Property
+from tailrace.producer.config.properties import connect, converters, filters, kafka, snapshot, source, tailrace, values
+from tailrace.producer.config.property import Property
 
 GROUPS: Final[tuple[tuple[str, tuple[Property, ...]], ...]] = (
     ("The source database", source.PROPERTIES),

@@ -4,47 +4,47 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.config.property import (
+from tailrace.producer.config.property import (
     BOOLEAN,
     COLUMN_RULE,
     EXPRESSIONS,
     MESSAGE_KEYS,
     Property,
-    accepted,
-    honoured,
-    refused,
+    ignored,
+    rejected,
+    supported,
 )
 
 
 def _rule(name: str, meaning: str) -> Property:
-    return honoured(name, "filters.column_rules", COLUMN_RULE, None, meaning)
+    return supported(name, "filters.column_rules", COLUMN_RULE, None, meaning)
 
 
 PROPERTIES: Final[tuple[Property, ...]] = (
-    honoured(
+    supported(
         "database.include.list", "filters.database_include", EXPRESSIONS, "", "Databases that are captured; empty: all."
     ),
-    honoured("database.exclude.list", "filters.database_exclude", EXPRESSIONS, "", "Databases that are not captured."),
-    honoured("table.include.list", "filters.table_include", EXPRESSIONS, "", "Tables, as `db.table`; empty: all."),
-    honoured("table.exclude.list", "filters.table_exclude", EXPRESSIONS, "", "Tables, as `db.table`, not captured."),
-    honoured(
+    supported("database.exclude.list", "filters.database_exclude", EXPRESSIONS, "", "Databases that are not captured."),
+    supported("table.include.list", "filters.table_include", EXPRESSIONS, "", "Tables, as `db.table`; empty: all."),
+    supported("table.exclude.list", "filters.table_exclude", EXPRESSIONS, "", "Tables, as `db.table`, not captured."),
+    supported(
         "table.ignore.builtin", "filters.ignore_built_in", BOOLEAN, "true", "Leave the server's own databases out."
     ),
-    honoured(
+    supported(
         "message.key.columns",
         "filters.message_key_columns",
         MESSAGE_KEYS,
         "",
         "Key columns in place of the primary key, e.g. `shop.orders:customer,number`; the table part is an expression.",
     ),
-    honoured(
+    supported(
         "column.include.list",
         "filters.column_include",
         EXPRESSIONS,
         "",
         "Columns, as `db.table.column`; empty: all. Key columns must be among them.",
     ),
-    honoured(
+    supported(
         "column.exclude.list",
         "filters.column_exclude",
         EXPRESSIONS,
@@ -61,20 +61,20 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "The same with the text as Java serializes it, as the first version of Debezium's hash has it.",
     ),
     _rule("column.truncate.to.*.chars", "Columns whose text or bytes are cut in rows to so many characters."),
-    honoured(
+    supported(
         "skip.messages.without.change",
         "filters.skip_unchanged",
         BOOLEAN,
         "false",
         "Leave out updates in which nothing changed of what is written.",
     ),
-    accepted("schema.include.list", "Schemas.", "MySQL has databases, no schemas: use database.include.list"),
-    accepted("schema.exclude.list", "Schemas left out.", "MySQL has databases, no schemas: use database.exclude.list"),
-    refused(
+    ignored("schema.include.list", "Schemas.", "MySQL has databases, no schemas: use database.include.list"),
+    ignored("schema.exclude.list", "Schemas left out.", "MySQL has databases, no schemas: use database.exclude.list"),
+    rejected(
         "guardrail.collections.max",
         "Greatest number of tables that may be captured.",
         "the number of tables is not limited",
         "0",
     ),
-    accepted("guardrail.collections.limit.action", "What to do above it.", "the number of tables is not limited"),
+    ignored("guardrail.collections.limit.action", "What to do above it.", "the number of tables is not limited"),
 )

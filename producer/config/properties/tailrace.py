@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.config.property import BOOLEAN, TEXT, Property, honoured, one_of, whole
+from tailrace.producer.config.property import BOOLEAN, TEXT, Property, integer, one_of, supported
 
 PROPERTIES: Final[tuple[Property, ...]] = (
-    honoured(
+    supported(
         "tailrace.commit.interval.ms",
         "batch.commit_interval_ms",
-        whole(1, 60_000),
+        integer(1, 60_000),
         "200",
         "Longest time a change of the log waits for its Kafka transaction to end, in ms.",
     ),
-    honoured(
+    supported(
         "tailrace.tables.without.key",
         "tables_without_key",
         one_of("refuse", "full-row"),
@@ -22,29 +22,29 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "A table without primary key and without unique key on columns that cannot be NULL: "
         "stop (refuse), or use every column as the key (full-row).",
     ),
-    honoured(
+    supported(
         "tailrace.tinyint.as.int8",
         "values.tinyint_as_int8",
         BOOLEAN,
         "false",
         "The type of a signed TINYINT in table schemas: INT8 as from Debezium 3.7, or INT16.",
     ),
-    honoured(
+    supported(
         "tailrace.http.port",
         "ops.http_port",
-        whole(0, 65535),
+        integer(0, 65535),
         "0",
         "Port of /status, /metrics, /livez, /readyz; 0: none.",
     ),
-    honoured("tailrace.http.address", "ops.http_address", TEXT, "127.0.0.1", "Address on which that port is opened."),
-    honoured(
+    supported("tailrace.http.address", "ops.http_address", TEXT, "127.0.0.1", "Address on which that port is opened."),
+    supported(
         "tailrace.log.format",
         "ops.log_format",
         one_of("auto", "json", "text"),
         "auto",
         "Form of the log on stderr; auto: text on a terminal, else JSON.",
     ),
-    honoured(
+    supported(
         "tailrace.log.level",
         "ops.log_level",
         one_of("debug", "info", "warning", "error"),

@@ -1,0 +1,250 @@
+"""Catalog: what information_schema says of tables, by exact names; one read gives all that capture needs of a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
+from tailrace.producer.mysql.collation import CHARSETS, canonical
+from tailrace.producer.mysql.connection import query
+from tailrace.runtime.errors import SchemaError
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+SYSTEM_DATABASES: Final = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
+
+_KINDS: Final = {
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), "text"),
+    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), "blob"),
+    **dict.fromkeys(("geometry", "linestring", "polygon"), "geometry"),
+    **dict.fromkeys(("multipoint", "multilinestring", "multipolygon"), "geometry"),
+    **dict.fromkeys(("geometrycollection", "geomcollection"), "geometry"),
+}
+_SAME_NAME: Final = frozenset(
+    {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "bit"}
+    | {"char", "varchar", "binary", "varbinary", "enum", "set", "json", "point", "vector"}
+    | {"date", "datetime", "timestamp", "time", "year"}
+)
+_NUMBERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})
+_SIZED: Final = frozenset({"char", "varchar", "binary", "varbinary", "text", "blob"})
+_BINARY: Final = frozenset({"binary", "varbinary", "blob"})
+_TIMED: Final = frozenset({"datetime", "timestamp", "time"})
+
+
+@dataclass(frozen=True, slots=True)
+class Collation:
+    """How a text column is compared."""
+
+    name: str
+    pads: bool
+    """PAD SPACE: trailing blanks do not count. Known from 8.0 on; before, every collation but ``binary`` pads."""
+    max_chars: int
+    """The column's greatest length in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table as the catalog has it now. ``table.key`` is ``index_key``, which may be empty here."""
+
+    table: Table
+    primary_key: tuple[str, ...]
+    """Column names in key order; empty where there is none."""
+    unique_key: tuple[str, ...]
+    """Columns of the first unique index (in the server's order) without NULLs, prefixes and expressions, or empty."""
+    prefix_columns: frozenset[str]
+    """Columns of the primary key that it holds by their beginning only: ``PRIMARY KEY (name(10))``."""
+    collations: Mapping[str, Collation]
+    """Per text column."""
+    rows: int
+    """The server's estimate: may be stale or 0."""
+
+    @property
+    def index_key(self) -> tuple[str, ...]:
+        """The key that identifies rows by an index: primary, else unique, else empty."""
+        return self.primary_key or self.unique_key
+
+
+def list_tables(connection: Connection[Any], wanted: Callable[[TableId], bool]) -> list[TableId]:
+    """Return the base tables that are wanted, sorted; the server's own databases are never among them."""
+    rows = query(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE'",
+    )
+    found = (TableId(database, table) for database, table in rows if database.lower() not in SYSTEM_DATABASES)
+    return sorted(table for table in found if wanted(table))
+
+
+def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
+    """Return the definition of a table now. Raises SchemaError where it does not exist or has a type not known."""
+    columns = _columns(connection, table)
+    if not columns:
+        raise SchemaError(
+            f"table {table} does not exist, or the account may not see it",
+            hint=f"create it, or GRANT SELECT ON {table.quoted} to the account",
+        )
+    primary, unique, prefixes = _keys(connection, table, {c.name for c, _ in columns if not c.nullable})
+    rows = query(
+        connection,
+        f"SELECT TABLE_ROWS FROM information_schema.TABLES WHERE {_EXACT}",
+        (*table, *table),
+    )
+    return CatalogTable(
+        table=Table(table, tuple(column for column, _ in columns), primary or unique),
+        primary_key=primary,
+        unique_key=unique,
+        prefix_columns=prefixes,
+        collations={column.name: collation for column, collation in columns if collation is not None},
+        rows=int(rows[0][0] or 0) if rows else 0,
+    )
+
+
+def exists(connection: Connection[Any], table: TableId) -> bool:
+    """Tell whether the source has a base table of this name now."""
+    rows = query(
+        connection,
+        f"SELECT 1 FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE' AND {_EXACT}",
+        (*table, *table),
+    )
+    return bool(rows)
+
+
+_EXACT: Final = (
+    "TABLE_SCHEMA = %s AND TABLE_NAME = %s "  # finds it fast
+    # Exact: the catalog's own collation may hold A and a, or e and é, to be one name.
+    "AND CAST(TABLE_SCHEMA AS BINARY) = CAST(%s AS BINARY) AND CAST(TABLE_NAME AS BINARY) = CAST(%s AS BINARY)"
+)
+
+
+def _columns(connection: Connection[Any], table: TableId) -> list[tuple[Column, Collation | None]]:
+    pads = _pad_attributes(connection)
+    generation = "GENERATION_EXPRESSION"
+    rows = query(
+        connection,
+        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_OCTET_LENGTH, CHARACTER_MAXIMUM_LENGTH, "
+        "NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME, COLUMN_DEFAULT, "
+        f"COLUMN_COMMENT, EXTRA, {generation} FROM information_schema.COLUMNS WHERE {_EXACT} ORDER BY ORDINAL_POSITION",
+        (*table, *table),
+    )
+    return [_column(table, row, pads) for row in rows]
+
+
+def _column(table: TableId, row: tuple[Any, ...], pads: Mapping[str, bool]) -> tuple[Column, Collation | None]:
+    name, data_type, column_type, nullable, octets, characters, digits, scale, fsp, charset, collation = row[:11]
+    default, comment, extra, generation = row[11:]
+    column_type = _text(column_type)
+    data_type = _text(data_type).lower()
+    kind = _KINDS.get(data_type, data_type)
+    if kind not in _SAME_NAME and data_type not in _KINDS:
+        raise SchemaError(
+            f"column {name} of {table} has a type that is not known",
+            hint="exclude the table, or change the column's type",
+            type=column_type,
+        )
+    if charset is not None and canonical(charset) not in CHARSETS:
+        raise SchemaError(
+            f"column {name} of {table} has a character set that is not known",
+            hint="convert the column to utf8mb4",
+            charset=charset,
+        )
+    labelled = kind in {"enum", "set"}
+    length = int(octets) if kind in _SIZED else int(digits) if kind == "bit" else 0
+    if kind == "text":
+        length = _TEXT_LENGTHS[data_type]
+    is_text = kind in _SIZED and kind not in _BINARY
+    extra = _text(extra)
+    described = Column(
+        name=name,
+        kind=kind,
+        nullable=nullable == "YES",
+        unsigned=kind in _NUMBERS and ("unsigned" in column_type or "zerofill" in column_type),
+        length=length,
+        precision=int(digits) if kind == "decimal" else 0,
+        scale=int(scale) if kind == "decimal" else 0,
+        fsp=int(fsp or 0) if kind in _TIMED else 0,
+        charset="binary" if kind in _BINARY else canonical(charset or "binary") if is_text or labelled else "",
+        labels=_labels(column_type) if labelled else (),
+        catalog=ColumnCatalog(
+            column_type=column_type,
+            collation=collation,
+            default=None if default is None else _text(default),
+            default_is_expression=_default_is_expression(default, extra, kind),
+            generated=bool(generation),
+            auto_increment="auto_increment" in extra,
+            comment=_text(comment),
+            extra=extra,
+        ),
+    )
+    if not is_text or collation is None:
+        return described, None
+    return described, Collation(collation, pads.get(collation, True), int(characters))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+_TEXT_LENGTHS: Final = {"tinytext": 2**8 - 1, "text": 2**16 - 1, "mediumtext": 2**24 - 1, "longtext": 2**32 - 1}
+
+
+def _default_is_expression(default: Any, extra: str, kind: str) -> bool:
+    if default is None:
+        return False
+    if "DEFAULT_GENERATED" in extra:
+        return True
+    # Before 8.0.13 the only expression is the current time, which is told by its word alone.
+    return kind in {"timestamp", "datetime"} and _text(default).upper().startswith("CURRENT_TIMESTAMP")
+
+
+def _labels(column_type: str) -> tuple[str, ...]:
+    """Read the labels out of ``enum('a','it''s')``; the catalog doubles quotes and escapes as below."""
+    body = column_type[column_type.index("(") + 1 : column_type.rindex(")")]
+    return tuple(_unescape(label) for label in re.findall(r"'((?:[^'\\]|''|\\.)*)'", body, re.DOTALL))
+
+
+def _unescape(label: str) -> str:
+    return re.sub(r"''|\\(.)", lambda m: "'" if m[1] is None else _ESCAPES.get(m[1], m[1]), label, flags=re.DOTALL)
+
+
+_ESCAPES: Final = {"0": "\0", "n": "\n", "r": "\r"}
+
+
+def _keys(
+    connection: Connection[Any], table: TableId, required: set[str]
+) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
+    """Return (primary key, first usable unique key, prefix columns of the primary key).
+
+    SHOW KEYS has the server's own order of keys: what is first here is also what the log names as the key of a table
+    without a primary key.
+    """
+    indexes: dict[str, list[tuple[str | None, int | None]]] = {}
+    for _, not_unique, index, _, column, _, _, prefix, *_ in query(connection, f"SHOW KEYS FROM {table.quoted}"):
+        if not int(not_unique):
+            indexes.setdefault(index, []).append((column, prefix))
+    primary = indexes.pop("PRIMARY", [])
+    usable = [
+        tuple(column for column, _ in parts if column is not None)
+        for parts in indexes.values()
+        if all(column in required and prefix is None for column, prefix in parts)
+    ]
+    return (
+        tuple(column for column, _ in primary if column is not None),
+        usable[0] if usable else (),
+        frozenset(column for column, prefix in primary if column is not None and prefix is not None),
+    )
+
+
+def _pad_attributes(connection: Connection[Any]) -> dict[str, bool]:
+    """Return for each collation whether it pads; empty on servers that do not say (all of theirs pad but binary)."""
+    has = query(
+        connection,
+        "SELECT 1 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'information_schema' "
+        "AND TABLE_NAME = 'COLLATIONS' AND COLUMN_NAME = 'PAD_ATTRIBUTE'",
+    )
+    if not has:
+        return {}
+    rows = query(connection, "SELECT COLLATION_NAME, PAD_ATTRIBUTE FROM information_schema.COLLATIONS")
+    return {collation: pad != "NO PAD" for collation, pad in rows}

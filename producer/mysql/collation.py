@@ -1,0 +1,100 @@
+"""Character sets: the collation ids of MySQL 5.7 to 9; ``charset_text`` reads the sets themselves.
+
+The binlog names a collation by number. ``utf8`` and ``utf8mb3`` are one set, whose name changed in 8.0.30; it is called
+``utf8mb3`` here whatever the server calls it, so that catalog and binlog agree.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace.producer.mysql.charset import text_decoder
+from tailrace.runtime.errors import SchemaError
+
+_IDS: Final = {
+    "armscii8": "32 64",
+    "ascii": "11 65",
+    "big5": "1 84",
+    "binary": "63",
+    "cp1250": "26 34 44 66 99",
+    "cp1251": "14 23 50-52",
+    "cp1256": "57 67",
+    "cp1257": "29 58 59",
+    "cp850": "4 80",
+    "cp852": "40 81",
+    "cp866": "36 68",
+    "cp932": "95 96",
+    "dec8": "3 69",
+    "eucjpms": "97 98",
+    "euckr": "19 85",
+    "gb18030": "248-250",
+    "gb2312": "24 86",
+    "gbk": "28 87",
+    "geostd8": "92 93",
+    "greek": "25 70",
+    "hebrew": "16 71",
+    "hp8": "6 72",
+    "keybcs2": "37 73",
+    "koi8r": "7 74",
+    "koi8u": "22 75",
+    "latin1": "5 8 15 31 47-49 94",
+    "latin2": "2 9 21 27 77",
+    "latin5": "30 78",
+    "latin7": "20 41 42 79",
+    "macce": "38 43",
+    "macroman": "39 53",
+    "sjis": "13 88",
+    "swe7": "10 82",
+    "tis620": "18 89",
+    "ucs2": "35 90 128-151 159",
+    "ujis": "12 91",
+    "utf16": "54 55 101-124",
+    "utf16le": "56 62",
+    "utf32": "60 61 160-183",
+    "utf8mb3": "33 76 83 192-215 223",
+    "utf8mb4": "45 46 224-247 255-323",
+}
+
+
+def _expand() -> dict[int, str]:
+    table: dict[int, str] = {}
+    for charset, ids in _IDS.items():
+        for part in ids.split():
+            first, _, last = part.partition("-")
+            table.update(dict.fromkeys(range(int(first), int(last or first) + 1), charset))
+    return table
+
+
+_BY_COLLATION: Final = _expand()
+CHARSETS: Final = frozenset(_IDS)
+"""Every character set that is known."""
+
+
+def charset_of_collation(collation: int) -> str:
+    """Return the character set of a collation id. Raises SchemaError for an id that no known server has."""
+    try:
+        return _BY_COLLATION[collation]
+    except KeyError:
+        raise SchemaError(
+            "a column has a collation that is not known",
+            hint="convert the column to a collation of MySQL 8 (ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4)",
+            collation_id=collation,
+        ) from None
+
+
+def canonical(charset: str) -> str:
+    """Return the name used here for a character set as the server spells it."""
+    return "utf8mb3" if charset == "utf8" else charset
+
+
+def decode(text: bytes, charset: str, *, what: str) -> str:
+    """Decode a name, label or statement. Raises SchemaError where the bytes are not of that character set."""
+    try:
+        return text_decoder(charset)(text)
+    except UnicodeError:
+        raise SchemaError(
+            f"{what} is not text of its character set",
+            hint="check the column's or the client's character set",
+            charset=charset,
+            bytes=text.hex(),
+        ) from None

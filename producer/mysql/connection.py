@@ -1,0 +1,253 @@
+"""Sessions to the source: read-only in intent, in UTC, with errors that say whether trying again may help."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pymysql
+from pymysql.constants import CR, ER
+
+from tailrace.runtime.errors import ConfigError, SourceError, SourceUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pymysql.connections import Connection
+
+SSL_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+"""Words of ``database.ssl.mode``."""
+
+_SESSION: Final = (
+    # Dates and times are compared with the binlog, which has TIMESTAMP in UTC.
+    "SET time_zone = '+00:00'",
+    # Fixed, because ANSI_QUOTES, NO_BACKSLASH_ESCAPES and PAD_CHAR_TO_FULL_LENGTH change what a SELECT means or yields.
+    "SET sql_mode = 'NO_ENGINE_SUBSTITUTION'",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    # A reader that waits for Kafka must not be cut off by the server: the values are seconds.
+    "SET net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 86400",
+    # A statistics cache of a day (the default of 8.0) would hide rows of a fresh table from the planner.
+    "SET @@session.information_schema_stats_expiry = 0",
+)
+_OPTIONAL: Final = frozenset({ER.UNKNOWN_SYSTEM_VARIABLE})
+"""Errors of session settings that older servers may give: they lack the variable and with it the trouble."""
+
+_REFUSED: Final = frozenset(
+    {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, 1698, 1820, 1862, ER.HOST_NOT_PRIVILEGED, 3118, 3159}
+)
+"""The account is wrong, expired or locked: trying again does not help."""
+
+_GONE: Final = frozenset(
+    {
+        CR.CR_CONNECTION_ERROR,
+        CR.CR_CONN_HOST_ERROR,
+        CR.CR_SERVER_GONE_ERROR,
+        CR.CR_SERVER_LOST,
+        CR.CR_SERVER_LOST_EXTENDED,
+        CR.CR_IPSOCK_ERROR,
+        0,  # pymysql's own "not connected"
+        ER.CON_COUNT_ERROR,
+        ER.TOO_MANY_USER_CONNECTIONS,
+        ER.SERVER_SHUTDOWN,
+        ER.NORMAL_SHUTDOWN,
+        ER.HOST_IS_BLOCKED,
+        ER.QUERY_INTERRUPTED,
+        ER.LOCK_WAIT_TIMEOUT,
+        ER.LOCK_DEADLOCK,
+        ER.NET_READ_INTERRUPTED,
+        ER.NET_WRITE_INTERRUPTED,
+        3024,  # max_execution_time exceeded
+        3032,  # the server is in offline mode
+        3169,  # the session was killed
+        4031,  # the client was disconnected for inactivity
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """How to reach the source. ``password`` never shows in a repr; times are seconds."""
+
+    host: str = "localhost"
+    port: int = 3306
+    user: str = "root"
+    password: str = field(default="", repr=False)
+    ssl_mode: str = "preferred"
+    """One of SSL_MODES; preferred uses TLS where the server offers it, without verifying it."""
+    ssl_ca: str | None = None
+    """File with the certificates of trusted authorities (PEM)."""
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
+    connect_timeout_s: float = 30.0
+    read_timeout_s: float = 600.0
+    """Silence of the server within one query that counts as a lost connection."""
+
+
+def connect(settings: SourceSettings, **options: Any) -> Connection[Any]:
+    """Open a session: autocommit, UTC, utf8mb4, READ COMMITTED. ``options`` go to pymysql as they are.
+
+    Raises SourceUnavailableError where the server cannot be reached, SourceError where it refuses the account.
+    """
+    with translating_errors(f"{settings.host}:{settings.port}", settings.user):
+        wanted: dict[str, Any] = {
+            "host": settings.host,
+            "port": settings.port,
+            "user": settings.user,
+            "password": settings.password,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "connect_timeout": settings.connect_timeout_s,
+            "read_timeout": settings.read_timeout_s,
+            "write_timeout": settings.read_timeout_s,
+            "program_name": "tailrace",
+            **_tls(settings),
+            **options,
+        }
+        connection: Connection[Any] = pymysql.connect(**wanted)
+        try:
+            with connection.cursor() as cursor:
+                for statement in _SESSION:
+                    _set(cursor, statement)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def query(connection: Connection[Any], sql: str, args: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+    """Run one statement and return its rows. Errors as those of ``connect``, with the statement as a fact."""
+    with translating_errors(str(connection.host), "", sql=sql), connection.cursor() as cursor:
+        cursor.execute(sql, args)
+        return list(cursor.fetchall())
+
+
+def server_uuid(connection: Connection[Any]) -> str:
+    """Return the identity of the server this session talks to."""
+    return str(query(connection, "SELECT @@global.server_uuid")[0][0])
+
+
+def executed_gtids(connection: Connection[Any]) -> str:
+    """Return the set of GTIDs whose transactions are committed in the engine and visible (text form, one line)."""
+    return _one_line(query(connection, "SELECT @@global.gtid_executed")[0][0])
+
+
+def purged_gtids(connection: Connection[Any]) -> str:
+    """Return the set of GTIDs that the server's binlog no longer has (text form, one line)."""
+    return _one_line(query(connection, "SELECT @@global.gtid_purged")[0][0])
+
+
+def log_position(connection: Connection[Any]) -> tuple[str, int, str]:
+    """Return the end of the log: file, offset, executed GTID set.
+
+    Raises SourceError where the binlog is off or the account lacks REPLICATION CLIENT.
+    """
+    try:
+        rows = query(connection, "SHOW MASTER STATUS")
+    except SourceError as error:
+        if error.facts.get("code") != ER.PARSE_ERROR:
+            raise
+        rows = query(connection, "SHOW BINARY LOG STATUS")  # its name from MySQL 8.2 on; the old one is gone in 8.4
+    if not rows:
+        raise SourceError("the source writes no binary log", hint="start the server with log_bin")
+    file, pos = rows[0][:2]
+    return str(file), int(pos), _one_line(rows[0][4]) if len(rows[0]) > 4 else ""
+
+
+def wait_for_gtids(connection: Connection[Any], gtids: str, timeout_s: float) -> bool:
+    """Wait until every GTID of the set is executed; return whether it was within ``timeout_s``."""
+    if not gtids:
+        return True
+    answer = query(connection, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (gtids, timeout_s))[0][0]
+    return bool(answer == 0)
+
+
+@contextmanager
+def translating_errors(server: str, user: str, sql: str = "") -> Iterator[None]:
+    """Turn the driver's errors into ours."""
+    try:
+        yield
+    except pymysql.MySQLError as error:
+        raise translate_error(error, server, user, sql) from error
+    except (OSError, EOFError) as error:
+        raise SourceUnavailableError(
+            "the connection to the source broke", hint=_REACH, server=server, cause=str(error)
+        ) from error
+
+
+_REACH: Final = "check database.hostname and database.port, and that the server runs and accepts connections from here"
+
+
+def translate_error(error: pymysql.MySQLError, server: str, user: str, sql: str = "") -> SourceError:
+    """Return our error for one of the driver: retryable, or not, with what mends it."""
+    code, text = _code_and_text(error)
+    facts: dict[str, object] = {"server": server, "code": code, "answer": text}
+    if sql:
+        facts["statement"] = sql if len(sql) <= 300 else sql[:300] + " …"
+    # RuntimeError of the driver aside, pymysql reports a refused TLS handshake as a connection error with its cause.
+    if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
+        return SourceError(
+            "no TLS session with the source could be made",
+            hint="check database.ssl.mode and the certificate files",
+            **facts,
+        )
+    if code in _REFUSED:
+        return SourceError(
+            "the source refuses the account",
+            hint="check database.user and database.password, and that the account may connect from this host",
+            user=user,
+            **facts,
+        )
+    # The driver's own words without a code: it met bytes that end or differ where they should not.
+    if code in _GONE or isinstance(error, pymysql.InterfaceError) or code == -1:
+        return SourceUnavailableError("the source cannot be reached, or the connection broke", hint=_REACH, **facts)
+    return SourceError("the source answered with an error", hint=_HINTS.get(code, ""), **facts)
+
+
+_HINTS: Final[Mapping[int, str]] = {
+    1044: "grant the account access to the database",
+    1142: "GRANT SELECT on the table to the account",
+    1143: "GRANT SELECT on the column to the account",
+    1227: "grant the account the privilege named in the answer",
+}
+
+
+def _code_and_text(error: pymysql.MySQLError) -> tuple[int, str]:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else -1
+    return code, " ".join(str(part) for part in error.args[1:]) or str(error)
+
+
+def _one_line(gtids: object) -> str:
+    return "".join(str(gtids or "").split())
+
+
+def _set(cursor: Any, statement: str) -> None:
+    try:
+        cursor.execute(statement)
+    except pymysql.MySQLError as error:
+        if _code_and_text(error)[0] not in _OPTIONAL:
+            raise
+
+
+def _tls(settings: SourceSettings) -> dict[str, Any]:
+    mode = settings.ssl_mode
+    if mode not in SSL_MODES:
+        raise ConfigError([f"database.ssl.mode: {mode!r} is not one of {', '.join(SSL_MODES)}"])
+    if mode == "disabled":
+        return {"ssl_disabled": True}
+    if mode == "preferred":
+        return {}  # the driver's own default: TLS where the server offers it
+    verified = mode in {"verify_ca", "verify_identity"}
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_ca)
+        if settings.ssl_cert:
+            context.load_cert_chain(settings.ssl_cert, settings.ssl_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError([f"the TLS files of database.ssl.* cannot be read: {error}"]) from error
+    # Certificates that MySQL makes for itself lack what Python 3.13 asks for by default.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.check_hostname = mode == "verify_identity"
+    context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
+    return {"ssl": context}

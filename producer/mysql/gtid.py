@@ -1,0 +1,103 @@
+"""GTID sets: parse, print, contain, add. Pure values; intervals are closed, sorted and disjoint.
+
+Format: ``uuid:1-5:7,uuid2:1-3`` as MySQL prints it. Two sets may be incomparable: ``contains`` is a partial order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+
+from tailrace.runtime.errors import BinlogError
+
+Interval = tuple[int, int]
+
+
+class GtidSet:
+    """An immutable set of GTIDs."""
+
+    __slots__ = ("_intervals",)
+
+    def __init__(self, intervals: Mapping[str, Iterable[Interval]]) -> None:
+        self._intervals: dict[str, tuple[Interval, ...]] = {}
+        for source, ranges in intervals.items():
+            merged = _merge(ranges)
+            if merged:
+                self._intervals[source] = merged
+
+    @classmethod
+    def parse(cls, text: str) -> GtidSet:
+        """Read the server's text form; blanks and line breaks are allowed."""
+        found: dict[str, list[Interval]] = {}
+        for part in filter(None, (p.strip() for p in text.split(","))):
+            source, *ranges = part.split(":")
+            target = found.setdefault(source.lower().strip(), [])
+            for entry in ranges:
+                first, dash, last = entry.strip().partition("-")
+                if not first.isdigit() or (dash and not last.isdigit()):
+                    raise BinlogError(
+                        "a GTID set has a form that is not understood",
+                        hint="use untagged GTIDs: tags (MySQL 8.3) are not supported",
+                        seen=part,
+                    )
+                target.append((int(first), int(last or first)))
+        return cls(found)
+
+    def __str__(self) -> str:
+        return ",".join(
+            source + "".join(f":{a}" if a == b else f":{a}-{b}" for a, b in ranges)
+            for source, ranges in sorted(self._intervals.items())
+        )
+
+    def __repr__(self) -> str:
+        return f"GtidSet({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GtidSet) and self._intervals == other._intervals
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __bool__(self) -> bool:
+        return bool(self._intervals)
+
+    def has(self, gtid: str) -> bool:
+        """Tell whether one GTID, ``uuid:n``, is in the set."""
+        source, _, number = gtid.partition(":")
+        return self._covers(source, int(number), int(number))
+
+    def contains(self, other: GtidSet) -> bool:
+        """Tell whether every GTID of ``other`` is in this set."""
+        return all(self._covers(s, a, b) for s, ranges in other._intervals.items() for a, b in ranges)
+
+    def _covers(self, source: str, first: int, last: int) -> bool:
+        ranges = self._intervals.get(source, ())
+        at = bisect_right(ranges, (first, 2**64)) - 1
+        return at >= 0 and ranges[at][0] <= first and last <= ranges[at][1]
+
+    def with_gtid(self, gtid: str) -> GtidSet:
+        """Return the set with one GTID more; the common case, the next number of a source, is cheap."""
+        source, _, number = gtid.partition(":")
+        n = int(number)
+        ranges = self._intervals.get(source, ())
+        fresh = object.__new__(GtidSet)
+        if ranges and ranges[-1][1] == n - 1:
+            fresh._intervals = {**self._intervals, source: (*ranges[:-1], (ranges[-1][0], n))}
+        else:
+            fresh._intervals = {**self._intervals, source: _merge([*ranges, (n, n)])}
+        return fresh
+
+    def union(self, other: GtidSet) -> GtidSet:
+        """Return what is in either set."""
+        sources = self._intervals.keys() | other._intervals.keys()
+        return GtidSet({s: [*self._intervals.get(s, ()), *other._intervals.get(s, ())] for s in sources})
+
+
+def _merge(ranges: Iterable[Interval]) -> tuple[Interval, ...]:
+    merged: list[Interval] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)

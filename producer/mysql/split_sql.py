@@ -1,0 +1,80 @@
+"""SQL of splits: predicates over a key range, and the queries that find bounds.
+
+Row comparisons ``(a, b) >= (1, 2)`` are expanded into AND and OR, since MySQL does not range-scan row tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailrace.producer.model.codec import KeyTuple
+from tailrace.producer.model.split import Range
+from tailrace.producer.model.table import TableId, quote
+from tailrace.producer.mysql.key_order import KeyColumn, literal, select_key
+
+
+def _after(columns: Sequence[KeyColumn], key: KeyTuple, last: str) -> str:
+    """Return the predicate ``columns > key`` lexicographically; ``last`` is the operator on the last column."""
+    ways = []
+    for depth, column in enumerate(columns):
+        operator = last if depth == len(columns) - 1 else last[0]
+        terms = [
+            f"{quote(c.column.name)} = {literal(c.column, c.collation, key[i])}" for i, c in enumerate(columns[:depth])
+        ]
+        terms.append(f"{quote(column.column.name)} {operator} {literal(column.column, column.collation, key[depth])}")
+        ways.append(" AND ".join(terms))
+    if len(ways) == 1:
+        return ways[0]
+    # The leading bound on the first column lets the optimizer start a range scan there.
+    first = columns[0]
+    lead = f"{quote(first.column.name)} {last[0]}= {literal(first.column, first.collation, key[0])}"
+    return f"({lead} AND ({' OR '.join(f'({way})' for way in ways)}))"
+
+
+def predicate(columns: Sequence[KeyColumn], span: Range) -> str:
+    """Return the WHERE clause (without WHERE) of a range; ``1=1`` for the whole table."""
+    terms = []
+    if span.lower is not None:
+        terms.append(_after(columns, span.lower, ">="))
+    if span.upper is not None:
+        terms.append(_after(columns, span.upper, "<=" if span.closed else "<"))
+    return " AND ".join(terms) or "1=1"
+
+
+def _keys(columns: Sequence[KeyColumn]) -> str:
+    return ", ".join(select_key(c.column) for c in columns)
+
+
+def greatest_key(table: TableId, columns: Sequence[KeyColumn]) -> str:
+    """Return the query for the greatest key; no row when the table is empty."""
+    order = ", ".join(f"{quote(c.column.name)} DESC" for c in columns)
+    return f"SELECT {_keys(columns)} FROM {table.quoted} ORDER BY {order} LIMIT 1"
+
+
+def least_key(table: TableId, columns: Sequence[KeyColumn], span: Range) -> str:
+    """Return the query for the least key in a range."""
+    return _ordered(table, columns, span, offset=0)
+
+
+def next_bound(table: TableId, columns: Sequence[KeyColumn], span: Range, size: int) -> str:
+    """Return the query for the key ``size`` rows into the range, in the server's order; no row: the range has fewer."""
+    return _ordered(table, columns, span, offset=size)
+
+
+def bound_after(table: TableId, columns: Sequence[KeyColumn], key: KeyTuple, span: Range) -> str:
+    """Return the query for the least key greater than ``key`` within the range.
+
+    Needed where the splitting columns are only the beginning of the key, so that many rows share one value.
+    """
+    order = ", ".join(quote(c.column.name) for c in columns)
+    rest = predicate(columns, Range(None, span.upper, span.closed))
+    where = f"{_after(columns, key, '>')} AND {rest}"
+    return f"SELECT {_keys(columns)} FROM {table.quoted} WHERE {where} ORDER BY {order} LIMIT 1"
+
+
+def _ordered(table: TableId, columns: Sequence[KeyColumn], span: Range, *, offset: int) -> str:
+    order = ", ".join(quote(c.column.name) for c in columns)
+    return (
+        f"SELECT {_keys(columns)} FROM {table.quoted} WHERE {predicate(columns, span)} "
+        f"ORDER BY {order} LIMIT 1 OFFSET {offset}"
+    )

@@ -1,0 +1,37 @@
+"""BIT(1) is a boolean; BIT(n) is Debezium's Bits: the bytes little-endian, though MySQL sends them big-endian."""
+
+from __future__ import annotations
+
+from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
+from tailrace.schemas.connect import ConnectSchema
+
+
+class BitType(ColumnType):
+    """BIT of 1 to 64 bits."""
+
+    kinds = ("bit",)
+
+    def connect(self) -> ConnectSchema:
+        if self.column.length == 1:
+            return ConnectSchema("boolean")
+        return ConnectSchema(
+            "bytes", name="io.debezium.data.Bits", version=1, parameters=(("length", str(self.column.length)),)
+        )
+
+    @property
+    def layout(self) -> FixedWidth:
+        return FixedWidth((f"{(self.column.length + 7) // 8}s",))
+
+    def from_text(self, raw: RawBytes) -> Expression:
+        return self._value(raw.data)
+
+    def from_log(self, raw: RawBytes) -> Expression:
+        return self._value(raw.parts[0])
+
+    def _value(self, data: str) -> Expression:
+        if self.column.length == 1:
+            return Expression(f"('true' if {data} == b'\\1' else 'false')", ExpressionKind.JSON)
+        return Expression(f"{data}[::-1]", ExpressionKind.BYTES)
+
+    def key_from_log(self, raw: RawBytes) -> str:
+        return f"int.from_bytes({raw.parts[0]}, 'big')"

@@ -1,0 +1,135 @@
+"""DECIMAL and NUMERIC: Connect's Decimal, a double, or a string with all its digits, by ``decimal.handling.mode``.
+
+The binlog packs nine decimal digits into four bytes, each side of the point apart; a negative number has all its bits
+inverted, and the first bit is inverted again. All arithmetic is on integers: the value times ten to the power of scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Final
+
+from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
+from tailrace.producer.mysql.types.integer import decimal_schema, unscaled_bytes
+from tailrace.schemas.connect import ConnectSchema
+
+_DIGITS_PER_GROUP: Final = 9
+_BYTES_OF_DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
+
+class DecimalType(ColumnType):
+    """DECIMAL(precision, scale)."""
+
+    kinds = ("decimal",)
+
+    def connect(self) -> ConnectSchema:
+        mode = self.settings.decimal_handling_mode
+        if mode == "double":
+            return ConnectSchema("double")
+        if mode == "string":
+            return ConnectSchema("string")
+        return decimal_schema(scale=self.column.scale, precision=self.column.precision)
+
+    @property
+    def layout(self) -> FixedWidth:
+        return FixedWidth((f"{packed_size(self.column.precision, self.column.scale)}s",))
+
+    def from_text(self, raw: RawBytes) -> Expression:
+        mode = self.settings.decimal_handling_mode
+        if mode == "double":
+            return Expression(f"float({raw.text})", ExpressionKind.FLOAT64)
+        unscaled = f"int({raw.text}.replace('.', ''))" if self.column.scale else f"int({raw.text})"
+        if mode == "string":
+            return Expression(f"{raw.bind('plain', plain_text(self.column.scale))}({unscaled})", ExpressionKind.PLAIN)
+        return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({unscaled})", ExpressionKind.BYTES)
+
+    def from_log(self, raw: RawBytes) -> Expression:
+        unscaled = self._unscaled(raw)
+        mode = self.settings.decimal_handling_mode
+        if mode == "double":
+            return Expression(
+                f"float({raw.bind('plain', plain_text(self.column.scale))}({unscaled}))", ExpressionKind.FLOAT64
+            )
+        if mode == "string":
+            return Expression(f"{raw.bind('plain', plain_text(self.column.scale))}({unscaled})", ExpressionKind.PLAIN)
+        return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({unscaled})", ExpressionKind.BYTES)
+
+    def key_from_log(self, raw: RawBytes) -> str:
+        return (
+            f"{raw.bind('Decimal', Decimal)}({raw.bind('plain', plain_text(self.column.scale))}({self._unscaled(raw)}))"
+        )
+
+    def _unscaled(self, raw: RawBytes) -> str:
+        return f"{raw.bind('unpacked', unpack(self.column.precision, self.column.scale))}({raw.parts[0]})"
+
+
+def packed_size(precision: int, scale: int) -> int:
+    """Return the number of bytes of a packed decimal."""
+    whole_groups, whole_rest = divmod(precision - scale, _DIGITS_PER_GROUP)
+    groups, rest = divmod(scale, _DIGITS_PER_GROUP)
+    return 4 * (whole_groups + groups) + _BYTES_OF_DIGITS[whole_rest] + _BYTES_OF_DIGITS[rest]
+
+
+def unpack(precision: int, scale: int) -> Callable[[bytes], int]:
+    """Return the function from packed bytes to the unscaled integer."""
+    whole_groups, whole_rest = divmod(precision - scale, _DIGITS_PER_GROUP)
+    groups, rest = divmod(scale, _DIGITS_PER_GROUP)
+    # (digits, bytes) of every group, most significant first.
+    layout = [(whole_rest, _BYTES_OF_DIGITS[whole_rest])] if whole_rest else []
+    layout += [(_DIGITS_PER_GROUP, 4)] * (whole_groups + groups)
+    layout += [(rest, _BYTES_OF_DIGITS[rest])] if rest else []
+    size = packed_size(precision, scale)
+    top = 1 << (8 * size - 1)
+    ones = (1 << (8 * size)) - 1
+    terms: list[tuple[int, int, int]] = []
+    shift, power = 0, 0
+    for digits, width in reversed(layout):
+        terms.append((shift, (1 << (8 * width)) - 1, 10**power))
+        shift += 8 * width
+        power += digits
+    from_bytes = int.from_bytes
+
+    if len(terms) == 1:
+
+        def unpack_one(packed: bytes) -> int:
+            bits = from_bytes(packed, "big")
+            return bits ^ top if bits & top else -(bits ^ ones ^ top)
+
+        return unpack_one
+
+    if len(terms) == 2:
+        (_, low_mask, _), (high_shift, _, high_power) = terms
+
+        def unpack_two(packed: bytes) -> int:
+            bits = from_bytes(packed, "big")
+            if bits & top:
+                bits ^= top
+                return (bits >> high_shift) * high_power + (bits & low_mask)
+            bits ^= ones ^ top
+            return -((bits >> high_shift) * high_power + (bits & low_mask))
+
+        return unpack_two
+
+    def unpack_many(packed: bytes) -> int:
+        bits = from_bytes(packed, "big")
+        negative = not bits & top
+        bits ^= (ones ^ top) if negative else top
+        total = 0
+        for shift, mask, power in terms:
+            total += ((bits >> shift) & mask) * power
+        return -total if negative else total
+
+    return unpack_many
+
+
+def plain_text(scale: int) -> Callable[[int], str]:
+    """Return the function from an unscaled integer to plain notation, trailing zeros kept."""
+
+    def plain(unscaled: int) -> str:
+        if not scale:
+            return str(unscaled)
+        digits = str(abs(unscaled)).rjust(scale + 1, "0")
+        return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+
+    return plain

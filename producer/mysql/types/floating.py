@@ -1,0 +1,107 @@
+"""FLOAT and DOUBLE: the same bits by SELECT and from the log, printed as Java prints them.
+
+The server rounds FLOAT to six digits in the text protocol, and FLOAT(M,D) and DOUBLE(M,D) to D digits; multiplied by
+1e0 it is a double, whose text is exact (adding 0e0 would lose the sign of -0.0). A TABLE_MAP event does not tell
+FLOAT(M,D) from FLOAT, so both are FLOAT32.
+"""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal
+from math import copysign
+from typing import Final
+
+from tailrace.producer.model.table import quote
+from tailrace.producer.mysql.types.base import Cache, ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
+from tailrace.schemas.connect import ConnectSchema
+
+_FLOAT32: Final = struct.Struct("<f")
+
+
+class FloatType(ColumnType):
+    """FLOAT in four bytes, DOUBLE in eight."""
+
+    kinds = ("float", "double")
+
+    def connect(self) -> ConnectSchema:
+        return ConnectSchema(self.column.kind)
+
+    @property
+    def select(self) -> str:
+        return f"{quote(self.column.name)}*1e0"
+
+    @property
+    def layout(self) -> FixedWidth:
+        return FixedWidth(("f" if self.column.kind == "float" else "d",))
+
+    @property
+    def _form(self) -> ExpressionKind:
+        return ExpressionKind.FLOAT32 if self.column.kind == "float" else ExpressionKind.FLOAT64
+
+    def from_text(self, raw: RawBytes) -> Expression:
+        return Expression(f"float({raw.text})", self._form)
+
+    def from_log(self, raw: RawBytes) -> Expression:
+        return Expression(raw.parts[0], self._form)
+
+    def key_from_log(self, raw: RawBytes) -> str:
+        return raw.parts[0]
+
+
+def java_double(value: float) -> str:
+    """Return what Java's Double.toString prints: 1.0, 1.0E10, 1.0E-5, in the fewest digits that read back."""
+    if 1e-3 <= value < 1e7 or -1e7 < value <= -1e-3:
+        return repr(value)
+    return _java_text(value, repr(value))
+
+
+def java_float(value: float) -> str:
+    """Return what Java's Float.toString prints; ``value`` is exactly a 32-bit float."""
+    return _FLOATS[value] if value else _java_text(value, "0")
+
+
+def _shortest_float32(value: float) -> str:
+    text = ""
+    for fraction_digits in range(9):
+        text = f"{value:.{fraction_digits}e}"
+        if _as_float32(text) == value:
+            break
+    return _java_text(value, text)
+
+
+def _as_float32(text: str) -> float:
+    try:
+        return float(_FLOAT32.unpack(_FLOAT32.pack(float(text)))[0])
+    except OverflowError:
+        # Few digits may round past the greatest 32-bit value.
+        return float("inf")
+
+
+_FLOATS: Final[Cache[float, str]] = Cache(_shortest_float32)
+
+
+def _java_text(value: float, shortest: str) -> str:
+    """Put the shortest digits into Java's notation: plain from 10**-3 up to 10**7, else with an exponent.
+
+    There is always a digit after the point; where one digit would do, Java prints the nearest two.
+    """
+    if not value:
+        return "-0.0" if copysign(1, value) < 0 else "0.0"
+    digits, power = _digits(shortest)
+    if len(digits) == 1:
+        digits, power = _digits(f"{value:.1e}")
+    sign = "-" if value < 0 else ""
+    if -3 <= power < 0:
+        return f"{sign}0.{'0' * (-power - 1)}{digits}"
+    if 0 <= power < 7:
+        digits = digits.ljust(power + 2, "0")
+        return f"{sign}{digits[: power + 1]}.{digits[power + 1 :]}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{power}"
+
+
+def _digits(text: str) -> tuple[str, int]:
+    """Return the significant digits and the power of ten of the first."""
+    _, digits, exponent = Decimal(text).as_tuple()
+    assert isinstance(exponent, int)
+    return "".join(map(str, digits)).rstrip("0"), len(digits) + exponent - 1

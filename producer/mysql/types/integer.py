@@ -1,0 +1,93 @@
+"""Integers: TINYINT to BIGINT, signed and unsigned.
+
+TINYINT is INT16 (INT8 from Debezium 3.7 on, by a setting); BIGINT UNSIGNED is INT64 that wraps above 2**63-1, or a
+Decimal of scale 0 with ``bigint.unsigned.handling.mode=precise``. Display widths change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
+from tailrace.schemas.connect import ConnectSchema
+
+_CODES: Final = {"tinyint": ("b",), "smallint": ("h",), "mediumint": ("H", "b"), "int": ("i",), "bigint": ("q",)}
+_SIGNED: Final = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32", "bigint": "int64"}
+_UNSIGNED: Final = {"tinyint": "int16", "smallint": "int32", "mediumint": "int32", "int": "int64", "bigint": "int64"}
+
+
+class IntegerType(ColumnType):
+    """All integer kinds."""
+
+    kinds = ("tinyint", "smallint", "mediumint", "int", "bigint")
+
+    def connect(self) -> ConnectSchema:
+        kind = self.column.kind
+        if self._precise:
+            return decimal_schema(scale=0, precision=20)
+        if kind == "tinyint" and self.settings.tinyint_as_int8 and not self.column.unsigned:
+            return ConnectSchema("int8")
+        return ConnectSchema((_UNSIGNED if self.column.unsigned else _SIGNED)[kind])
+
+    @property
+    def _precise(self) -> bool:
+        return (
+            self.column.kind == "bigint"
+            and self.column.unsigned
+            and self.settings.bigint_unsigned_handling_mode == "precise"
+        )
+
+    @property
+    def _may_be_zerofilled(self) -> bool:
+        """ZEROFILL pads the server's text; a TABLE_MAP event does not tell it apart from UNSIGNED."""
+        known = self.column.catalog
+        return self.column.unsigned and (known is None or "zerofill" in known.column_type.lower())
+
+    @property
+    def layout(self) -> FixedWidth:
+        codes = _CODES[self.column.kind]
+        return FixedWidth((*codes[:-1], codes[-1].upper()) if self.column.unsigned else codes)
+
+    def from_text(self, raw: RawBytes) -> Expression:
+        if self._precise:
+            return Expression(f"{raw.bind('unscaled', unscaled_bytes)}(int({raw.text}))", ExpressionKind.BYTES)
+        if self.column.kind == "bigint" and self.column.unsigned:
+            return Expression(f"{raw.bind('wrapped', wrapped_digits)}({raw.text})", ExpressionKind.DIGITS)
+        if self._may_be_zerofilled:
+            return Expression(f"int({raw.text})", ExpressionKind.INT)
+        return Expression(raw.text, ExpressionKind.DIGITS)
+
+    def from_log(self, raw: RawBytes) -> Expression:
+        value = self._value(raw)
+        if self._precise:
+            return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({value})", ExpressionKind.BYTES)
+        if self.column.kind == "bigint" and self.column.unsigned:
+            return Expression(f"({value} if {value} < {1 << 63} else {value} - {1 << 64})", ExpressionKind.INT)
+        return Expression(value, ExpressionKind.INT)
+
+    def key_from_log(self, raw: RawBytes) -> str:
+        return self._value(raw)
+
+    def _value(self, raw: RawBytes) -> str:
+        return raw.parts[0] if len(raw.parts) == 1 else f"({raw.parts[0]} | {raw.parts[1]} << 16)"
+
+
+def decimal_schema(*, scale: int, precision: int) -> ConnectSchema:
+    """Return Connect's Decimal: bytes of the unscaled value."""
+    return ConnectSchema(
+        "bytes",
+        name="org.apache.kafka.connect.data.Decimal",
+        version=1,
+        parameters=(("scale", str(scale)), ("connect.decimal.precision", str(precision))),
+    )
+
+
+def unscaled_bytes(value: int) -> bytes:
+    """Return two's complement, big-endian, as short as it can be: Java's BigInteger.toByteArray."""
+    return value.to_bytes(((value + (value < 0)).bit_length() >> 3) + 1, "big", signed=True)
+
+
+def wrapped_digits(digits: str) -> str:
+    """Return an unsigned 64-bit number as a signed one; leading zeros of ZEROFILL go."""
+    value = int(digits)
+    return str(value if value < 1 << 63 else value - (1 << 64))

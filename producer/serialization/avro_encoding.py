@@ -1,0 +1,131 @@
+"""Avro's binary form as text of one character per byte, the form in which generated functions put rows together."""
+
+from __future__ import annotations
+
+import struct
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+
+from tailrace.producer.mysql.types.base import NULL, Expression, ExpressionKind
+from tailrace.schemas.connect import ConnectSchema
+
+Encoder = Callable[[Any], str]
+
+_FLOAT: Final = struct.Struct("<f").pack
+_DOUBLE: Final = struct.Struct("<d").pack
+
+
+def _varint(z: int) -> str:
+    text = ""
+    while z > 127:
+        text += chr(z & 127 | 128)
+        z >>= 7
+    return text + chr(z)
+
+
+_WHOLE: Final = [_varint(z) for z in range(1 << 14)]
+"""Numbers of up to two bytes."""
+_CONTINUED: Final = [chr(z & 127 | 128) + chr(z >> 7 | 128) for z in range(1 << 14)]
+"""Two bytes with more to come."""
+
+
+def zigzag(number: int) -> str:
+    """Return an Avro int or long."""
+    z = number << 1 if number >= 0 else ~(number << 1)
+    if z < 16384:
+        return _WHOLE[z]
+    text = _CONTINUED[z & 16383]
+    z >>= 14
+    while z >= 16384:
+        text += _CONTINUED[z & 16383]
+        z >>= 14
+    return text + _WHOLE[z]
+
+
+def _sized(text: str) -> str:
+    return zigzag(len(text)) + text
+
+
+def _of_str(text: str) -> str:
+    return _sized(text.encode().decode("latin-1"))
+
+
+def unescaped(text: str) -> str:
+    """Return the text that the inside of a JSON string stands for, both of one character per byte of UTF-8."""
+    if "\\" not in text:
+        return text
+    found: str = orjson.loads(f'"{text}"'.encode("latin-1"))
+    return found.encode().decode("latin-1")
+
+
+def union(schema: ConnectSchema) -> tuple[str, str]:
+    """Return what stands before a value and what stands for null; both empty where null cannot be."""
+    if not schema.optional:
+        return "", ""
+    return ("\x00", "\x02") if schema.default is not None else ("\x02", "\x00")
+
+
+def json_encoder(schema: ConnectSchema) -> Encoder:
+    """Return the function from a parsed value of the JSON converter to Avro, null included."""
+    encode = _required(schema)
+    if not schema.optional:
+        return encode
+    present, absent = union(schema)
+    return lambda value: absent if value is None else present + encode(value)
+
+
+def _required(schema: ConnectSchema) -> Encoder:
+    if schema.type == "struct":
+        members = [(field.name, json_encoder(field.schema)) for field in schema.fields]
+        return lambda value: "".join([encode(value[name]) for name, encode in members])
+    if schema.type == "array":
+        assert schema.items is not None
+        item = json_encoder(schema.items)
+        return lambda value: (zigzag(len(value)) + "".join(map(item, value)) if value else "") + "\x00"
+    if schema.type == "map":
+        assert schema.values is not None
+        entry = json_encoder(schema.values)
+        return lambda value: (
+            (zigzag(len(value)) + "".join(_of_str(k) + entry(v) for k, v in value.items()) if value else "") + "\x00"
+        )
+    simple: dict[str, Encoder] = {
+        "boolean": lambda value: "\x01" if value else "\x00",
+        "string": _of_str,
+        "bytes": lambda value: _sized(b64decode(value).decode("latin-1")),
+        "float": lambda value: _FLOAT(value).decode("latin-1"),
+        "double": lambda value: _DOUBLE(value).decode("latin-1"),
+    }
+    return simple.get(schema.type, zigzag)
+
+
+def value_encoder(value: Expression, schema: ConnectSchema, null: str) -> Encoder:
+    """Return the function from what a decoding expression yields to Avro; ``null`` is printed where it is NULL."""
+    before, _ = union(schema)
+    form = value.form
+    if form is ExpressionKind.DIGITS:
+        return lambda digits: before + zigzag(int(digits))
+    if form is ExpressionKind.INT:
+        return lambda number: null if number == NULL else before + zigzag(number)
+    if form is ExpressionKind.FLOAT32:
+        return lambda number: before + _FLOAT(number).decode("latin-1")
+    if form is ExpressionKind.FLOAT64:
+        return lambda number: before + _DOUBLE(number).decode("latin-1")
+    if form is ExpressionKind.TEXT:
+        return lambda text: f"{before}{zigzag(len(text))}{text}"
+    if form is ExpressionKind.LOCAL_TEXT:
+        mend = value.mend
+        assert mend is not None
+        return lambda text: before + _sized(text if text.isascii() else mend(text))
+    if form is ExpressionKind.PLAIN:
+        return lambda text: before + _sized(unescaped(text))
+    if form is ExpressionKind.BYTES:
+        return lambda data: f"{before}{zigzag(len(data))}{str(data, 'latin-1')}"
+    if schema.type == "boolean":
+        return lambda word: null if word == NULL else before + ("\x01" if word == "true" else "\x00")
+    if schema.type == "string":
+        return lambda text: null if text == NULL else before + _sized(unescaped(text[1:-1]))
+    encode = _required(schema)
+    return lambda text: null if text == NULL else before + encode(orjson.loads(text.encode("latin-1")))

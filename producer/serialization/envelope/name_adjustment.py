@@ -1,0 +1,59 @@
+"""Names made fit for Avro, as ``schema.name.adjustment.mode`` and ``field.name.adjustment.mode`` say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from tailrace.runtime.errors import SchemaError
+
+NameAdjustment = Literal["none", "avro", "avro_unicode"]
+
+_NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_.]")
+_NOT_FIRST: Final = re.compile(r"^[^A-Za-z_]")
+_NOT_IN_FIELD: Final = re.compile(r"[^A-Za-z0-9_]")
+
+
+def _underscores(found: re.Match[str]) -> str:
+    # Java counts UTF-16 units: a character beyond U+FFFF is two.
+    return "_" * (len(found[0].encode("utf-16-be")) // 2)
+
+
+def _unicode(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be").hex()
+    return "".join(f"_u{units[i : i + 4]}" for i in range(0, len(units), 4))
+
+
+def schema_name(name: str, mode: NameAdjustment) -> str:
+    """Return the name of a schema: ``-`` becomes ``_``, or ``_u002d``, where ``_`` itself is ``_u005f``."""
+    if mode == "none":
+        return name
+    if mode == "avro":
+        return _NOT_IN_NAME.sub(_underscores, _NOT_FIRST.sub(_underscores, name))
+    first = re.sub(r"^[^A-Za-z]", _unicode, name[:1])
+    return first + re.sub(r"[^A-Za-z0-9.]", _unicode, name[1:])
+
+
+def field_name(name: str, mode: NameAdjustment) -> str:
+    """Return the name of a column in records; a digit in front gets an underscore before it."""
+    if mode == "none":
+        return name
+    sign: Callable[[re.Match[str]], str] = _underscores if mode == "avro" else _unicode
+    fit = re.sub(r"[^A-Za-z0-9]", sign, name) if mode == "avro_unicode" else _NOT_IN_FIELD.sub(sign, name)
+    return f"_{fit}" if name[:1].isdigit() else fit
+
+
+def field_names(names: Sequence[str], mode: NameAdjustment) -> tuple[str, ...]:
+    """Return the names of a table's columns in records. Raises SchemaError where two become one."""
+    found: dict[str, str] = {}
+    for name in names:
+        fit = field_name(name, mode)
+        if fit in found:
+            raise SchemaError(
+                f"columns {found[fit]} and {name} have the same name once made fit for Avro",
+                hint="set field.name.adjustment.mode to avro_unicode, or rename one of the columns",
+                name=fit,
+            )
+        found[fit] = name
+    return tuple(found)

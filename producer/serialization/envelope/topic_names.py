@@ -1,0 +1,71 @@
+"""Topic names as Debezium makes them, and the tables whose names would fall together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tailrace.producer.config.sections import TopicsConfig
+from tailrace.producer.model.table import TableId
+
+_LONGEST = 249
+_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def sanitized(name: str) -> str:
+    """Return a legal topic name: ``_`` for each UTF-16 unit that is not allowed, cut at 249 characters."""
+    if _NOT_ALLOWED.search(name):
+        # Counted in UTF-16 units as Java does: a character outside the basic plane becomes two.
+        name = _NOT_ALLOWED.sub(lambda found: "_" * (len(found[0].encode("utf-16-le")) // 2), name)
+    name = name[:_LONGEST]
+    return "_" * len(name) if name in {".", ".."} else name
+
+
+class TopicNames:
+    """The names of one prefix's topics; a table's name is remembered."""
+
+    def __init__(self, topics: TopicsConfig) -> None:
+        self._topics = topics
+        self._tables: dict[TableId, str] = {}
+
+    def table(self, table: TableId) -> str:
+        """Return the topic of a table's rows: prefix, database, table."""
+        known = self._tables.get(table)
+        if known is None:
+            known = sanitized(self._topics.delimiter.join((self._topics.prefix, table.database, table.table)))
+            self._tables[table] = known
+        return known
+
+    @property
+    def schema_changes(self) -> str:
+        """The topic of DDL statements."""
+        return self._topics.prefix
+
+    @property
+    def transactions(self) -> str:
+        """The topic of BEGIN and END records."""
+        return self._topics.delimiter.join((self._topics.prefix, self._topics.transaction))
+
+    @property
+    def heartbeats(self) -> str:
+        """The topic of heartbeats."""
+        return self._topics.heartbeat_name or self._topics.delimiter.join(
+            (self._topics.heartbeat_prefix, self._topics.prefix)
+        )
+
+    def collisions(self, tables: Iterable[TableId], *, reserved: Iterable[str] = ()) -> list[str]:
+        """Return one fault for each topic that two tables, or a table and another topic of ours, would share."""
+        row_index: dict[str, str] = dict.fromkeys(reserved, "the topic of that name itself")
+        row_index |= {self.schema_changes: "schema changes", self.transactions: "transactions"}
+        row_index[self.heartbeats] = "heartbeats"
+        # Kafka's metrics take '.' and '_' for the same, but topics that differ so are two.
+        faults = []
+        for table in sorted(tables):
+            topic = self.table(table)
+            if topic in row_index:
+                faults.append(
+                    f"the topic {topic} would serve both {row_index[topic]} and {table}: "
+                    "exclude one of them by table.exclude.list, or capture it under another topic.prefix"
+                )
+            row_index.setdefault(topic, str(table))
+        return faults

@@ -1,0 +1,142 @@
+"""JSON without schema: how decoded values become the text of a row's object and of its key.
+
+The writer knows forms, not types or protocols; another format is another class with these methods.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import b2a_base64
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tailrace.producer.mysql.types.base import NULL, Expression, ExpressionKind
+from tailrace.producer.mysql.types.floating import java_double, java_float
+from tailrace.producer.mysql.types.text import NEEDS_ESCAPE, escape
+from tailrace.producer.serialization.codegen import CodeBuilder, fstring_literal
+
+_QUOTED: Final = frozenset({ExpressionKind.PLAIN, ExpressionKind.TEXT, ExpressionKind.LOCAL_TEXT, ExpressionKind.BYTES})
+_TEXTS: Final = frozenset({ExpressionKind.TEXT, ExpressionKind.LOCAL_TEXT})
+_INLINE: Final = re.compile(r"[\w\[\]:(), |<>&+*-]+").fullmatch
+"""What may stand within an f-string: neither quotes nor backslashes."""
+
+
+def base64_text(data: bytes) -> str:
+    """Return bytes as Connect's JSON converter prints them."""
+    return b2a_base64(data, newline=False).decode("ascii")
+
+
+class JsonWriter:
+    """Collects the columns of one generated function, then writes what assembles them.
+
+    ``row`` are the columns of the row where it has not all. ``around_key`` is what stands before and after each key,
+    ``nulls`` the JSON that is written in place of null, by column; both are text of one character per byte.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        key: Sequence[int],
+        space: CodeBuilder,
+        *,
+        row: Sequence[int] | None = None,
+        around_key: tuple[str, str] = ("", ""),
+        nulls: Mapping[int, str] | None = None,
+    ) -> None:
+        self._names = [f'"{escape(name.encode().decode("latin-1"))}":' for name in names]
+        self._row = range(len(names)) if row is None else tuple(row)
+        self._key = tuple(key)
+        self._space = space
+        self._around_key = around_key
+        self._nulls = nulls or {}
+        self._pieces: dict[int, str] = {}
+        self._texts: dict[int, Expression] = {}
+        self._may_be_null: set[int] = set()
+
+    def null(self, i: int) -> None:
+        """Column ``i`` is NULL in every row of this function."""
+        self._pieces[i] = fstring_literal(self._nulls.get(i, NULL))
+
+    def value(self, i: int, value: Expression) -> list[str]:
+        """Column ``i`` has a value in every row; return the lines that compute it."""
+        if value.form in _TEXTS:
+            self._texts[i] = value
+            self._pieces[i] = f'"{{t{i}}}"'
+            return [f"t{i} = {value.expr}"]
+        expr = self._printed(value)
+        lines = []
+        if i in self._nulls and value.form not in _QUOTED:
+            # What has no value (a zero date) takes the default as well.
+            self._pieces[i] = f"{{c{i}}}"
+            self._may_be_null.add(i)
+            return [f"c{i} = {expr}"]
+        if not _INLINE(expr):
+            lines.append(f"v{i} = {expr}")
+            expr = f"v{i}"
+        self._pieces[i] = f'"{{{expr}}}"' if value.form in _QUOTED else f"{{{expr}}}"
+        return lines
+
+    def value_or_null(self, i: int, value: Expression) -> tuple[list[str], list[str]]:
+        """Column ``i`` may be NULL; return the lines for a value, and those for NULL."""
+        self._pieces[i] = f"{{c{i}}}"
+        self._may_be_null.add(i)
+        if value.form in _TEXTS:
+            self._texts[i] = value
+            return [f"t{i} = {value.expr}", f"c{i} = f'\"{{t{i}}}\"'"], [f"t{i} = ''", f"c{i} = {NULL!r}"]
+        expr = self._printed(value)
+        if value.form not in _QUOTED:
+            return [f"c{i} = {expr}"], [f"c{i} = {NULL!r}"]
+        if _INLINE(expr):
+            return [f"c{i} = f'\"{{{expr}}}\"'"], [f"c{i} = {NULL!r}"]
+        return [f"v{i} = {expr}", f"c{i} = f'\"{{v{i}}}\"'"], [f"c{i} = {NULL!r}"]
+
+    def _printed(self, value: Expression) -> str:
+        if value.form is ExpressionKind.FLOAT64:
+            return f"{self._space.bind('double', java_double)}({value.expr})"
+        if value.form is ExpressionKind.FLOAT32:
+            return f"{self._space.bind('float', java_float)}({value.expr})"
+        if value.form is ExpressionKind.BYTES:
+            return f"{self._space.bind('base64', base64_text)}({value.expr})"
+        return value.expr
+
+    def escapes(self) -> list[str]:
+        """Return the lines that mend text, behind one check per row that finds nothing in common text."""
+        return self._mends() + [
+            f"if c{i} == {NULL!r}: c{i} = {text!r}" for i, text in self._nulls.items() if i in self._may_be_null
+        ]
+
+    def _mends(self) -> list[str]:
+        if not self._texts:
+            return []
+        columns = sorted(self._texts)
+        joined = f"t{columns[0]}" if len(columns) == 1 else "f'" + "".join(f"{{t{i}}}" for i in columns) + "'"
+        lines = [f"t = {joined}", "if not t.isascii() or not t.isprintable() or '\"' in t or '\\\\' in t:"]
+        escaped = self._space.bind("escape", escape)
+        local = [i for i in columns if self._texts[i].mend is not None]
+        for i in local:
+            lines.append(f"    t{i} = {escaped}({self._space.bind('mend', self._texts[i].mend)}(t{i}))")
+            lines += self._incremental(i)
+        if len(local) < len(columns):
+            # Most text that is not ASCII needs no escape: look again before touching every column.
+            lines.append(f"    if {self._space.bind('needs_escape', NEEDS_ESCAPE)}(t):")
+            for i in columns:
+                if i not in local:
+                    lines.append(f"        t{i} = {escaped}(t{i})")
+                    lines += [f"    {line}" for line in self._incremental(i)]
+        return lines
+
+    def _incremental(self, i: int) -> list[str]:
+        """Print a text once more where its quotes are part of the value, because it might have been NULL."""
+        return [f"    if c{i} != {NULL!r}: c{i} = f'\"{{t{i}}}\"'"] if i in self._may_be_null else []
+
+    def row(self) -> str:
+        """Return the expression of the row's object, as text."""
+        return self._object(self._row)
+
+    def key(self) -> str:
+        """Return the expression of the key's object and what is around it, as text."""
+        return self._object(self._key, *self._around_key)
+
+    def _object(self, columns: Sequence[int], before: str = "", after: str = "") -> str:
+        members = ",".join(fstring_literal(self._names[i]) + self._pieces[i] for i in columns)
+        return f"f'{fstring_literal(before)}{{{{{members}}}}}{fstring_literal(after)}'"

@@ -1,0 +1,156 @@
+"""Finds what Kafka Connect knows of a connector: its last offset, and whether it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import orjson
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+
+from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
+from tailrace.producer.takeover.debezium_offset import ConnectorOffset, ConnectorPartition, read_offset, read_partition
+from tailrace.producer.takeover.java_offset_file import read_offset_file
+from tailrace.runtime.errors import KafkaUnavailableError, TakeoverError
+
+_ACTIVE: Final = frozenset({"RUNNING", "RESTARTING"})
+_SHOWN: Final = 20
+
+_K = TypeVar("_K")
+
+
+class _Last(NamedTuple):
+    ts_ms: int
+    value: bytes | None
+
+
+def find_offset(kafka: KafkaSettings, topic: str, *, prefix: str, connector: str | None) -> ConnectorOffset:
+    """Return the last offset of the connector that writes under ``prefix``, from its worker's offset topic.
+
+    Raises AdoptError where there is none, it was deleted, or two connectors share the prefix and none is named.
+    """
+    last: dict[ConnectorPartition, _Last] = {}
+
+    def take(message: Message) -> None:
+        owner = read_partition(message.key())
+        if owner is not None:
+            _keep(last, owner, message)
+
+    if not _read(kafka, topic, take):
+        raise TakeoverError(
+            f"there is no topic {topic}",
+            hint="name the worker's offset.storage.topic in --offset-topic; for a standalone worker, or an embedded "
+            "engine, name its file in --offset-file",
+        )
+    return _choose({owner: kept.value for owner, kept in last.items()}, f"the topic {topic}", prefix, connector)
+
+
+def find_offset_in_file(path: Path, *, prefix: str, connector: str | None) -> ConnectorOffset:
+    """Return the offset of the connector that writes under ``prefix``, from the file of a worker or an engine.
+
+    Raises AdoptError as :func:`find_offset` does, and where the file is none of offsets.
+    """
+    owned = ((read_partition(key), value) for key, value in read_offset_file(path).items())
+    return _choose({owner: value for owner, value in owned if owner}, f"the file {path}", prefix, connector)
+
+
+def _choose(
+    last: Mapping[ConnectorPartition, bytes | None], where: str, prefix: str, connector: str | None
+) -> ConnectorOffset:
+    found = {o: value for o, value in last.items() if o.prefix == prefix and connector in {None, o.connector}}
+    if len(found) > 1:
+        raise TakeoverError(
+            f"several connectors have written under the prefix {prefix}",
+            hint="name one in --connector",
+            connectors=", ".join(sorted(owner.connector for owner in found)),
+        )
+    if not found:
+        raise TakeoverError(
+            f"{where} has no offset of a connector with topic.prefix={prefix}"
+            + (f" and the name {connector}" if connector else ""),
+            hint="take topic.prefix from the connector, and its worker's offset.storage.topic for --offset-topic, or "
+            "offset.storage.file.filename for --offset-file",
+            seen=", ".join(f"{o.connector} ({o.prefix})" for o in sorted(last)[:_SHOWN]) or "nothing",
+        )
+    [(owner, value)] = found.items()
+    if value is None:
+        raise TakeoverError(
+            "the connector's offset was deleted",
+            hint="start `tailrace produce` without adopting, which takes a snapshot, under another topic.prefix",
+            connector=owner.connector,
+        )
+    return read_offset(owner, value)
+
+
+def running_parts(kafka: KafkaSettings, topic: str, connector: str) -> list[str] | None:
+    """Return which parts of a connector were last said to run; None where there is no such topic.
+
+    A worker that was killed has not taken its word back.
+    """
+    last: dict[str, _Last] = {}
+
+    def take(message: Message) -> None:
+        key = (message.key() or b"").decode(errors="replace")
+        task = key.removeprefix(f"status-task-{connector}-")
+        if key == f"status-connector-{connector}" or (task != key and task.isdigit()):
+            _keep(last, key, message)
+
+    if not _read(kafka, topic, take):
+        return None
+    return sorted(key for key, status in last.items() if key.startswith("status-task-") and _active(status.value))
+
+
+def _active(value: bytes | None) -> bool:
+    try:
+        status = orjson.loads(value or b"null")
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(status, dict) and status.get("state") in _ACTIVE
+
+
+def _keep(last: dict[_K, _Last], key: _K, message: Message) -> None:
+    """Keep the newest value of a key; over partitions by time, since a key moves when a topic is given more."""
+    _, ts_ms = message.timestamp()
+    if key not in last or ts_ms >= last[key].ts_ms:
+        last[key] = _Last(ts_ms, message.value())
+
+
+def _read(kafka: KafkaSettings, topic: str, take: Callable[[Message], None]) -> bool:
+    """Give every committed record of a topic to ``take``; return False where the topic does not exist."""
+    consumer = Consumer({**kafka.reader(), "enable.partition.eof": True})
+    try:
+        # Of all topics: asking for one by name would make it where the broker makes topics on demand.
+        known = consumer.list_topics(timeout=kafka.request_timeout_s).topics
+        if topic not in known:
+            return False
+        for message in _messages(consumer, topic, sorted(known[topic].partitions), kafka.request_timeout_s):
+            take(message)
+    except KafkaException as failure:
+        raise translate(failure, f"reading {topic}") from failure
+    finally:
+        consumer.close()
+    return True
+
+
+def _messages(consumer: Consumer, topic: str, partitions: list[int], timeout_s: float) -> Iterator[Message]:
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    unread = set(partitions)
+    deadline = time.monotonic() + timeout_s
+    while unread:
+        message = consumer.poll(0.5)
+        if message is None:
+            if time.monotonic() > deadline:
+                raise KafkaUnavailableError(
+                    "reading a topic to its end made no progress", hint="check that the brokers are up", topic=topic
+                )
+            continue
+        deadline = time.monotonic() + timeout_s
+        error = message.error()
+        if error is None:
+            yield message
+        elif error.code() == PARTITION_EOF:
+            unread.discard(message.partition())
+        else:
+            raise KafkaException(error)

@@ -1,0 +1,101 @@
+"""The offsets file of a standalone Connect worker or an embedded Debezium: a map of byte arrays, as Java serializes it.
+
+Both keep the records of the offset topic in one file: ``offset.storage.file.filename``. It holds one object, a
+``HashMap<byte[], byte[]>`` of exactly one form; anything else is refused, nothing is guessed. Pure but for the read.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final
+
+from tailrace.runtime.errors import TakeoverError
+
+_STREAM: Final = b"\xac\xed\x00\x05"
+_MAP: Final = (
+    b"\x73\x72\x00\x11java.util.HashMap\x05\x07\xda\xc1\xc3\x16\x60\xd1\x03"
+    b"\x00\x02F\x00\x0aloadFactorI\x00\x09threshold\x78\x70"
+)
+"""An object with its class: two numbers, then what its own method writes."""
+_BLOCK: Final = b"\x77\x08"
+"""The map's own data: capacity and size."""
+_ARRAY: Final = b"\x75"
+_BYTES_CLASS: Final = b"\x72\x00\x02[B\xac\xf3\x17\xf8\x06\x08\x54\xe0\x02\x00\x00\x78\x70"
+_BYTES_AGAIN: Final = b"\x71\x00\x7e\x00\x02"
+"""The same class from the second array on: the third thing that the stream has named."""
+_NULL: Final = b"\x70"
+_END: Final = b"\x78"
+
+
+def read_offset_file(path: Path) -> dict[bytes, bytes | None]:
+    """Return the records of a file. Raises AdoptError where it cannot be read or is of another form."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TakeoverError(
+            "the file of offsets cannot be read",
+            hint="name the worker's or the engine's offset.storage.file.filename in --offset-file",
+            file=path,
+            cause=error.strerror,
+        ) from error
+    if not data:
+        return {}  # so it is made, until something is written
+    try:
+        return _Reader(data).map()
+    except (_OtherFormError, struct.error) as error:
+        raise TakeoverError(
+            "the file is not one of a connector's offsets",
+            hint="name the offset.storage.file.filename of the worker or the engine in --offset-file, and stop it "
+            "before it is read",
+            file=path,
+            begins=data[:16].hex(),
+        ) from error
+
+
+class _OtherFormError(Exception):
+    """Another byte than the form has at this place."""
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+        self._named = False
+
+    def map(self) -> dict[bytes, bytes | None]:
+        self._expect(_STREAM + _MAP)
+        self._take(8)  # load factor, threshold
+        self._expect(_BLOCK)
+        _, size = struct.unpack(">ii", self._take(8))
+        found: dict[bytes, bytes | None] = {}
+        for _ in range(size):
+            key = self._array()
+            value = self._array()
+            if key is not None:  # of a source that has no partitions: no connector of databases
+                found[key] = value
+        self._expect(_END)
+        if self._at != len(self._data):
+            raise _OtherFormError
+        return found
+
+    def _array(self) -> bytes | None:
+        if self._data.startswith(_NULL, self._at):
+            self._at += len(_NULL)
+            return None
+        self._expect(_ARRAY)
+        self._expect(_BYTES_AGAIN if self._named else _BYTES_CLASS)
+        self._named = True
+        (length,) = struct.unpack(">i", self._take(4))
+        return self._take(length)
+
+    def _expect(self, wanted: bytes) -> None:
+        if self._take(len(wanted)) != wanted:
+            raise _OtherFormError
+
+    def _take(self, length: int) -> bytes:
+        end = self._at + length
+        if not self._at <= end <= len(self._data):
+            raise _OtherFormError
+        taken, self._at = self._data[self._at : end], end
+        return taken

@@ -1,0 +1,25 @@
+"""What an operator is told of a takeover."""
+
+from __future__ import annotations
+
+from tailrace.producer.takeover.takeover import TakeoverResult
+
+
+def report(adopted: TakeoverResult, *, stored: bool) -> str:
+    """Return the lines for the terminal."""
+    offset, log = adopted.offset, adopted.log
+    lines = [
+        f"connector: {offset.owner.connector}",
+        f"stopped at: {offset.file}:{offset.pos}, event {offset.events}, row {offset.rows}",
+        f"goes on at: {log.position.file}:{log.position.pos}",
+        f"GTIDs seen: {log.position.gtids or 'none'}",
+    ]
+    if log.gtid:
+        lines.append(
+            f"within {log.gtid}: {log.events} rows event(s) of captured tables are done, "
+            f"and {log.rows} row(s) of the next"
+        )
+    lines.append(f"tables taken over: {len(adopted.adopted)}")
+    lines += [f"will be read as a new table: {table} (it has no topic)" for table in adopted.unread]
+    lines.append("stored; go on with `tailrace produce`" if stored else "nothing was written (dry run)")
+    return "\n".join(lines) + "\n"

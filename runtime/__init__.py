@@ -1,0 +1,1 @@
+"""What both halves share besides the contract: errors and the command line."""

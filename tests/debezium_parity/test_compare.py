@@ -1,0 +1,174 @@
+"""The comparison itself: what it must see, and what it must not let pass."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.debezium_parity import document, golden
+from tests.debezium_parity.compare import Report, compare
+from tests.debezium_parity.exceptions import EXCEPTIONS, QUIET
+from tests.debezium_parity.rows import numbered, render, rows_of
+from tests.debezium_parity.tokens import member, read_tree
+from tests.debezium_parity.topics import Written
+
+
+def _record(
+    row: dict[str, Any] | None,
+    *,
+    op: str = "c",
+    pos: int = 100,
+    offset: int = 0,
+    partition: int = 0,
+    key: str | None = '{"id":1}',
+    headers: tuple[tuple[str, bytes | None], ...] = (),
+) -> Written:
+    before, after = (row, None) if op == "d" else (None, row)
+    source = {"version": "1", "name": "x", "ts_ms": 5, "snapshot": "false", "file": "b.1", "pos": pos, "row": 0}
+    value = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1}
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return Written("p.db.t", partition, offset, key.encode() if key else None, text.encode(), headers)
+
+
+def _report(expected: list[Written], actual: list[Written]) -> Report:
+    return compare(rows_of(expected, prefix="p"), rows_of(actual, prefix="p"), EXCEPTIONS, quiet=QUIET)
+
+
+def _paths(report: Report) -> list[str]:
+    return [".".join(each.path) for each in report.different["t"]]
+
+
+def test_equal_records_are_equal() -> None:
+    """The same record on both sides."""
+    report = _report([_record({"id": 1})], [_record({"id": 1})])
+
+    assert (report.equal["t"], _paths(report)) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("changed", "path"),
+    [
+        (_record({"id": 2}), "value.after.id"),
+        (_record({"id": 1.0}), "value.after.id"),
+        (_record({"id": "1"}), "value.after.id"),
+        (_record({"id": 1, "more": 1}), "value.after.members"),
+        (_record({"id": 1}, key='{"id":2}'), "key.id"),
+        (_record({"id": 1}, key=None), "key"),
+        (_record({"id": 1}, partition=1), "partition"),
+        (_record({"id": 1}, headers=(("h", b"1"),)), "headers"),
+        (_record({"id": 1}, pos=101), "record"),
+    ],
+)
+def test_any_change_is_seen(changed: Written, path: str) -> None:
+    """A number printed otherwise, a member more, another key, partition, header, place: each is a difference."""
+    assert path in _paths(_report([_record({"id": 1})], [changed]))
+
+
+def test_another_order_of_members_is_seen() -> None:
+    """The order of fields is part of the format."""
+    expected, actual = _record({"a": 1, "b": 2}), _record({"b": 2, "a": 1})
+
+    assert _paths(_report([expected], [actual])) == ["value.after.members"]
+
+
+def test_an_escape_written_otherwise_is_seen() -> None:
+    """An escaped character and the character itself parse alike, and are not the same bytes."""
+    expected = _record({"a": "é"})
+    assert expected.value is not None
+    escaped = expected._replace(value=expected.value.replace("é".encode(), b"\\u00e9"))
+
+    assert _paths(_report([expected], [escaped])) == ["value.after.a"]
+
+
+def test_white_space_is_refused() -> None:
+    """A space between tokens is no longer the same bytes."""
+    with pytest.raises(ValueError, match="no JSON value"):
+        read_tree('{"a": 1}')
+
+
+def test_a_missing_tombstone_is_seen() -> None:
+    """A tombstone belongs to the delete before it."""
+    delete = _record({"id": 1}, op="d")
+    tombstone = delete._replace(offset=1, value=None)
+
+    assert _paths(_report([delete, tombstone], [delete])) == ["record"]
+    assert _report([delete, tombstone], [delete, tombstone]).equal["t"] == 2
+
+
+def test_another_order_of_one_key_is_seen() -> None:
+    """All records are there, but two changes of one key changed places."""
+    first, second = _record({"id": 1}, pos=100), _record({"id": 1}, pos=200, op="u")
+    swapped = [second._replace(offset=0), first._replace(offset=1)]
+
+    assert _paths(_report([first, second._replace(offset=1)], swapped)) == ["order"]
+
+
+def test_clock_and_prefix_alone_leave_a_record_equal() -> None:
+    """What must differ does not count."""
+    record = _record({"id": 1})
+    assert record.value is not None
+    other = record._replace(value=record.value.replace(b'"ts_ms":1}', b'"ts_ms":2}').replace(b'"x"', b'"y"'))
+
+    assert _report([record], [other]).equal["t"] == 1
+
+
+def test_ranks_stand_for_positions_between_runs() -> None:
+    """Two runs put the same changes at other positions."""
+    first = numbered(rows_of([_record({"id": 1}), _record({"id": 1}, pos=300, offset=1, op="u")], prefix="p"))
+    second = numbered(rows_of([_record({"id": 1}, pos=7), _record({"id": 1}, pos=9, offset=1, op="u")], prefix="p"))
+
+    assert [row.identity for row in first] == [row.identity for row in second] == [("c", "0"), ("u", "1")]
+
+
+def test_golden_files_give_back_their_bytes(tmp_path: Path) -> None:
+    """Records with and without schemas, tombstones and null keys survive being kept."""
+    plain = _record({"a": 'q" é \u2028'}, headers=(("h", b"\xc3\xa9"), ("n", None)))
+    schema = plain._replace(offset=1, key=b'{"schema":{"type":"int32"},"payload":{"id":1}}')
+    tombstone = plain._replace(offset=2, key=None, value=None)
+    records = [plain, schema, tombstone]
+
+    golden.write(tmp_path / "kept.jsonl", records, prefix="p")
+
+    assert list(golden.read(tmp_path / "kept.jsonl", prefix="p")) == records
+
+
+def test_trees_keep_the_text_of_scalars() -> None:
+    """What was read is what is rendered."""
+    text = '{"a":[1.0E10,-0.0,"\\u0007é",null,true],"b":{},"c":[]}'
+    tree = read_tree(text)
+
+    assert render(tree) == text
+    assert member(tree, "b", "x") is None
+
+
+def test_the_page_lists_what_the_oracle_uses() -> None:
+    """docs/compatibility.md is current; ``python -m tests.debezium_parity.document`` writes it."""
+    page = document.PAGE.read_text(encoding="utf-8")
+
+    assert document.rendered(page) == page
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "covered"),
+    [
+        ('[123456789,"23:24:25"]', '[123456789.0,"23:24:25.000000"]', True),
+        ('{"v":"yv4A"}', '{"v":"base64:type15:yv4A"}', True),
+        ('{"v":1}', '{"v":2}', False),
+        ('{"v":1}', '{"v":"1"}', False),
+        ('{"v":"a"}', '{"v":"b"}', False),
+        ('{"v":1,"w":2}', '{"w":2,"v":1}', False),
+        ("[1,2]", "[1]", False),
+        ("9223372036854775807", "9223372036854775806", False),
+        ("1e3", "1000.0", True),
+        ("null", "false", False),
+    ],
+)
+def test_documents_may_differ_in_the_print_of_scalars_alone(expected: str, actual: str, covered: bool) -> None:
+    """The exception for JSON lets no other change pass."""
+    sides = [record._replace(topic="p.db.json") for record in (_record({"j": text}) for text in (expected, actual))]
+    report = _report(sides[:1], sides[1:])
+
+    assert (not report.different["json"]) is covered

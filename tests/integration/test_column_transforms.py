@@ -1,0 +1,140 @@
+"""Rules of columns on a real server: SELECT and log give one row of every type; all that is wrong is told at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tailrace.producer.config.column_transforms import ColumnProjection, Hash, Mask, Transform, Truncate
+from tailrace.producer.model.codec import TableCodec
+from tailrace.producer.model.table import Table
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.serialization.json_codec import compile_table
+from tailrace.producer.serialization.result_stream import read_rows
+from tests.debezium_parity.type_tables import FAMILIES, Family
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.mysql import MySqlServer
+from tests.integration.test_bad_input import _produce
+from tests.support.capture import properties
+from tests.support.codec import EVENT_STAMP, SNAPSHOT_STAMP, BothWays, row_of
+from tests.support.database import Database
+
+TEXT = frozenset({"char", "varchar", "text", "enum", "set"})
+MODES = (
+    ValueOptions(),
+    ValueOptions(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex"),
+)
+
+
+def _shapes(table: Table) -> list[ColumnProjection]:
+    """Return every kind of change on every column that it is for, and every second column left out."""
+    others = [column for column in table.columns if column.name not in table.key]
+    changes: list[Transform] = [
+        Mask(0),
+        Mask(7),
+        Hash("sha256", b"salt", plain=True),
+        Hash("md5", b"salt", plain=False),
+    ]
+    shapes = [
+        ColumnProjection(changes={column.name: Truncate(length) for column in table.columns}) for length in (0, 2, 10)
+    ]
+    shapes += [ColumnProjection(changes={c.name: change for c in others if c.kind in TEXT}) for change in changes]
+    return [*shapes, ColumnProjection(dropped=frozenset(column.name for column in others[::2]))]
+
+
+def _selected(ways: BothWays, table: Table, codec: TableCodec) -> list[tuple[bytes, bytes]]:
+    with closing(ways.session()) as session:
+        sql = f"SELECT {codec.select_list} FROM {table.id.quoted} ORDER BY id"
+        blocks = list(read_rows(session, sql, codec, SNAPSHOT_STAMP))
+    return [(key, row_of(value)) for block in blocks for key, value in block.records]
+
+
+def _logged(ways: BothWays, table: Table, settings: ValueOptions, shape: ColumnProjection) -> list[tuple[bytes, bytes]]:
+    found = []
+    for rows in ways.rows_events(table, "c"):
+        codec = compile_table(Table(table.id, rows.table.columns, table.key), "topic", settings, shape=shape)
+        for record in codec.inserts(rows.data, rows.start, rows.stop, EVENT_STAMP).records:
+            assert isinstance(record, tuple)
+            assert record[1] is not None
+            found.append((record[0], row_of(record[1])))
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_select_and_log_give_the_same_bytes(database: Database, family: Family) -> None:
+    """Under every rule, in two modes; what is written is JSON with the members that are left."""
+    ways = BothWays(database)
+    for statement in (family.create(), *family.inserts()):
+        database.execute(statement)
+    table = ways.table(family.name)
+    compared = 0
+    for settings in MODES:
+        for shape in _shapes(table):
+            codec = compile_table(table, "topic", settings, shape=shape)
+            rows = _selected(ways, table, codec)
+            assert rows == _logged(ways, table, settings, shape), shape
+            names = [column.name for column in shape.kept(table.columns)]
+            assert all(list(json.loads(row)) == names for _, row in rows)
+            assert [json.loads(key)["id"] for key, _ in rows] == [json.loads(row)["id"] for _, row in rows]
+            compared += len(rows)
+    assert compared >= len(family.rows) * len(MODES) * 8
+
+
+def test_everything_wrong_with_columns_is_told_at_once(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """A key left out, a number masked, two rules for one column, a key column that is not there; nothing is written."""
+    name = database.name
+    database.execute("CREATE TABLE a (id INT PRIMARY KEY, n DECIMAL(5,2), t TEXT)")
+    database.execute("CREATE TABLE b (id INT PRIMARY KEY, j JSON)")
+    settings = {
+        **properties(mysql_server, kafka_broker, prefix, name),
+        "column.exclude.list": f"{name}.b.id",
+        "column.mask.with.4.chars": f"{name}.a.(n|t), {name}.b.j",
+        "column.mask.hash.v2.SHA-256.with.salt.open-sesame": f"{name}.a.t, {name}.a.never",
+        "message.key.columns": f"{name}.a:id,nope",
+    }
+
+    said = _produce(settings, tmp_path)
+
+    assert f"column.exclude.list={name}.b.id leaves out {name}.b.id, which is part of the table's key" in said
+    assert f"names {name}.a.n, which is DECIMAL: only text can be masked" in said
+    assert f"names {name}.b.j, which is JSON: only text can be masked" in said
+    assert f"{name}.a.t is named by rules of which only one can hold" in said
+    assert f"column.mask.hash.v2.SHA-256.with.salt.********={name}.a.t, {name}.a.never" in said
+    assert f"names columns that {name}.a does not have: nope" in said
+
+
+def test_check_tells_the_same_before_anything_runs(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """``tailrace check``: faults of tables, and as notes what is allowed but seldom meant."""
+    name = database.name
+    database.execute("CREATE TABLE a (id INT, mail VARCHAR(20), n INT, PRIMARY KEY (id, mail))")
+    settings = {
+        **properties(mysql_server, kafka_broker, prefix, name),
+        "column.mask.hash.MD5.with.salt.open-sesame": f"{name}.a.mail, {name}.a.n",
+        "column.truncate.to.2.chars": f"{name}.a.nothing",
+    }
+    config = tmp_path / "producer.json"
+
+    def check() -> subprocess.CompletedProcess[str]:
+        config.write_text(json.dumps(settings))
+        command = [sys.executable, "-m", "producer", "check", "--config", str(config)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    bad = check()
+    settings["column.mask.hash.MD5.with.salt.open-sesame"] = f"{name}.a.mail"
+    good = check()
+
+    assert (bad.returncode, good.returncode) == (1, 0)
+    assert f"names {name}.a.n, which is INT: only text can be masked" in bad.stderr
+    assert "keys show them as they are: mail" in good.stderr
+    assert f"no captured column has a name that this is for: column.truncate.to.2.chars={name}.a.nothing" in good.stderr
+    assert "ready to capture 1 table(s)" in good.stdout
+    assert "sesame" not in bad.stdout + bad.stderr + good.stdout + good.stderr

@@ -1,0 +1,113 @@
+"""Ways to a schema registry: TLS, certificates, passwords, several addresses, by Confluent's properties."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tailrace.producer.config import load
+from tailrace.producer.serialization.schema_registry import RegistrySettings, SchemaRegistryClient
+from tailrace.runtime.errors import ConfigError, KafkaRequestError
+from tests.embedded.registry import SchemaRegistry
+from tests.support.registry_proxy import Authority, Gate
+
+RECORD: Final = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[SchemaRegistry]:
+    """One registry for this module."""
+    with SchemaRegistry() as server:
+        yield server
+
+
+def _client(url: str, more: dict[str, str]) -> SchemaRegistryClient:
+    """Return the client that a configuration asks for."""
+    flags = {
+        "database.hostname": "h",
+        "database.user": "u",
+        "database.server.id": "1",
+        "topic.prefix": "p",
+        "bootstrap.servers": "b:1",
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schema.registry.url": url,
+        **{f"value.converter.{name}": value for name, value in more.items()},
+    }
+    return SchemaRegistryClient(load(None, {}, flags).converters.registry("value"))
+
+
+def test_certificates_and_a_password_by_their_properties(registry: SchemaRegistry, tmp_path: Path) -> None:
+    """A registry that shows a certificate of another authority, wants one, and a password."""
+    authority = Authority(tmp_path, "ours")
+    theirs = Authority(tmp_path, "others")
+    mine = authority.identity("client", password="hush-key")
+    trusted = {"schema.registry.ssl.truststore.location": str(authority.trusted)}
+    known = {
+        "schema.registry.ssl.keystore.location": str(mine),
+        "schema.registry.ssl.key.password": "hush-key",
+        "schema.registry.ssl.truststore.type": "PEM",
+    }
+    user = {"basic.auth.credentials.source": "USER_INFO", "basic.auth.user.info": "me:hush"}
+    with Gate(
+        registry.url, identity=authority.identity("server"), clients=authority.trusted, user_info="me:hush"
+    ) as gate:
+        schema_id = _client(gate.url, {**trusted, **known, **user}).schema_id("access-value", RECORD)
+        assert registry.schema(schema_id)["name"] == "R"
+        in_url = gate.url.replace("://", "://me:hush@")
+        assert _client(in_url, {**trusted, **known}).schema_id("access-value", RECORD) == schema_id
+
+        wrong = {**user, "basic.auth.user.info": "me:wrong"}
+        with pytest.raises(KafkaRequestError, match="denies access"):
+            _client(gate.url, {**trusted, **known, **wrong}).schema_id("access-value", RECORD)
+        asked = gate.asked
+        for lacking in (
+            {**known, **user},
+            {**trusted, **user},
+            {**known, **user, "schema.registry.ssl.truststore.location": str(theirs.trusted)},
+        ):
+            with pytest.raises(KafkaRequestError, match=r"no TLS connection|did not answer") as caught:
+                _client(gate.url, lacking).schema_id("access-value", RECORD)
+            assert "hush" not in str(caught.value)
+        assert gate.asked == asked
+
+
+def test_a_key_that_its_password_does_not_open(tmp_path: Path) -> None:
+    """Said before anything is asked, without the password."""
+    mine = Authority(tmp_path, "ours").identity("client", password="right")
+    lines = {"schema.registry.ssl.keystore.location": str(mine), "schema.registry.ssl.key.password": "hush-wrong"}
+
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location") as caught:
+        _client("https://127.0.0.1:1", lines)
+
+    assert "hush" not in str(caught.value)
+
+
+def test_the_next_address_is_asked_where_one_is_out_of_service(registry: SchemaRegistry) -> None:
+    """Neither a port where nobody is, nor a server that answers that it cannot."""
+    with Gate(registry.url, out_of_service=True) as broken, Gate(registry.url) as whole:
+        urls = f"http://127.0.0.1:1,{broken.url},{whole.url}"
+        schema_id = SchemaRegistryClient(RegistrySettings(urls)).schema_id("failover-value", RECORD)
+
+        assert registry.schema(schema_id)["name"] == "R"
+        assert (broken.asked, whole.asked) == (1, 1)
+
+
+def test_readers_that_register_one_schema_at_the_same_moment_have_one_id(registry: SchemaRegistry) -> None:
+    """The registry tells some of them that the subject came into being meanwhile: it is theirs all the same."""
+    readers = 8
+    together = threading.Barrier(readers)
+
+    def register(subject: str) -> int:
+        client = SchemaRegistryClient(RegistrySettings(registry.url))
+        together.wait(60)
+        return client.schema_id(subject, RECORD)
+
+    with ThreadPoolExecutor(readers) as pool:
+        for n in range(10):
+            ids = set(pool.map(register, [f"together-{n}-value"] * readers))
+            assert len(ids) == 1

@@ -1,0 +1,298 @@
+"""Tables that are emptied, dropped, renamed or changed while their snapshot is under way, and after it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.runtime.errors import SchemaError, SourceError
+from tailrace.schemas.names import SPLIT_HEADER, watermarks_topic
+from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
+from tests.support.incremental_checks import state_of
+from tests.support.incremental_window import fill, kept, no_splits_left, source_rows
+from tests.support.reference_model import ends_of
+from tests.support.topics import Read, read_topic
+
+if TYPE_CHECKING:
+    from tailrace.producer.model.split import Split
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mysql import MySqlServer
+    from tests.support.database import Database
+
+SMALL = {
+    "snapshot.max.threads": 1,
+    "incremental.snapshot.chunk.size": 20,
+    "topic.creation.default.partitions": 1,
+}
+
+
+def _once(table: str, number: int, act: Callable[[], None]) -> Callable[[Split], None]:
+    """Return a hook that acts in the window of one split, the first time it is read."""
+    todo = [act]
+
+    def hook(split: Split) -> None:
+        if split.table.table == table and split.number == number and todo:
+            todo.pop()()
+
+    return hook
+
+
+def test_truncate_after_the_snapshot(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """A record of its own where those are wanted: no key, no row, at the statement's own place."""
+    fill(database, "t")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "skipped.operations": "none"})
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        database.execute("TRUNCATE TABLE t")
+        database.execute("INSERT INTO t VALUES (7, 'after')")
+        capture.wait_position(mysql_server)
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
+    (truncated,) = (r for r in records if r.value is not None and r.json["op"] == "t")
+    envelope = truncated.json
+    assert truncated.key is None
+    assert list(envelope) == ["before", "after", "source", "transaction", "op", "ts_ms", "ts_us", "ts_ns"]
+    assert (envelope["before"], envelope["after"], envelope["transaction"]) == (None, None, None)
+    source = envelope["source"]
+    assert (source["db"], source["table"], source["snapshot"]) == (database.name, "t", "false")
+    assert (source["row"], source["thread"], source["query"]) == (0, None, None)
+    assert source["ts_us"] % 1000 == 0
+    assert source["gtid"]
+    shown = database.execute(f"SHOW BINLOG EVENTS IN '{source['file']}' FROM {source['pos']} LIMIT 1")
+    assert "TRUNCATE" in shown[0][5]
+    assert kept(records) == source_rows(database, "t") == {7: "after"}
+
+
+def test_truncate_is_skipped_by_default(
+    mysql_server: MySqlServer,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    database: Database,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Readers keep the rows, which a warning says; what follows is right."""
+    fill(database, "t")
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, SMALL)) as capture:
+        capture.wait_snapshot()
+        database.execute("TRUNCATE TABLE t")
+        database.execute("INSERT INTO t VALUES (7, 'after')")
+        capture.wait_position(mysql_server)
+    rows = kept(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
+    assert rows == {**{n: f"t{n}" for n in range(1, 201)}, 7: "after"}
+    assert "rows went without events of their own" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("moment", ["before_low", "after_low"])
+def test_truncate_within_the_snapshot_reads_the_table_anew(
+    moment: str, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Rows read before and after the statement may lie before its record: none of them may count."""
+    fill(database, "t", "u")
+
+    def empty() -> None:
+        database.execute("UPDATE t SET v = 'changed before'")
+        database.execute("TRUNCATE TABLE t")
+        database.executemany("INSERT INTO t VALUES (%s, 'fresh')", [(n,) for n in range(50, 300, 3)])
+        database.execute("UPDATE t SET v = 'changed after' WHERE id % 2 = 0")
+
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "skipped.operations": "none"})
+    with CaptureThread(settings, SnapshotHooks(**{moment: _once("t", 3, empty)})) as capture:
+        eventually(lambda: _count(kafka_broker, prefix, database, "t", "t"), "truncate event")
+        capture.wait_snapshot()
+        database.execute("DELETE FROM t WHERE id % 5 = 0")
+        capture.wait_position(mysql_server)
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
+    assert kept(records) == source_rows(database, "t")
+    assert _count(kafka_broker, prefix, database, "t", "t") == 1
+    _every_split_has_its_end(kafka_broker, prefix, f"{prefix}.{database.name}.t", records)
+    assert {r["id"] for r in verified_rows(kafka_broker.bootstrap, prefix, database.name, "u").values()} == set(
+        source_rows(database, "u")
+    )
+
+
+def test_truncate_within_the_snapshot_when_skipped(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Readers keep rows that were read before; every row that is there comes right."""
+    fill(database, "t")
+
+    def empty() -> None:
+        database.execute("TRUNCATE TABLE t")
+        database.executemany("INSERT INTO t VALUES (%s, 'fresh')", [(n,) for n in range(50, 300, 3)])
+
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, SMALL)
+    with CaptureThread(settings, SnapshotHooks(before_low=_once("t", 3, empty))) as capture:
+        capture.wait_snapshot()
+        database.execute("UPDATE t SET v = CONCAT(v, '.')")
+        capture.wait_position(mysql_server)
+    rows = kept(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
+    source = source_rows(database, "t")
+    assert {key: rows[key] for key in source} == source
+    assert set(rows) - set(source) <= set(range(1, 201))
+
+
+GOES = {
+    "dropped": ["DROP TABLE b"],
+    "renamed": ["RENAME TABLE b TO elsewhere"],
+    "renamed by ALTER": ["ALTER TABLE b RENAME TO elsewhere"],
+    "dropped and made again": ["DROP TABLE b", "CREATE TABLE b (id INT PRIMARY KEY, v VARCHAR(50))"],
+}
+
+
+@pytest.mark.parametrize(
+    ("goes", "before"),
+    [
+        ("dropped", ("a", 0)),
+        ("dropped", ("b", 0)),
+        ("dropped", ("b", 3)),
+        ("renamed", ("b", 9)),
+        ("renamed by ALTER", ("b", 3)),
+        ("dropped and made again", ("a", 0)),
+        ("dropped and made again", ("b", 3)),
+    ],
+    ids=str,
+)
+def test_a_table_that_goes_away_does_not_hold_up_the_others(
+    goes: str,
+    before: tuple[str, int],
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    database: Database,
+) -> None:
+    """Its splits leave the plan; a table that takes its name later is followed in the log."""
+    fill(database, "a", "b", "c")
+
+    def go() -> None:
+        database.execute("UPDATE b SET v = 'held or dropped'")
+        for statement in GOES[goes]:
+            database.execute(statement)
+
+    settings = properties(database.server, kafka_broker, prefix, database.name, SMALL)
+    with CaptureThread(settings, SnapshotHooks(before_low=_once(*before, go))) as capture:
+        capture.wait_snapshot()
+        database.execute("CREATE TABLE IF NOT EXISTS b (id INT PRIMARY KEY, v VARCHAR(50))")
+        database.execute("INSERT INTO b VALUES (1, 'again'), (500, 'again')")
+        database.execute("UPDATE a SET v = CONCAT(v, '.')")
+        capture.wait_position(database.server)
+    for table in "ac":
+        verified = verified_rows(kafka_broker.bootstrap, prefix, database.name, table).values()
+        assert {row["id"]: row["v"] for row in verified} == source_rows(database, table)
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "b")
+    rows = kept(records)
+    source = source_rows(database, "b")
+    assert {key: rows[key] for key in source} == source
+    _every_split_has_its_end(kafka_broker, prefix, f"{prefix}.{database.name}.b", records)
+    with CaptureThread(settings) as capture:  # the state is one that a start goes on from
+        database.execute("INSERT INTO c VALUES (1000, 'later')")
+        capture.wait_snapshot()
+        capture.wait_position(database.server)
+    no_splits_left(kafka_broker, prefix)
+
+
+def test_a_snapshot_ends_without_the_table_that_went_away(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """With initial_only the capture stops by itself, and does not wait for splits that nobody can read."""
+    fill(database, "a", "b")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "snapshot.mode": "initial_only"})
+    with CaptureThread(settings, SnapshotHooks(before_low=_once("b", 2, lambda: _drop(database)))) as capture:
+        eventually(lambda: not capture._thread.is_alive(), "the capture has stopped")
+    rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, "a").values()
+    assert {row["id"] for row in rows} == set(range(1, 201))
+
+
+def _drop(database: Database) -> None:
+    database.execute("DROP TABLE b")
+
+
+def test_a_key_that_changes_within_the_snapshot_is_an_error(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Its splits were cut by another key: no change of it could be placed any more."""
+    fill(database, "t")
+
+    def change() -> None:
+        database.execute("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)")
+
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, SMALL)
+    with (
+        pytest.raises((SchemaError, SourceError), match="changed while its snapshot was under way"),
+        CaptureThread(settings, SnapshotHooks(before_low=_once("t", 3, change))) as capture,
+    ):
+        capture.wait_snapshot()
+
+
+def test_a_key_that_changed_where_the_log_is_not_yet(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """A plan by the new key must not judge changes by the old one, of a version that the log met while it waited."""
+    fill(database, "a", "b", "t")
+    held = threading.Event()
+
+    def hold() -> None:
+        database.execute("INSERT INTO t VALUES (1001, 'odd')")
+        capture.wait_position(mysql_server)
+        database.execute("UPDATE a SET v = 'held' WHERE id < 10")
+        held.set()
+        eventually(lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {}).get("phase"), "t begun")
+
+    def alter() -> None:
+        assert held.wait(60)
+        database.execute("UPDATE t SET v = CONCAT(v, '/2')")
+        database.execute("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)")
+
+    hooks = [_once("a", 0, hold), _once("b", 0, alter)]
+
+    def act(split: Split) -> None:
+        for hook in hooks:
+            hook(split)
+
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "snapshot.max.threads": 2})
+    with (
+        pytest.raises(SchemaError, match="changed while its snapshot was under way"),
+        CaptureThread(settings, SnapshotHooks(before_low=act)) as capture,
+    ):
+        capture.wait_snapshot()
+
+
+def test_a_column_added_within_the_snapshot(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Each split has the definition that holds when it is read."""
+    fill(database, "t")
+
+    def change() -> None:
+        database.execute("ALTER TABLE t ADD COLUMN n INT DEFAULT 5")
+
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, SMALL)
+    with CaptureThread(settings, SnapshotHooks(before_low=_once("t", 3, change))) as capture:
+        capture.wait_snapshot()
+        database.execute("UPDATE t SET v = CONCAT(v, '.'), n = id")
+        capture.wait_position(mysql_server)
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
+    last = {r.key: r.json["after"] for r in records if r.value is not None}
+    assert {row["id"]: row["n"] for row in last.values()} == {n: n for n in range(1, 201)}
+
+
+def _count(broker: KafkaBroker, prefix: str, database: Database, table: str, op: str) -> int:
+    records = records_of(broker.bootstrap, prefix, database.name, table)
+    return sum(1 for record in records if record.value is not None and record.json["op"] == op)
+
+
+def _every_split_has_its_end(broker: KafkaBroker, prefix: str, topic: str, records: list[Read]) -> None:
+    """Whoever waits for a split's END, as a reader that normalizes does, waits for none in vain, and counts right."""
+    counted: dict[str, list[int]] = {}
+    for record in records:
+        split = record.headers.get(SPLIT_HEADER)
+        if split is not None and record.value is not None:
+            counted.setdefault(split.decode(), [0, 0])[record.json["op"] != "r"] += 1
+    ends = {
+        end.split: [end.rows, end.backfill]
+        for end in ends_of(read_topic(broker.bootstrap, watermarks_topic(prefix)), topic)
+    }
+    assert {split: ends.get(split) for split in counted} == counted

@@ -1,0 +1,103 @@
+"""Following the log in a test: settings of a server, and all events up to what it has executed now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from tailrace.producer.model.binlog_events import Event, QueryEvent, RowsEvent, TransactionCommit
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.binlog.stream import BinlogStream
+from tailrace.producer.mysql.connection import SourceSettings, connect, executed_gtids
+from tailrace.producer.mysql.gtid import GtidSet
+from tests.embedded.mysql import MySqlServer
+
+DEADLINE_S = 30.0
+E = TypeVar("E")
+
+
+def settings_of(server: MySqlServer, ssl_mode: str = "disabled") -> SourceSettings:
+    """Return how to reach a server as root."""
+    return SourceSettings(server.host, server.port, server.user, server.password, ssl_mode=ssl_mode)
+
+
+def executed(server: MySqlServer) -> GtidSet:
+    """Return what the server has executed now."""
+    session = connect(settings_of(server))
+    try:
+        return GtidSet.parse(executed_gtids(session))
+    finally:
+        session.close()
+
+
+def everything(_: TableId) -> bool:
+    """Want every table."""
+    return True
+
+
+def open_stream(
+    server: MySqlServer,
+    start: GtidSet,
+    *,
+    wanted: Callable[[TableId], bool] = everything,
+    server_id: int = 4711,
+    ssl_mode: str = "disabled",
+    silence_s: float = 60.0,
+) -> BinlogStream:
+    """Return an open stream; close it."""
+    stream = BinlogStream(
+        settings_of(server, ssl_mode),
+        start=start,
+        server_id=server_id,
+        wanted=wanted,
+        heartbeat_s=0.5,
+        silence_s=silence_s,
+    )
+    stream.open()
+    return stream
+
+
+def read_until(stream: BinlogStream, seen: GtidSet, until: GtidSet) -> list[Event]:
+    """Return the events of a stream that had ``seen``, until it has all of ``until``."""
+    events: list[Event] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while not seen.contains(until):
+        assert time.monotonic() < deadline, f"not all transactions came: {seen} of {until}"
+        for event in stream.poll(1.0):
+            events.append(event)
+            if isinstance(event, TransactionCommit) or (isinstance(event, QueryEvent) and not event.within):
+                seen = seen.with_gtid(event.gtid)
+    return events
+
+
+def follow(
+    server: MySqlServer,
+    start: GtidSet,
+    *,
+    wanted: Callable[[TableId], bool] = everything,
+    ssl_mode: str = "disabled",
+) -> list[Event]:
+    """Return all events from ``start`` to what the server has executed now."""
+    stream = open_stream(server, start, wanted=wanted, ssl_mode=ssl_mode)
+    try:
+        return read_until(stream, start, executed(server))
+    finally:
+        stream.close()
+
+
+def only(kind: type[E], events: Iterable[Event]) -> list[E]:
+    """Return the events of one type."""
+    return [event for event in events if isinstance(event, kind)]
+
+
+def images(rows: RowsEvent) -> bytes:
+    """Return the row images of a rows event."""
+    return rows.data[rows.start : rows.stop]
+
+
+def poll_until_it_fails(stream: BinlogStream) -> None:
+    """Poll until an error or the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        stream.poll(1.0)

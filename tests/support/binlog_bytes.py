@@ -1,0 +1,182 @@
+"""Bytes of a dump connection, made by hand: what no server here writes, and what a damaged log would be."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any, Final
+from zlib import crc32
+
+from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.binlog.parser import BinlogParser
+
+SOURCE: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+_WHOLE: Final = 0xFFFFFF
+
+QUERY, ROTATE, FORMAT, XID, TABLE_MAP, ROWS_QUERY, GTID, XA_PREPARE, PAYLOAD = 2, 4, 15, 16, 19, 29, 33, 38, 40
+WRITE, UPDATE, DELETE = 30, 31, 32
+POST_HEADERS: Final = {QUERY: 13, TABLE_MAP: 8, WRITE: 10, UPDATE: 10, DELETE: 10, GTID: 42, ROTATE: 8}
+
+
+def packets(event: bytes) -> bytes:
+    """Return an event as the server sends it: an OK byte before it, in packets of less than 16 MB."""
+    payload = b"\0" + event
+    parts = []
+    for number, at in enumerate(range(0, len(payload) + 1, _WHOLE)):
+        piece = payload[at : at + _WHOLE]
+        parts.append(len(piece).to_bytes(3, "little") + bytes((number & 0xFF,)) + piece)
+    return b"".join(parts)
+
+
+def error_packet(code: int, text: str) -> bytes:
+    """Return an ERR packet."""
+    body = b"\xff" + code.to_bytes(2, "little") + b"#HY000" + text.encode()
+    return len(body).to_bytes(3, "little") + b"\x05" + body
+
+
+EOF_PACKET: Final = b"\x05\0\0\x05\xfe\0\0\0\0"
+
+
+def plain_event(kind: int, body: bytes, end: int = 0, ts: int = 1_700_000_000) -> bytes:
+    """Return an event without a checksum."""
+    return struct.pack("<IBIIIH", ts, kind, 1, 19 + len(body), end & 0xFFFFFFFF, 0) + body
+
+
+Columns = tuple[bytes, bytes, bytes, bytes]
+"""Of a TABLE_MAP: one type byte per column, metadata, nullability bits, optional metadata."""
+
+
+def table_map_body(database: str, table: str, columns: Columns) -> bytes:
+    """Return a TABLE_MAP body behind the table id."""
+    types, metadata, nulls, options = columns
+    names = b"".join(bytes((len(n.encode()),)) + n.encode() + b"\0" for n in (database, table))
+    return b"\1\0" + names + bytes((len(types),)) + types + bytes((len(metadata),)) + metadata + nulls + options
+
+
+def names_option(*names: str) -> bytes:
+    """Return the optional metadata field of column names."""
+    body = b"".join(bytes((len(n.encode()),)) + n.encode() for n in names)
+    return b"\4" + bytes((len(body),)) + body
+
+
+INTS: Final[Columns] = (b"\3\3", b"", b"\2", b"\1\1\0" + names_option("id", "v"))
+"""Types, metadata, nullability and options of: id INT NOT NULL, v INT."""
+
+
+def query_body(sql: str, *, database: str = "shop", status: bytes = b"", thread: int = 7) -> bytes:
+    """Return a QUERY body."""
+    head = struct.pack("<IIBHH", thread, 0, len(database.encode()), 0, len(status))
+    return head + status + database.encode() + b"\0" + sql.encode()
+
+
+class LogBytes:
+    """A log file under construction; every method appends packets and counts the position."""
+
+    def __init__(self, file: str = "binlog.000001", *, pos: int = 4, checksum: bool = True) -> None:
+        self.data = b""
+        self.pos = pos
+        self.checksum = checksum
+        self.number = 0
+        self.rotate(file, pos=pos)
+        self.format()
+
+    def add(self, kind: int, body: bytes, *, in_file: bool = True) -> LogBytes:
+        """Append an event."""
+        size = 19 + len(body) + (4 if self.checksum else 0)
+        end = self.pos + size if in_file else 0
+        header = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, size, end & 0xFFFFFFFF, 0)
+        event = header + body
+        if self.checksum:
+            event += crc32(event).to_bytes(4, "little")
+        self.data += packets(event)
+        self.pos = end or self.pos
+        return self
+
+    def rotate(self, file: str, *, pos: int = 4) -> LogBytes:
+        """Append the artificial ROTATE that opens a file."""
+        self.add(ROTATE, pos.to_bytes(8, "little") + file.encode(), in_file=False)
+        self.pos = pos
+        return self
+
+    def format(self, lengths: dict[int, int] | None = None, version: str = "8.0.15") -> LogBytes:
+        """Append the FORMAT_DESCRIPTION, which has a checksum in any case."""
+        known = {**POST_HEADERS, **(lengths or {})}
+        body = struct.pack("<H50sIB", 4, version.encode(), 0, 19)
+        body += bytes(known.get(kind, 0) for kind in range(1, 41)) + bytes((int(self.checksum),))
+        if not self.checksum:
+            body += b"\0\0\0\0"
+        return self.add(FORMAT, body)
+
+    def gtid(self, *, commit_us: int = 1_700_000_000_123_456, original_us: int | None = None) -> LogBytes:
+        """Append the GTID of the next transaction."""
+        self.number += 1
+        stamp = commit_us.to_bytes(7, "little")
+        if original_us is not None:
+            stamp = (commit_us | 1 << 55).to_bytes(7, "little") + original_us.to_bytes(7, "little")
+        head = struct.pack("<B16sqBqq", 0, uuid.UUID(SOURCE).bytes, self.number, 2, 0, 1)
+        return self.add(GTID, head + stamp + b"\xfc\x00\x01")
+
+    def query(self, sql: str, *, database: str = "shop", status: bytes = b"", thread: int = 7) -> LogBytes:
+        """Append a statement."""
+        return self.add(QUERY, query_body(sql, database=database, status=status, thread=thread))
+
+    def begin(self) -> LogBytes:
+        """Append GTID and BEGIN."""
+        return self.gtid().query("BEGIN")
+
+    def xid(self) -> LogBytes:
+        """Append the end of a transaction."""
+        return self.add(XID, b"\1\0\0\0\0\0\0\0")
+
+    def table_map(
+        self,
+        table: str = "orders",
+        columns: Columns = INTS,
+        *,
+        table_id: int = 90,
+        database: str = "shop",
+    ) -> LogBytes:
+        """Append a TABLE_MAP."""
+        return self.add(TABLE_MAP, table_id.to_bytes(6, "little") + table_map_body(database, table, columns))
+
+    def rows(
+        self,
+        images: bytes,
+        kind: int = WRITE,
+        *,
+        table_id: int = 90,
+        extra: bytes = b"",
+        bitmaps: bytes | None = None,
+        columns: int = 2,
+    ) -> LogBytes:
+        """Append a rows event in its second form."""
+        present = bitmaps if bitmaps is not None else b"\xff" * (2 if kind == UPDATE else 1)
+        head = table_id.to_bytes(6, "little") + b"\1\0" + (2 + len(extra)).to_bytes(2, "little") + extra
+        return self.add(kind, head + bytes((columns,)) + present + images)
+
+    def transaction(self, images: bytes = b"\0\1\0\0\0\2\0\0\0", kind: int = WRITE, table: str = "orders") -> LogBytes:
+        """Append a whole transaction with one rows event."""
+        return self.begin().table_map(table).rows(images, kind).xid()
+
+
+ROW = b"\0\1\0\0\0\2\0\0\0"
+
+
+def orders(table: TableId) -> bool:
+    """Want one table."""
+    return table == TableId("shop", "orders")
+
+
+def cut(log: LogBytes | bytes, *, verify: bool = True) -> list[Event]:
+    """Feed all bytes at once."""
+    return BinlogParser(orders, verify=verify).feed(log if isinstance(log, bytes) else log.data)
+
+
+def told(events: list[Event]) -> list[tuple[Any, ...]]:
+    """Return what events say, free of where their bytes lie."""
+    return [
+        (e.op, e.table, e.data[e.start : e.stop], e.file, e.pos, e.end) if isinstance(e, RowsEvent) else tuple(e)
+        for e in events
+        if not isinstance(e, PositionAdvanced)
+    ]

@@ -1,0 +1,98 @@
+"""The slow, obvious reference: what a topic says of its table, key by key, and whether the records can be true.
+
+A key's records must tell one story: the split's row and its backfill give the state at the high watermark; from there
+on each change must start where the one before it ended. A lost, repeated or reordered record breaks the chain.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from tailrace.schemas.names import SPLIT_HEADER
+from tailrace.schemas.watermark import Watermark, WatermarkKind
+from tests.support.topics import Read
+
+Row = dict[str, Any]
+
+
+def final_rows(records: Iterable[Read]) -> dict[bytes, Row]:
+    """Return the table that the last record of each key describes; that is how an upsert sink reads the topic."""
+    rows: dict[bytes, Row] = {}
+    for record in records:
+        assert record.key is not None
+        after = None if record.value is None else record.json["after"]
+        if after is None:
+            rows.pop(record.key, None)
+        else:
+            rows[record.key] = after
+    return rows
+
+
+def check_story(records: Sequence[Read], ends: Sequence[Watermark]) -> dict[bytes, Row]:
+    """Assert that every key's records form a chain and each split's END counts what is there; return the final rows."""
+    ended = {end.split: end for end in ends}
+    assert len(ended) == len(ends), "a split has two END records"
+    by_key: dict[bytes, list[Read]] = defaultdict(list)
+    reads: Counter[str] = Counter()
+    backfill: Counter[str] = Counter()
+    for record in records:
+        assert record.key is not None
+        by_key[record.key].append(record)
+        split = record.headers.get(SPLIT_HEADER)
+        if split is not None:
+            if record.value is not None:
+                (reads if record.json["op"] == "r" else backfill)[split.decode()] += 1
+        elif record.value is not None:
+            assert record.json["op"] != "r", "a snapshot row without its split"
+    assert {s: n for s, n in reads.items() if n} == {s: e.rows for s, e in ended.items() if e.rows}
+    assert {s: n for s, n in backfill.items() if n} == {s: e.backfill for s, e in ended.items() if e.backfill}
+    rows = {key: state for key, story in by_key.items() if (state := _chain(key, story)) is not None}
+    assert rows == final_rows(records)
+    return rows
+
+
+def _chain(key: bytes, story: Sequence[Read]) -> Row | None:
+    state: Row | None = None
+    plain_seen = False
+    tombstone_due = False
+    for record in story:
+        where = f"{record.topic}/{record.partition}@{record.offset} key {key.decode(errors='replace')}"
+        tagged = SPLIT_HEADER in record.headers
+        assert not (tagged and plain_seen), f"{where}: a record of a split after plain changes"
+        plain_seen = plain_seen or not tagged
+        if record.value is None:
+            assert tombstone_due, f"{where}: a tombstone without a delete before it"
+            tombstone_due = False
+            continue
+        assert not tombstone_due, f"{where}: no tombstone after a delete"
+        change = record.json
+        if not tagged:
+            # The chain holds from the high watermark on; before it, changes after LW may repeat what the row shows.
+            assert change["before"] == state, (
+                f"{where}: {change['op']} from {change['before']}, but the state was {state}"
+            )
+        state = change["after"]
+        tombstone_due = change["op"] == "d"
+    assert not tombstone_due, f"no tombstone after the last delete of {key!r}"
+    return state
+
+
+def ends_of(watermarks: Iterable[Read], topic: str) -> list[Watermark]:
+    """Return the END records of a topic's splits; assert that each split has LOW, HIGH and END once, in this order."""
+    kinds: dict[str, list[WatermarkKind]] = defaultdict(list)
+    ends: list[Watermark] = []
+    for record in watermarks:
+        assert record.value is not None
+        if orjson.loads(record.value)["topic"] != topic:
+            continue
+        mark = Watermark.from_json(record.value)
+        kinds[mark.split].append(mark.kind)
+        if mark.kind is WatermarkKind.END:
+            ends.append(mark)
+    for split, seen in kinds.items():
+        assert seen == [WatermarkKind.LOW, WatermarkKind.HIGH, WatermarkKind.END], f"{split}: {seen}"
+    return ends

@@ -1,0 +1,238 @@
+"""A move from a real Debezium connector to Tailrace: the house, the load on it, and what its topic must show after."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import orjson
+from confluent_kafka import KafkaException
+
+from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file
+from tailrace.producer.takeover.debezium_offset import ConnectorOffset
+from tailrace.producer.takeover.takeover import TakeoverOptions, TakeoverResult, take_over
+from tailrace.runtime.errors import TakeoverError
+from tests.debezium_parity.connect import CONNECTOR_CLASS, ConnectWorker
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.mysql import MySqlServer
+from tests.support.background_writes import writing
+from tests.support.capture import CaptureThread, configured, eventually
+from tests.support.connect import DistributedWorker
+from tests.support.database import Database
+from tests.support.reference_model import final_rows
+from tests.support.topics import Read, read_topic
+
+ROWS = 3_000
+NAME = "old-house"
+
+
+class TakeoverScenario(NamedTuple):
+    """What one move needs: the servers, a worker with the connector, and the configuration of its heir."""
+
+    server: MySqlServer
+    broker: KafkaBroker
+    database: Database
+    worker: ConnectWorker
+    settings: Mapping[str, str]
+    changes: Mapping[str, str] = {}
+    """Properties of the connector and of its heir."""
+
+    @property
+    def prefix(self) -> str:
+        """The topic prefix that both write under."""
+        return self.settings["topic.prefix"]
+
+    @property
+    def topic(self) -> str:
+        """The table's topic."""
+        return f"{self.prefix}.{self.database.name}.t"
+
+    @property
+    def tailrace_settings(self) -> Mapping[str, str]:
+        """Tailrace's configuration."""
+        return {**self.settings, **self.changes}
+
+    def fill(self) -> None:
+        """Make the tables, before the connector starts."""
+        self.database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))")
+        self.database.execute("CREATE TABLE silent (id INT PRIMARY KEY)")
+        self.database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, ROWS + 1)])
+
+    def start(self) -> None:
+        """Start the connector; wait until its snapshot is done and changes stream."""
+        self.worker.put(NAME, self._connector())
+        eventually(self._streams, "Debezium's stream of changes")
+
+    def stop_within_an_event(self) -> None:
+        """Stop the connector in order, again until it has done some rows of an event but not all; under load."""
+        self.stop()
+        while not self.offset().rows:
+            self.resume()
+            written = len(self.records())
+            eventually(lambda: len(self.records()) > written + 100, "more of Debezium's records")  # noqa: B023
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop the connector: itself where its worker can be asked, else with its worker."""
+        if isinstance(self.worker, DistributedWorker):
+            self.worker.stop_connector(NAME)
+        else:
+            self.worker.stop()
+
+    def resume(self) -> None:
+        """Let the connector go on from its offset."""
+        if isinstance(self.worker, DistributedWorker):
+            self.worker.resume(NAME)
+        else:
+            self.worker.start()
+            self.worker.put(NAME, self._connector())
+
+    def _streams(self) -> bool:
+        self.worker.check(NAME)
+        return self.exists(self.topic) and any(r.value is not None and r.json["op"] != "r" for r in self.records())
+
+    def exists(self, topic: str) -> bool:
+        """Tell whether a topic is there, with records in it."""
+        try:
+            return bool(read_topic(self.broker.bootstrap, topic))
+        except (KeyError, KafkaException):  # not there, or without a leader yet
+            return False
+
+    def raw(self) -> list[Read]:
+        """Return what is in the table's topic."""
+        return read_topic(self.broker.bootstrap, self.topic)
+
+    def records(self) -> list[Read]:
+        """Return what is in the table's topic, without the schemas where there are any."""
+        return [r._replace(key=_payload(r.key), value=_payload(r.value)) for r in self.raw()]
+
+    def offset(self) -> ConnectorOffset:
+        """Return where the connector was when its worker last said so."""
+        if isinstance(self.worker, DistributedWorker):
+            kafka = kafka_settings(configured(self.tailrace_settings))
+            return find_offset(kafka, self.worker.offset_topic, prefix=self.prefix, connector=NAME)
+        return find_offset_in_file(self.worker.offset_file, prefix=self.prefix, connector=NAME)
+
+    def flushed(self) -> bool:
+        """Tell whether the worker has stored an offset behind the connector's snapshot."""
+        try:
+            self.offset()
+        except TakeoverError:
+            return False
+        return True
+
+    def take_over(self, **changes: Any) -> TakeoverResult:
+        """Take the connector's topics over."""
+        where: dict[str, Any] = {}
+        if isinstance(self.worker, DistributedWorker):
+            where |= {"offset_topic": self.worker.offset_topic, "status_topic": self.worker.status_topic}
+        else:
+            where["offset_file"] = self.worker.offset_file
+        return take_over(configured(self.tailrace_settings), TakeoverOptions(**{**where, **changes}))
+
+    def writer(self) -> AbstractContextManager[None]:
+        """Change rows all the time within the block."""
+        return writing(self.database, _change, pause_s=0.03)
+
+    def go_on(self, still_written: int = 300) -> None:
+        """Run Tailrace in the connector's topics while changes go on."""
+        with CaptureThread(self.tailrace_settings) as capture:
+            with self.writer():
+                before = len(self.records())
+                eventually(lambda: len(self.records()) > before + still_written, "Tailrace's records")
+            capture.wait_position(self.server)
+
+    def require_equal(self) -> list[Read]:
+        """Assert that a reader of the topic ends with the source's rows; return the records doubled on the way."""
+        records = self.records()
+        found = {row["id"]: row["v"] for row in final_rows(records).values()}
+        assert found == dict(self.database.execute("SELECT id, v FROM t"))
+        assert not any(r.json["op"] == "r" and is_ours(r) for r in records if r.value is not None)
+        return _check_chain(records)
+
+    def _connector(self) -> dict[str, str]:
+        json_converter = "org.apache.kafka.connect.json.JsonConverter"
+        return {
+            "connector.class": CONNECTOR_CLASS,
+            "tasks.max": "1",
+            "topic.prefix": self.prefix,
+            "database.hostname": self.server.host,
+            "database.port": str(self.server.port),
+            "database.user": self.server.capture_user,
+            "database.password": self.server.capture_password,
+            "database.server.id": "77",
+            "database.include.list": self.database.name,
+            "database.allowPublicKeyRetrieval": "true",
+            "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+            "schema.history.internal.file.filename": str(self.worker.directory / "history"),
+            "topic.creation.default.replication.factor": "1",
+            "topic.creation.default.partitions": "3",
+            "key.converter": json_converter,
+            "key.converter.schemas.enable": "false",
+            "value.converter": json_converter,
+            "value.converter.schemas.enable": "false",
+            # Small batches end within transactions and within events.
+            "max.batch.size": "64",
+            "max.queue.size": "128",
+            "poll.interval.ms": "20",
+            **self.changes,
+        }
+
+
+def _payload(data: bytes | None) -> bytes | None:
+    """Return what a record holds beside its schema, as text; as it is where it has none."""
+    if data is None:
+        return None
+    value = orjson.loads(data)
+    return orjson.dumps(value["payload"]) if value.keys() == {"schema", "payload"} else data
+
+
+def _change(cursor: Any, n: int) -> None:
+    """Several statements of many rows each."""
+    at = n * 7919 % ROWS
+    cursor.execute("UPDATE t SET v = %s WHERE id BETWEEN %s AND %s", (f"n{n}", at, at + 60))
+    cursor.execute("INSERT INTO t VALUES (%s, 'a'), (%s, 'b')", (ROWS * 10 + n, ROWS * 40 + n))
+    cursor.execute("SAVEPOINT here")
+    cursor.execute("DELETE FROM t WHERE id BETWEEN %s AND %s", (at + 61, at + 63))
+    cursor.execute("UPDATE t SET id = %s WHERE id = %s", (ROWS * 20 + n, at + 5))
+    cursor.execute("UPDATE t SET v = CONCAT(v, '+') WHERE id BETWEEN %s AND %s", (at + 70, at + 120))
+    cursor.execute("REPLACE INTO t VALUES (%s, %s)", (at + 62, f"again{n}"))
+
+
+def is_ours(record: Read) -> bool:
+    """Tell whether Tailrace wrote a change."""
+    return bool(record.json["source"]["version"].startswith("tailrace"))
+
+
+def identity(record: Read) -> tuple[object, ...]:
+    """What one change is known by: its row in the log, and its half where its key changed."""
+    source = record.json["source"]
+    return (source["gtid"], source["file"], source["pos"], source["row"], record.json["op"], record.key)
+
+
+def _check_chain(records: Sequence[Read]) -> list[Read]:
+    """Assert that each key's records form a chain once exact repeats are left out; return the repeats."""
+    repeats: list[Read] = []
+    states_: dict[bytes, object] = {}
+    seen: dict[tuple[object, ...], Any] = {}
+    by_key: dict[bytes, list[Read]] = defaultdict(list)
+    for record in records:
+        assert record.key is not None
+        by_key[record.key].append(record)
+    for key, story in by_key.items():
+        for record in story:
+            if record.value is None:
+                continue
+            change = record.json
+            if change["op"] != "r":
+                known = seen.setdefault(identity(record), change)
+                if known is not change:
+                    assert (known["before"], known["after"]) == (change["before"], change["after"])
+                    repeats.append(record)
+                    continue
+                assert change["before"] == states_.get(key), f"a gap before {record}"
+            states_[key] = change["after"]
+    return repeats

@@ -1,0 +1,142 @@
+"""Records that are not rows: their bytes, their order, and the block put into an envelope."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tailrace.producer.config.sections import ConvertersConfig
+from tailrace.producer.kafka.state_store import StoredOffset
+from tailrace.producer.model.binlog_events import TransactionBegin
+from tailrace.producer.model.codec import EventRows, KeyChange
+from tailrace.producer.model.split import Range, Split
+from tailrace.producer.model.table import Column, Table, TableId
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.serialization.avro_schema import avro_schema
+from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
+from tailrace.producer.serialization.envelope.java_hash_order import hash_order
+from tailrace.producer.serialization.envelope.json import to_json
+from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
+from tailrace.producer.serialization.envelope.source_info import SourceInfo
+from tailrace.producer.serialization.envelope.transaction import TRANSACTION_KEY, TRANSACTION_VALUE
+from tailrace.producer.serialization.record_converter import RecordConverter
+from tailrace.producer.snapshot.split_registry import ChangeDecision, Phase, SplitRegistry
+from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
+from tailrace.schemas.connect import ConnectField, ConnectSchema
+from tailrace.schemas.watermark import BinlogPosition
+from tests.support.avro import Avro
+
+TABLE = TableId("db", "t")
+UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
+
+
+def test_json_is_written_as_jackson_writes_it() -> None:
+    assert to_json({"a": "é\U0001f600", "b": 'q"\\n\x1f\n', "c": None}) == (
+        '{"a":"é\\uD83D\\uDE00","b":"q\\"\\\\n\\u001F\\n","c":null}'.encode()
+    )
+
+
+def test_names_come_in_the_order_of_a_java_hash_map() -> None:
+    # The code of one letter is its bucket, modulo 16: p 0, a and q 1, b 2; equal buckets keep the order of insertion.
+    assert hash_order(["b", "q", "a", "p"]) == ["p", "q", "a", "b"]
+
+
+class _Sent:
+    """A publisher's face for what a test sends."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, bytes | None, bytes | None]] = []
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        self.records.append((topic, key, value))
+
+
+@pytest.mark.parametrize("form", ["json", "json-schema", "avro"])
+def test_the_block_is_put_where_null_stood(form: str) -> None:
+    """In an envelope of any form, and nothing else of it changes; BEGIN comes before the first."""
+    place = StreamOffset(StoredOffset(BinlogPosition(1, "f.000001", 4, "", UUID)))
+    place.begin(TransactionBegin(f"{UUID}:5", "f.000001", 100, 180, 7, 7_000_000, 1, 1))
+    sent = _Sent()
+    topic = RecordConverter(ConvertersConfig()).topic("topic", TRANSACTION_KEY, TRANSACTION_VALUE)
+    records = TransactionBlockWriter(sent, topic, place)  # type: ignore[arg-type]
+    stamp = SourceInfo("p", TABLE).event(ts_us=7, server_id=1, gtid=f"{UUID}:5", file="f", pos=9)
+    fields = (ConnectField("id", ConnectSchema("int32")),)
+    schemas = {"key_schema": key_schema("p.db.t", fields), "value_schema": envelope_schema("p.db.t", fields)}
+    wire = RecordFormat(key="json", value=form, columns=fields, **schemas)  # type: ignore[arg-type]
+    table = Table(TABLE, (Column("id", "int", nullable=False),), ("id",))
+    codec = compile_converter_codec(table, "topic", ValueOptions(), wire)
+    row = b"\x00\x01\x00\x00\x00"
+    avro = Avro(avro_schema(wire.value_schema))
+
+    def read(value: bytes | None) -> dict[str, Any]:
+        assert value is not None
+        if form == "avro":
+            return dict(avro.read(value[5:]))
+        parsed = json.loads(value)
+        return dict(parsed["payload"] if form == "json-schema" else parsed)
+
+    [inserted] = codec.inserts(row, 0, len(row), stamp).records
+    plain = inserted[1]
+    assert isinstance(plain, bytes)
+    change = KeyChange(b"1", b"2", plain, plain, b"", b"")
+    rows = EventRows([(b"1", plain), (b"1", None), change], (), ())
+
+    found = with_transaction_block(rows, records.numbering(TABLE, codec, stamp)).records
+
+    def numbers(total: int) -> dict[str, Any]:
+        return {"id": f"{UUID}:5", "total_order": total, "data_collection_order": total}
+
+    assert read(plain)["transaction"] is None
+    assert isinstance(found[2], KeyChange)
+    written = [found[0][1], found[2].delete, found[2].create]
+    assert [read(value) for value in written] == [read(plain) | {"transaction": numbers(n)} for n in (1, 2, 3)]
+    assert found[1] == (b"1", None)
+    assert [topic for topic, _, _ in sent.records] == ["topic"]
+    assert place.counts == {"db.t": 3}
+
+
+def _split(number: int, lower: int, upper: int) -> Split:
+    return Split(TABLE, "s", number, Range((lower,), (upper,), False), (lower,), (upper,))
+
+
+def test_splits_of_a_table_that_went_away_hold_nothing() -> None:
+    registry = SplitRegistry()
+    table = registry.track(TABLE, Phase.WAITING)
+    registry.begin(TABLE)
+    registry.set_range(TABLE, (100,))
+    first, second = _split(0, 0, 10), _split(1, 10, 20)
+    registry.open(first)
+    registry.open(second)
+    registry.commit(first, GtidSet.parse(""), (1, 500))
+    assert registry.judge(table, (15,), f"{UUID}:1", (1, 300))[0] is ChangeDecision.HOLD
+    registry.abandon_split(second)
+    assert registry.judge(table, (15,), f"{UUID}:1", (1, 300))[0] is ChangeDecision.DROP
+    assert registry.judge(table, (5,), f"{UUID}:1", (1, 300))[0] is ChangeDecision.BACKFILL
+    registry.abandon(TABLE)
+    assert [split.split.number for split in registry.forget(TABLE)] == [0]
+    assert TABLE not in registry.tables
+    assert not registry.waiting_for_end
+
+
+def test_a_table_that_is_to_be_read_anew_is_never_finished() -> None:
+    registry = SplitRegistry()
+    table = registry.track(TABLE, Phase.WAITING)
+    registry.begin(TABLE)
+    registry.set_range(TABLE, (100,))
+    registry.mark_all_read(TABLE)
+    assert registry.finished_tables() == [TABLE]
+    table.closed = True
+    assert registry.finished_tables() == []
+
+
+def test_a_table_that_went_away_while_its_range_was_sought_holds_nothing() -> None:
+    registry = SplitRegistry()
+    table = registry.track(TABLE, Phase.WAITING)
+    registry.begin(TABLE)
+    assert registry.judge(table, (5,), f"{UUID}:1", (1, 300))[0] is ChangeDecision.HOLD
+    registry.abandon(TABLE)
+    assert registry.judge(table, (5,), f"{UUID}:1", (1, 300))[0] is ChangeDecision.DROP

@@ -1,0 +1,315 @@
+"""The cutter on bytes made by hand: cutting, places, damage, and everything that must not be passed over."""
+
+from __future__ import annotations
+
+import struct
+from zlib import crc32
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.producer.model.binlog_events import (
+    Event,
+    PositionAdvanced,
+    RowsEvent,
+    TransactionBegin,
+    TransactionCommit,
+)
+from tailrace.producer.model.table import Column
+from tailrace.producer.mysql.binlog.parser import BinlogParser
+from tailrace.runtime.errors import BinlogError, SchemaError, SourceError, SourceUnavailableError
+from tests.support.binlog_bytes import (
+    DELETE,
+    EOF_PACKET,
+    GTID,
+    ROW,
+    SOURCE,
+    UPDATE,
+    WRITE,
+    Columns,
+    LogBytes,
+    cut,
+    error_packet,
+    names_option,
+    orders,
+    plain_event,
+    told,
+)
+
+
+def test_transaction_is_cut_with_its_places() -> None:
+    """GTID, BEGIN, TABLE_MAP, ROWS, XID."""
+    log = LogBytes()
+    starts = [log.pos, log.gtid().pos, log.query("BEGIN").pos, log.table_map().pos, log.rows(ROW).pos, log.xid().pos]
+
+    _, begin, rows, commit = cut(log)
+
+    assert begin == TransactionBegin(
+        f"{SOURCE}:1", "binlog.000001", starts[0], starts[2], 1_700_000_000, 1_700_000_000_123_456, 7, 1
+    )
+    assert isinstance(rows, RowsEvent)
+    assert (rows.op, rows.pos, rows.end, rows.data[rows.start : rows.stop]) == ("c", starts[3], starts[4], ROW)
+    assert rows.table.columns == (Column("id", "int", nullable=False, unsigned=False), Column("v", "int"))
+    assert commit == TransactionCommit(f"{SOURCE}:1", "binlog.000001", starts[5], 1_700_000_000)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_any_cutting_of_the_bytes_gives_the_same_events(data: st.DataObject) -> None:
+    """The network may deliver the bytes in any pieces."""
+    log = LogBytes(checksum=data.draw(st.booleans()))
+    for _ in range(3):
+        log.transaction().transaction(b"\0\1\0\0\0\2\0\0\0\0\1\0\0\0\3\0\0\0", UPDATE).transaction(table="other")
+        log.gtid().query("CREATE TABLE x (i INT)")
+    whole = told(cut(log))
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(log.data)), max_size=40)))
+
+    cutter = BinlogParser(orders)
+    events: list[Event] = []
+    for start, stop in zip([0, *cuts], [*cuts, len(log.data)], strict=True):
+        events += cutter.feed(log.data[start:stop]) if stop > start else []
+
+    assert told(events) == whole
+    assert (cutter.file, cutter.pos) == ("binlog.000001", log.pos)
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_events_of_several_packets_are_joined(checksum: bool) -> None:
+    """Sizes around the packet's limit, where a last packet may be empty; delivered in pieces."""
+    for around in (0xFFFFFF, 2 * 0xFFFFFF):
+        for difference in (-1, 0, 1):
+            log = LogBytes(checksum=checksum).begin().table_map()
+            overhead = 1 + 19 + 8 + 2 + 2 + (4 if checksum else 0)
+            image = b"x" * (around + difference - overhead)
+            log.rows(image).xid().transaction()
+            cutter, events = BinlogParser(orders), []
+            for at in range(0, len(log.data), 1 << 20):
+                events += cutter.feed(log.data[at : at + (1 << 20)])
+
+            big, small = (e for e in events if isinstance(e, RowsEvent))
+            assert big.stop - big.start == len(image)
+            assert big.data[big.start : big.stop] == image
+            assert small.data[small.start : small.stop] == ROW
+            assert cutter.pos == log.pos
+
+
+def test_places_are_counted_beyond_32_bits() -> None:
+    """A transaction may push a file past 4 GiB: the header's own field wraps, the place does not."""
+    log = LogBytes(pos=2**32 - 150)
+    log.transaction().transaction()
+
+    events = [e for e in cut(log) if not isinstance(e, PositionAdvanced)]
+
+    ends = [e.end for e in events]
+    assert ends == sorted(ends)
+    assert ends[-1] == log.pos > 2**32
+
+
+def test_place_follows_when_transactions_are_left_out() -> None:
+    """The server does not send what is in the set: the next event tells by how much the place moved."""
+    log = LogBytes()
+    log.pos += 5_000
+    log.transaction()
+
+    begin, *_, commit = (e for e in cut(log) if not isinstance(e, PositionAdvanced))
+
+    assert isinstance(begin, TransactionBegin)
+    assert begin.pos > 5_000
+    assert commit.end == log.pos
+
+
+def test_heartbeat_tells_a_place_only() -> None:
+    """Its end field is a place; it has no bytes in the file."""
+    log = LogBytes().transaction()
+    place = log.pos
+    heartbeat = struct.pack("<IBIIIH", 0, 27, 1, 19 + 13 + 4, place + 900, 0) + b"binlog.000001"
+    event = heartbeat + crc32(heartbeat).to_bytes(4, "little")
+    packet = (len(event) + 1).to_bytes(3, "little") + b"\0\0" + event
+    cutter = BinlogParser(orders)
+    cutter.feed(log.data)
+
+    assert cutter.feed(packet) == [PositionAdvanced("binlog.000001", place + 900, 0)]
+    assert cutter.feed(packet) == []
+
+
+def test_damaged_event_is_refused() -> None:
+    """One bit in a row's bytes, under a checksum."""
+    log = LogBytes().transaction()
+    at = log.data.rindex(ROW)
+    damaged = log.data[:at] + b"\1" + log.data[at + 1 :]
+
+    with pytest.raises(BinlogError, match="checksum differs"):
+        cut(damaged)
+    assert len(cut(damaged, verify=False)) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (26, "INCIDENT"),
+        (34, "ANONYMOUS_GTID"),
+        (39, "PARTIAL_UPDATE_ROWS"),
+        (42, "GTID_TAGGED"),
+        (20, "unknown"),
+        (99, "unknown"),
+        (160, "unknown"),
+    ],
+)
+def test_event_that_is_not_known_stops_with_number_and_place(kind: int, words: str) -> None:
+    """Never passed over."""
+    log = LogBytes().transaction()
+    place = log.pos
+
+    with pytest.raises(BinlogError) as caught:
+        cut(log.add(kind, b"\0" * 60))
+
+    assert str(kind) in caught.value.message
+    assert words in caught.value.message
+    assert (caught.value.facts["file"], caught.value.facts["pos"]) == ("binlog.000001", place)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("kind", [3, 5, 9, 11, 13, 14, 17, 28, 35, 36, 37])
+def test_harmless_events_only_move_the_place(kind: int) -> None:
+    """Known, and without a change in them."""
+    log = LogBytes().add(kind, b"\0" * 20)
+
+    assert {type(e) for e in cut(log)} == {PositionAdvanced}
+    assert cut(log)[-1].end == log.pos
+
+
+def test_refusals_of_the_server_tell_what_to_do() -> None:
+    """Purged, second reader, no grant, shut down: with the remedy, retryable only where that may help."""
+    log = LogBytes().data
+    for code, text, kind, hint in (
+        (1236, "The slave is connecting using ... but the master has purged binary logs", BinlogError, "new snapshot"),
+        (1236, "A slave with the same server_uuid/server_id as this slave has connected", BinlogError, "server.id"),
+        (1236, "Slave has more GTIDs than the master has", BinlogError, "not the one"),
+        (1227, "Access denied; you need (at least one of) REPLICATION SLAVE", SourceError, "GRANT"),
+        (1053, "Server shutdown in progress", SourceUnavailableError, ""),
+    ):
+        with pytest.raises(kind) as caught:
+            cut(log + error_packet(code, text))
+        assert isinstance(caught.value, BinlogError | SourceError)
+        assert hint in caught.value.hint
+        assert caught.value.facts["code"] == code
+        assert isinstance(caught.value, SourceUnavailableError) == (code == 1053)
+    with pytest.raises(SourceUnavailableError):
+        cut(log + EOF_PACKET)
+    cutter = BinlogParser(orders)
+    cutter.feed(log + error_packet(1053, "x" * 50)[:-1])
+    with pytest.raises(SourceUnavailableError):
+        cutter.feed(b"x")
+
+
+def test_rows_need_the_description_of_their_table() -> None:
+    """Table ids mean nothing beyond a file; one special id only ends a statement."""
+    with pytest.raises(BinlogError, match="lack the description"):
+        cut(LogBytes().begin().rows(ROW))
+    with pytest.raises(BinlogError, match="lack the description"):
+        cut(LogBytes().transaction().rotate("binlog.000002").format().begin().rows(ROW))
+    assert len(told(cut(LogBytes().begin().rows(b"", table_id=0xFFFFFF).xid()))) == 2
+
+
+def test_one_id_for_two_tables_is_told_apart() -> None:
+    """The newest description counts."""
+    log = LogBytes().transaction(table="other").transaction().transaction(table="other")
+
+    assert [e[0] for e in told(cut(log)) if e[0] in {"c", "u", "d"}] == ["c"]
+
+
+def test_rows_must_have_every_column() -> None:
+    """binlog_row_image=MINIMAL of a session, and a description that does not fit."""
+    with pytest.raises(SchemaError, match="without some of their columns"):
+        cut(LogBytes().begin().table_map().rows(ROW, bitmaps=b"\1"))
+    with pytest.raises(SchemaError, match="without some of their columns"):
+        cut(LogBytes().begin().table_map().rows(ROW + ROW, UPDATE, bitmaps=b"\3\2"))
+    with pytest.raises(BinlogError, match="3 columns where"):
+        cut(LogBytes().begin().table_map().rows(ROW, columns=3))
+
+
+def test_extra_data_before_the_images_is_skipped() -> None:
+    """Partition numbers, and what replication of clusters adds; the usual form comes after and before it."""
+    log = LogBytes().begin().table_map()
+    log.rows(ROW).rows(ROW, extra=b"\1\7\0").rows(ROW).rows(ROW + ROW, UPDATE, extra=b"\1\7\0\x08\0").rows(
+        ROW, DELETE
+    ).xid()
+
+    rows = [e for e in cut(log) if isinstance(e, RowsEvent)]
+
+    assert [(r.op, r.data[r.start : r.stop]) for r in rows] == [
+        ("c", ROW),
+        ("c", ROW),
+        ("c", ROW),
+        ("u", ROW + ROW),
+        ("d", ROW),
+    ]
+
+
+def test_hidden_columns_of_functional_indexes_are_dropped() -> None:
+    """Servers before 8.0.18 describe them and leave them out of the rows."""
+    hidden = "3bb8c14d415110ac3b3c55ce9108ae2d"
+    columns = (b"\3\3\3", b"", b"\6", b"\1\1\0" + names_option("id", "v", hidden))
+    log = LogBytes().begin().table_map(columns=columns)
+    log.rows(ROW, columns=3, bitmaps=b"\xfb").rows(ROW + ROW, UPDATE, columns=3, bitmaps=b"\xfb\xfb").xid()
+
+    rows = [e for e in cut(log) if isinstance(e, RowsEvent)]
+
+    assert [c.name for c in rows[0].table.columns] == ["id", "v"]
+    assert rows[0].table is rows[1].table
+    plain = (b"\3\3\3", b"", b"\6", b"\1\1\0" + names_option("id", "v", "w"))
+    with pytest.raises(SchemaError, match="without some"):
+        cut(LogBytes().begin().table_map(columns=plain).rows(ROW, columns=3, bitmaps=b"\xfb"))
+
+
+def test_first_form_of_rows_events() -> None:
+    """No extra data in it."""
+    body = (90).to_bytes(6, "little") + b"\1\0\2"
+    log = LogBytes().begin().table_map()
+    log.add(23, body + b"\xff" + ROW).add(24, body + b"\xff\xff" + ROW + ROW).add(25, body + b"\xff" + ROW).xid()
+
+    rows = [e for e in cut(log) if isinstance(e, RowsEvent)]
+
+    assert [(r.op, r.data[r.start : r.stop]) for r in rows] == [("c", ROW), ("u", ROW + ROW), ("d", ROW)]
+
+
+def test_format_that_is_not_relied_on_is_refused() -> None:
+    """Other servers' logs look alike and are not."""
+    with pytest.raises(BinlogError, match="format"):
+        cut(LogBytes().format({GTID: 19}, version="10.11.6-MariaDB"))
+    with pytest.raises(BinlogError, match="format"):
+        cut(LogBytes().format({WRITE: 8}))
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "words"),
+    [
+        ((b"\3", b"", b"\0", b"\1\1\0"), SchemaError, "binlog_row_metadata=FULL"),
+        ((b"\x0c", b"", b"\0", names_option("old")), SchemaError, "FORCE"),
+        ((b"\x96", b"", b"\0", names_option("new")), SchemaError, "not known"),
+        ((b"\3", b"\1\2", b"\0", names_option("x")), SchemaError, "not known"),
+        ((b"\3\3", b"", b"\0", names_option("x")), BinlogError, "names 1 of 2"),
+        ((b"\x0f", b"\x0a\0", b"\0", names_option("x")), BinlogError, "cannot be read"),
+        ((b"\x0f", b"\x0a\0", b"\0", b"\2\3\xfc\xff\xff" + names_option("x")), SchemaError, "collation"),
+    ],
+    ids=["minimal", "datetime of 5.5", "new type", "metadata left", "names missing", "no charset", "unknown collation"],
+)
+def test_description_that_cannot_be_read_is_refused(columns: Columns, kind: type[Exception], words: str) -> None:
+    """Each with its remedy."""
+    with pytest.raises(kind, match=words):
+        cut(LogBytes().begin().table_map(columns=columns))
+
+
+def test_descriptions_of_unwanted_tables_are_not_read() -> None:
+    """Whatever another table has in it does not stop the capture."""
+    broken = (b"\x96", b"", b"\0", b"")
+
+    assert len(told(cut(LogBytes().begin().table_map("other", broken).rows(ROW, columns=1).xid()))) == 2
+
+
+def test_packet_that_is_no_event_is_refused() -> None:
+    """The two lengths must agree."""
+    log = LogBytes()
+    with pytest.raises(BinlogError, match="one event"):
+        cut(log.data + b"\x40\0\0\0\0" + plain_event(3, b"\0" * 60))

@@ -1,0 +1,343 @@
+"""Columns left out, masked, hashed and cut: Debezium's bytes, keys untouched, secrets hidden, contradictions told."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.producer.config.column_transforms import ColumnTransforms, Hash, read_rule, without_salt
+from tailrace.producer.config.filters import ColumnFilter, FilterFault
+from tailrace.producer.config.load import describe, load
+from tailrace.producer.config.sections import ProducerConfig
+from tailrace.producer.model.codec import EventRows, KeyChange, SnapshotEnvelope, TableCodec
+from tailrace.producer.model.table import Column, Table, TableId
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.types.registry import connect_field
+from tailrace.producer.serialization.converter_codec import Converter, RecordFormat, compile_converter_codec
+from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
+from tailrace.producer.serialization.json_codec import compile_table
+from tailrace.producer.serialization.masking import hasher, java_serialized
+from tailrace.runtime.errors import ConfigError, SchemaError
+from tests.unit.test_codec_changes import STAMP
+from tests.unit.test_config_load import BASE
+
+SALT = "s.alt with=odd:parts"
+ID = Column("id", "int", nullable=False)
+MAIL = Column("mail", "varchar", nullable=False, length=80, charset="utf8mb4")
+NOTE = Column("note", "text", length=65535, charset="latin1")
+AGE = Column("age", "int")
+TABLE = Table(TableId("shop", "people"), (ID, MAIL, NOTE, AGE), ("id",))
+BY_MAIL = Table(TABLE.id, TABLE.columns, ("mail",))
+SETTINGS = ValueOptions()
+
+
+def configured(properties: Mapping[str, str]) -> ColumnTransforms:
+    """Return the rules of a configuration."""
+    return config(properties).filters.columns
+
+
+def config(properties: Mapping[str, str]) -> ProducerConfig:
+    """Load a whole configuration with these properties."""
+    return load(None, {}, {**BASE, **properties})
+
+
+def image(number: int, mail: str, note: str | None, age: int | None) -> bytes:
+    """Return a row image of TABLE."""
+    found = bytes([(note is None) << 2 | (age is None) << 3]) + number.to_bytes(4, "little")
+    found += bytes([len(mail.encode())]) + mail.encode()
+    if note is not None:
+        found += len(note.encode("cp1252")).to_bytes(2, "little") + note.encode("cp1252")
+    return found + (b"" if age is None else age.to_bytes(4, "little"))
+
+
+def compiled(properties: Mapping[str, str], table: Table = TABLE, **more: Any) -> TableCodec:
+    """Compile a table under a configuration."""
+    found = configured(properties)
+    return compile_table(table, "t", SETTINGS, shape=found.shape(table.id, table.columns, table.key), **more)
+
+
+def inserted(codec: TableCodec, *images: bytes) -> list[tuple[Any, Any]]:
+    """Return (key, row) of inserted rows, parsed, and that both readers of images agree."""
+    event = b"".join(images)
+    plain = codec.inserts(event, 0, len(event), STAMP)
+    assert codec.inserts(event, 0, len(event), STAMP, keys=True).records == plain.records
+    return [(json.loads(k), json.loads(v)["after"]) for k, v in _pairs(plain)]
+
+
+def _pairs(rows: EventRows) -> list[tuple[bytes, bytes]]:
+    found = []
+    for record in rows.records:
+        assert not isinstance(record, KeyChange)
+        assert record[1] is not None
+        found.append((record[0], record[1]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "plain", "text", "digest"),
+    [
+        ("sha256", False, "hello", "af5843a0f0e728ab0332c8888b6e1190bfb79e584f0d40538de8f10df6ef29c6"),
+        ("sha256", False, "world", "4588e1f2dcdc7fefc1515d3acd5acb9033478eace68286f383c337b9ff4464a3"),
+        ("md5", False, "hello", "46f48a7a5ea32efba87cbff49d46d35a"),
+        ("sha256", True, "hello", "cd31b3b98ece60cb739c0bf770b2de892ae0ad133f645513c3d83f08757a843a"),
+        ("md5", True, "world", "172c8e95398cc72ab5358ead6981e7e5"),
+    ],
+)
+def test_hashes_are_those_of_debezium(algorithm: str, plain: bool, text: str, digest: str) -> None:
+    """Known digests under the salt ``salt``; a column's length cuts them."""
+    change = Hash(algorithm, b"salt", plain=plain)
+
+    assert hasher(change, None)(text) == digest
+    assert hasher(change, 0)(text) == digest
+    assert hasher(change, 12)(text) == digest[:12]
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("", "aced000574 0000"),
+        ("aé", "aced000574 0003 61c3a9"),
+        ("\0", "aced000574 0002 c080"),
+        ("😀", "aced000574 0006 eda0bdedb880"),
+    ],
+)
+def test_text_is_serialized_as_java_does(text: str, data: str) -> None:
+    """Modified UTF-8: NUL in two bytes, characters beyond 16 bits as two halves."""
+    assert java_serialized(text.encode().decode("latin-1")).hex() == data.replace(" ", "")
+
+
+def test_long_text_has_a_length_of_eight_bytes() -> None:
+    """Two bytes hold lengths up to 65535."""
+    assert java_serialized("x" * 65535)[4:7] == b"t\xff\xff"
+    assert java_serialized("x" * 65536)[4:13] == b"|" + (65536).to_bytes(8, "big")
+
+
+def test_every_change_of_a_value_and_of_null() -> None:
+    """A mask hides NULL too, a hash keeps it; a cut counts UTF-16 units; the key stays."""
+    rows = [image(1, "ann@x.org", "né" * 9, 7), image(2, "bob", None, None)]
+
+    masked = inserted(compiled({"column.mask.with.3.chars": "shop.people.(note|mail)"}), *rows)
+    hashed = inserted(compiled({f"column.mask.hash.v2.SHA-256.with.salt.{SALT}": "shop.people.(note|mail)"}), *rows)
+    cut = inserted(compiled({"column.truncate.to.3.chars": "shop.people.(note|mail)"}), *rows)
+
+    assert masked == [
+        ({"id": 1}, {"id": 1, "mail": "***", "note": "***", "age": 7}),
+        ({"id": 2}, {"id": 2, "mail": "***", "note": "***", "age": None}),
+    ]
+    digest = hasher(Hash("sha256", SALT.encode(), plain=True), None)
+    of_note = digest(("né" * 9).encode().decode("latin-1"))
+    assert hashed[0][1] == {"id": 1, "mail": digest("ann@x.org")[:20], "note": of_note, "age": 7}
+    assert hashed[1][1] == {"id": 2, "mail": digest("bob")[:20], "note": None, "age": None}
+    assert cut == [
+        ({"id": 1}, {"id": 1, "mail": "ann", "note": "nén", "age": 7}),
+        ({"id": 2}, {"id": 2, "mail": "bob", "note": None, "age": None}),
+    ]
+
+
+def test_half_a_surrogate_pair_is_written_as_java_writes_it() -> None:
+    """A cut within a character beyond 16 bits leaves its first half."""
+    codec = compiled({"column.truncate.to.2.chars": "shop.people.mail"})
+    event = image(1, "a😀b", None, None) + image(2, 'a"😀', None, None) + image(3, "ab", None, None)
+
+    values = [value for _, value in _pairs(codec.inserts(event, 0, len(event), STAMP))]
+
+    assert b'"mail":"a\\uD83D"' in values[0]
+    assert b'"mail":"a\\""' in values[1]
+    assert b'"mail":"ab"' in values[2]
+
+
+def test_a_cut_longer_than_the_column_changes_nothing() -> None:
+    """Also of an ENUM, which counts as one character however long its labels are."""
+    column = Column("e", "enum", nullable=False, charset="utf8mb4", labels=("small", "large"))
+    table = Table(TABLE.id, (ID, column), ("id",))
+    codec = compiled({"column.truncate.to.20.chars": ".*"}, table)
+
+    assert inserted(codec, b"\0\1\0\0\0\2") == [({"id": 1}, {"id": 1, "e": "large"})]
+    assert inserted(compiled({"column.truncate.to.20.chars": "shop.people.mail"}), image(1, "x" * 50, None, None)) == [
+        ({"id": 1}, {"id": 1, "mail": "x" * 50, "note": None, "age": None})
+    ]
+
+
+def test_columns_left_out_are_read_over() -> None:
+    """They are in no row, no SELECT and no published schema; expressions are for the whole name, in any case."""
+    for properties in (
+        {"column.exclude.list": "SHOP\\.People\\.(mail|AGE),shop.people.not"},
+        {"column.include.list": "shop.people.id,shop.people.note"},
+    ):
+        codec = compiled(properties)
+
+        assert codec.select_list == "`id`, `note`"
+        assert [field.name for field in codec.schema.columns] == ["id", "note"]
+        rows = [image(n, "m" * n, None if n % 2 else "x", n) for n in range(1, 80)]
+        assert inserted(codec, *rows) == [({"id": n}, {"id": n, "note": None if n % 2 else "x"}) for n in range(1, 80)]
+
+
+def test_select_and_log_agree_on_changed_columns() -> None:
+    """The packet of a SELECT and the image of the same row give one row."""
+    properties = {"column.exclude.list": "shop.people.age", f"column.mask.hash.MD5.with.salt.{SALT}": ".*mail,.*note"}
+    codec = compiled(properties)
+    body = b"\x011" + b"\x05ann\xc3\xa9" + b"\x03n\xc3\xa9" + b"\x012" + b"\x03bob" + b"\xfb"
+    parts = [body[:12], body[12:]]
+    packets = b"".join(len(part).to_bytes(3, "little") + bytes([i]) + part for i, part in enumerate(parts))
+
+    found = codec.snapshot(packets, 0, len(packets), SnapshotEnvelope(b',"op":"r"}'))
+
+    selected = [(json.loads(key), json.loads(value)["after"]) for key, value in found.records]
+    assert selected == inserted(codec, image(1, "anné", "né", 5), image(2, "bob", None, None))
+
+
+def test_a_changed_key_column_is_in_keys_as_it_is() -> None:
+    """As with Debezium; by such rows no table can be kept, so that the published schema tells no key."""
+    codec = compiled({"column.mask.with.2.chars": "shop.people.mail"}, BY_MAIL)
+    event = image(1, "a", None, None) + image(1, 'b"', None, None)
+
+    assert inserted(codec, image(1, "a", None, None)) == [
+        ({"mail": "a"}, {"id": 1, "mail": "**", "note": None, "age": None})
+    ]
+    assert codec.schema.key == ()
+    [change] = codec.updates(event, 0, len(event), STAMP).records
+    assert isinstance(change, KeyChange)
+    assert (change.old_key, change.new_key) == (b'{"mail":"a"}', b'{"mail":"b\\""}')
+    assert json.loads(change.create)["after"]["mail"] == "**"
+    assert (change.old_key_header, change.new_key_header) == (b'{"mail":"a"}', b'{"mail":"b\\""}')
+
+
+def test_updates_without_a_change_can_be_left_out() -> None:
+    """Only what is written counts: a column left out, or behind a mask, does not; the rest keep their numbers."""
+    properties = {"column.exclude.list": "shop.people.age", "column.mask.with.2.chars": "shop.people.note"}
+    pairs = [
+        (image(1, "a", "x", 1), image(1, "a", "y", 2)),
+        (image(2, "a", None, 1), image(2, "b", None, 1)),
+        (image(3, "a", None, None), image(3, "a", None, None)),
+        (image(4, "a", None, None), image(5, "a", None, None)),
+    ]
+    event = b"".join(before + after for before, after in pairs)
+
+    all_of_them = compiled(properties).updates(event, 0, len(event), STAMP, keys=True)
+    rows = compiled(properties, skip_unchanged=True).updates(event, 0, len(event), STAMP, keys=True)
+
+    assert len(all_of_them.records) == 4
+    assert rows.records == [all_of_them.records[1], all_of_them.records[3]]
+    assert list(rows.row_index) == [1, 3]
+    assert rows.keys == all_of_them.keys
+    assert list(compiled(properties, skip_unchanged=True).updates(event, 0, len(event), STAMP).row_index) == []
+
+
+@pytest.mark.parametrize("key", ["json", "avro"])
+@pytest.mark.parametrize("value", ["json-schema", "avro"])
+def test_other_converters_show_the_same(key: Converter, value: Converter) -> None:
+    """Rows changed and keys as they are, in every mixture of forms."""
+    properties = {"column.exclude.list": "shop.people.age", "column.mask.with.2.chars": "shop.people.(mail|note)"}
+    shape = configured(properties).shape(BY_MAIL.id, BY_MAIL.columns, BY_MAIL.key)
+    assert shape is not None
+    fields = {column.name: connect_field(column, SETTINGS) for column in shape.kept(BY_MAIL.columns)}
+    wire = RecordFormat(
+        key=key,
+        value=value,
+        columns=tuple(fields.values()),
+        key_schema=key_schema("t", [fields["mail"]]),
+        value_schema=envelope_schema("t", tuple(fields.values())),
+    )
+    codec = compile_converter_codec(BY_MAIL, "t", SETTINGS, wire, shape=shape)
+    rows = image(1, "ann", None, 3) + image(2, "b", "x", None)
+    stamp = STAMP._replace(
+        head=b',"source":{"version":"1","connector":"c","name":"n","ts_ms":1,"snapshot":"false","db":"d","sequence":null,'
+        b'"ts_us":1,"ts_ns":1,"table":"t","server_id":1,"gtid":null,"file":"f","pos":4,"row":',
+        middle=b',"thread":null,"query":null},"transaction":null,"op":"',
+        tail=b'","ts_ms":1,"ts_us":1,"ts_ns":1}',
+    )
+
+    found = _pairs(codec.inserts(rows, 0, len(rows), stamp))
+
+    assert [b"ann" in each[0] for each in found] == [True, False]
+    assert not any(b"ann" in each[1] for each in found)
+    shown = {"json-schema": [b'{"id":1,"mail":"**","note":"**"}', b'{"id":2,"mail":"**","note":"**"}']}
+    shown["avro"] = [b"\x02\x04**\x02\x04**", b"\x04\x04**\x02\x04**"]
+    assert all(row in each[1] for row, each in zip(shown[value], found, strict=True))
+    pair = image(1, "ann", None, 3) + image(1, "ann", "x", 4)
+    assert len(codec.updates(pair, 0, len(pair), stamp).records) == 1
+    changed_only = compile_converter_codec(BY_MAIL, "t", SETTINGS, wire, shape=shape, skip_unchanged=True)
+    assert changed_only.updates(pair, 0, len(pair), stamp, keys=True).records == []
+    moved = image(1, "ann", None, 3) + image(2, "ann", None, 3)
+    assert (
+        changed_only.updates(moved, 0, len(moved), stamp).records == codec.updates(moved, 0, len(moved), stamp).records
+    )
+
+
+def test_a_table_that_no_rule_touches_has_the_code_of_before() -> None:
+    """Nothing of the hot path depends on rules for other tables."""
+    found = configured({"column.exclude.list": "shop.other.*", "column.mask.with.2.chars": ".*secret"})
+
+    assert found.shape(TABLE.id, TABLE.columns, TABLE.key) is None
+    assert ColumnTransforms(ColumnFilter()).shape(TABLE.id, TABLE.columns, TABLE.key) is None
+
+
+def test_every_fault_of_a_table_is_told_at_once() -> None:
+    """By property, value and column; the salt is not among them."""
+    found = configured(
+        {
+            "column.exclude.list": "shop.people.id",
+            "column.mask.with.3.chars": "shop.people.(age|mail)",
+            f"column.mask.hash.v2.SHA-256.with.salt.{SALT}": "shop.people.(mail|note)",
+            "datatype.propagate.source.type": "shop.people.TEXT",
+        }
+    )
+
+    faults = found.faults(TABLE.id, TABLE.columns, TABLE.key)
+
+    assert len(faults) == 4
+    assert "column.exclude.list=shop.people.id leaves out shop.people.id" in faults[0]
+    assert "message.key.columns" in faults[0]
+    assert "shop.people.mail is named by rules of which only one can hold" in faults[1]
+    assert "column.mask.with.3.chars=shop.people.(age|mail)" in faults[1]
+    assert "shop.people.note, and so does column.propagate.source.type" in faults[2]
+    assert "names shop.people.age, which is INT: only text can be masked" in faults[3]
+    assert not any(SALT in fault for fault in faults)
+    with pytest.raises(SchemaError, match="only text can be masked"):
+        found.shape(TABLE.id, TABLE.columns, TABLE.key)
+
+
+def test_rules_for_no_column_are_known() -> None:
+    """So that a misspelt name can be told."""
+    found = configured({"column.mask.with.3.chars": "shop.people.mial", "column.truncate.to.3.chars": ".*note"})
+
+    assert found.idle([(TABLE.id, column) for column in TABLE.columns]) == ["column.mask.with.3.chars=shop.people.mial"]
+
+
+def test_salts_are_never_shown(tmp_path: Path) -> None:
+    """Not by the effective configuration, not by its repr, not by a fault, however the name is misspelt."""
+    good = f"column.mask.hash.SHA-256.with.salt.{SALT}"
+    shown = config({good: "shop.people.mail", f"column.mask.hash.v2.md5.with.salt.{SALT}": "shop.people.note"})
+
+    told = describe(shown)
+    assert told["column.mask.hash.SHA-256.with.salt.********"] == "shop.people.mail"
+    assert told["column.mask.hash.v2.md5.with.salt.********"] == "shop.people.note"
+    assert SALT not in f"{told} {shown!r} {shown.filters.columns.shape(TABLE.id, TABLE.columns, TABLE.key)!r}"
+    assert pickle.loads(pickle.dumps(shown)).filters.columns.shape(TABLE.id, TABLE.columns, TABLE.key)  # noqa: S301
+    for name in (f"column.mask.hash.SHA-7.with.salt.{SALT}", f"column.mask.hash.SHA-256.with.slat.{SALT}"):
+        path = tmp_path / "twice.json"
+        path.write_text(json.dumps(BASE)[:-1] + f', "{name}": "a", "{name}": "("}}')
+        with pytest.raises(ConfigError) as caught:
+            load(path, {})
+        assert SALT not in str(caught.value)
+        assert any("column.mask.hash.SHA-" in fault for fault in caught.value.faults)
+
+
+@pytest.mark.parametrize("name", ["MD2", "sha-7", "SHA-256.x"])
+def test_an_unknown_digest_is_a_fault(name: str) -> None:
+    """With the digests that are known."""
+    with pytest.raises(FilterFault, match="not a known digest: use one of MD5"):
+        read_rule(f"column.mask.hash.{name}.with.salt.x", "a.b.c")
+
+
+def test_property_names_without_salt() -> None:
+    """Only the salt goes, and all of it."""
+    assert without_salt(f"column.mask.hash.v2.SHA-256.with.salt.{SALT}") == (
+        "column.mask.hash.v2.SHA-256.with.salt.********"
+    )
+    assert without_salt("column.mask.with.3.chars") == "column.mask.with.3.chars"

@@ -1,0 +1,71 @@
+"""Statements logged as text, and names and labels in their character sets."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.binlog.query_event import Query, leading_words, may_modify_captured_table
+from tailrace.producer.mysql.collation import CHARSETS, canonical, charset_of_collation, decode
+from tailrace.runtime.errors import SchemaError
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("BEGIN", ("BEGIN", "")),
+        ("  /* a */ -- b\n # c\n drop table x", ("DROP", "TABLE")),
+        ("/*!40101 SET NAMES utf8 */", ("SET", "NAMES")),
+        ("/*M!100401 ALTER*/ table x", ("ALTER", "")),
+        ("(SELECT 1)", ("SELECT", "")),
+        ("XA COMMIT 'x'", ("XA", "COMMIT")),
+        ("--no comment", ("", "")),
+        ("", ("", "")),
+    ],
+)
+def test_leading_words_are_found_behind_comments(sql: str, words: tuple[str, str]) -> None:
+    """What kind of statement it is."""
+    assert leading_words(sql) == words
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("INSERT INTO `a``b` VALUES (1)", True),
+        ("INSERT LOW_PRIORITY IGNORE INTO db.`a``b` SET x = 1", True),
+        ("INSERT INTO db . `a``b` VALUES (1)", True),
+        ("INSERT INTO other.`a``b` VALUES (1)", False),
+        ("INSERT INTO x VALUES ('`a``b`')", False),
+        ("UPDATE x JOIN `a``b` SET x.y = 1", True),
+        ("UPDATE x SET y = '`a``b`'", False),
+        ('DELETE FROM x WHERE y = "it\'s `a``b`"', False),
+        ("DELETE `a``b` FROM `a``b`", True),
+    ],
+)
+def test_targets_are_found_among_names(sql: str, expected: bool) -> None:
+    """Quoting, qualification, literals."""
+    assert may_modify_captured_table(Query(1, "db", sql), lambda table: table == TableId("db", "a`b")) is expected
+
+
+def test_every_collation_id_has_a_character_set() -> None:
+    """The ids of 8.0 that tables can have; an id from elsewhere is refused with its number."""
+    for collation, charset in ((33, "utf8mb3"), (45, "utf8mb4"), (255, "utf8mb4"), (63, "binary"), (8, "latin1")):
+        assert charset_of_collation(collation) == charset
+    assert charset_of_collation(323) == "utf8mb4"
+    assert canonical("utf8") == canonical("utf8mb3") == "utf8mb3"
+    assert {charset_of_collation(n) for n in (1, 3, 6, 35, 54, 56, 60, 248)} <= CHARSETS
+    with pytest.raises(SchemaError) as caught:
+        charset_of_collation(2000)
+    assert caught.value.facts["collation_id"] == 2000
+
+
+def test_text_is_decoded_strictly() -> None:
+    """latin1 is cp1252 with its five holes kept; bytes that cannot be of the set are refused."""
+    assert decode(b"\x80\x81\x8d\xe9", "latin1", what="x") == "€\x81\x8dé"
+    assert decode("漢".encode("utf-16-be"), "utf16", what="x") == "漢"
+    assert decode(b"[plain]", "swe7", what="x") == "ÄplainÅ"
+    assert decode(b"\xd7\xa8\xd0", "dec8", what="x") == "Œ¤?"
+    assert decode(b"\xb2\xb3", "armscii8", what="x") == "Աա"
+    for text, charset in ((b"\xff", "utf8mb4"), (b"\xa4", "big5"), (b"\xd8\x00", "ucs2")):
+        with pytest.raises(SchemaError):
+            decode(text, charset, what="x")

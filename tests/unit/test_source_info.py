@@ -1,0 +1,105 @@
+"""The parts around a row: exact bytes of Debezium 3.6's JSON without schemas."""
+
+from __future__ import annotations
+
+import orjson
+
+from tailrace.producer.model.binlog_events import RowsEvent, TableVersion, TransactionBegin
+from tailrace.producer.model.table import TableId
+from tailrace.producer.serialization.envelope.headers import event_header
+from tailrace.producer.serialization.envelope.source_info import SourceInfo, context_headers, source_time_us
+
+TABLE = TableId("shop", "customers")
+NOW = 1_700_000_009_123_456
+FIELDS = "version connector name ts_ms snapshot db sequence ts_us ts_ns table server_id gtid file pos row thread query"
+
+
+def begin(commit_ts_us: int = 0) -> TransactionBegin:
+    """Return a transaction's start."""
+    return TransactionBegin(
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562:23", "bin.000007", 100, 180, 1_700_000_000, commit_ts_us, 42, 5
+    )
+
+
+def rows(query: str | None = None) -> RowsEvent:
+    """Return a rows event of TABLE."""
+    mapped = TableVersion(TABLE, (), (), b"")
+    return RowsEvent("c", mapped, b"", 0, 0, "bin.000007", 220, 300, 1_700_000_001, 5, query)
+
+
+def test_snapshot_rows_get_the_bytes_of_debezium() -> None:
+    """Everything after ``after``, byte for byte; server id 0, no GTID, row 0."""
+    stamp = SourceInfo("fullfillment", TABLE).snapshot_stamp(
+        file="bin.000003", pos=797, read_at_us=1_731_327_511_000_001, now_us=NOW
+    )
+
+    expected = (
+        b',"source":{"version":"tailrace-0.1.0","connector":"mysql","name":"fullfillment","ts_ms":1731327511000,'
+        b'"snapshot":"true","db":"shop","sequence":null,"ts_us":1731327511000001,"ts_ns":1731327511000001000,'
+        b'"table":"customers","server_id":0,"gtid":null,"file":"bin.000003","pos":797,"row":0,"thread":null,'
+        b'"query":null},"transaction":null,"op":"r","ts_ms":1700000009123,"ts_us":1700000009123456,'
+        b'"ts_ns":1700000009123456000}'
+    )
+    assert expected == stamp.suffix
+
+
+def test_changes_get_the_bytes_of_debezium() -> None:
+    """Head, row number, middle, op and tail put together."""
+    stamp = SourceInfo("shop", TABLE).event(
+        ts_us=1_700_000_000_000_000,
+        server_id=5,
+        gtid=begin().gtid,
+        file="bin.000007",
+        pos=220,
+        thread=42,
+        now_us=NOW,
+        first_row=3,
+    )
+
+    expected = (
+        b',"source":{"version":"tailrace-0.1.0","connector":"mysql","name":"shop","ts_ms":1700000000000,'
+        b'"snapshot":"false","db":"shop","sequence":null,"ts_us":1700000000000000,"ts_ns":1700000000000000000,'
+        b'"table":"customers","server_id":5,"gtid":"3e11fa47-71ca-11e1-9e33-c80aa9429562:23","file":"bin.000007",'
+        b'"pos":220,"row":4,"thread":42,"query":null},"transaction":null,"op":"u","ts_ms":1700000009123,'
+        b'"ts_us":1700000009123456,"ts_ns":1700000009123456000}'
+    )
+    assert expected == stamp.head + b"4" + stamp.middle + b"u" + stamp.tail
+    assert stamp.first_row == 3
+
+
+def test_names_and_queries_are_escaped_and_fields_keep_their_order() -> None:
+    """A table named with a quote, a query with line breaks; without GTID and thread both are null."""
+    block = SourceInfo("shop", TableId('a"b', "größe\\"))
+
+    stamp = block.event(ts_us=1, server_id=1, gtid="", file="bin.1", pos=4, query='SELECT "x"\n\t')
+    value = orjson.loads(b'{"before":null,"after":{}' + stamp.head + b"0" + stamp.middle + b"c" + stamp.tail)
+
+    assert list(value) == ["before", "after", "source", "transaction", "op", "ts_ms", "ts_us", "ts_ns"]
+    source = value["source"]
+    assert list(source) == FIELDS.split()
+    assert (source["db"], source["table"], source["query"]) == ('a"b', "größe\\", 'SELECT "x"\n\t')
+    assert (source["gtid"], source["thread"]) == (None, None)
+
+
+def test_a_rows_event_takes_its_time_from_the_commit_where_the_log_has_it() -> None:
+    """Microseconds of the original commit, else the whole second of the event; the query only when asked for."""
+    block = SourceInfo("shop", TABLE)
+
+    assert source_time_us(rows(), begin(commit_ts_us=1_699_999_999_123_456)) == 1_699_999_999_123_456
+    assert source_time_us(rows(), begin()) == 1_700_000_001_000_000
+    assert b'"query":null' in block.rows_event(rows("UPDATE x"), begin()).middle
+    stamp = block.rows_event(rows("UPDATE x"), begin(), query=True)
+    assert b'"thread":42,"query":"UPDATE x"' in stamp.middle
+    assert b'"pos":220,"row":' in stamp.head
+
+
+def test_headers_are_those_of_debezium_and_the_event_number() -> None:
+    """In Debezium's order; off by extended.headers.enabled=false."""
+    assert context_headers("shop", run_id="r1") == [
+        ("__debezium.context.connectorLogicalName", b"shop"),
+        ("__debezium.context.taskId", b"0"),
+        ("__debezium.context.connectorName", b"mysql"),
+        ("__debezium.context.runId", b"r1"),
+    ]
+    assert context_headers("shop", run_id="r1", enabled=False) == []
+    assert event_header(2, 17) == ("tailrace.event", b"2.17")

@@ -1,0 +1,187 @@
+"""The connector's count of events against the log as the server describes it, and what stands before a place in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.producer.kafka.state_store import StoredOffset
+from tailrace.producer.model.binlog_events import TransactionBegin
+from tailrace.producer.model.codec import EventRows, KeyChange
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.partial import rows_from
+from tailrace.producer.takeover.binlog_listing import (
+    ConsumedEvents,
+    DerivedGtids,
+    ListedEvent,
+    gtids_before,
+    translate_event_count,
+)
+from tailrace.runtime.errors import TakeoverError
+from tailrace.schemas.watermark import BinlogPosition
+
+UUID = "58e3a85e-e597-11f1-8ae5-02fc00000001"
+
+
+def wanted(table: TableId) -> bool:
+    """Capture database d, but not its table other."""
+    return table.database == "d" and table.table != "other"
+
+
+def gtid(pos: int, number: int) -> ListedEvent:
+    """A GTID event."""
+    return ListedEvent(pos, "Gtid", f"SET @@SESSION.GTID_NEXT= '{UUID}:{number}'")
+
+
+TRANSACTION = [
+    ListedEvent(200, "Query", "BEGIN"),
+    ListedEvent(300, "Rows_query", "# update t"),
+    ListedEvent(400, "Table_map", "table_id: 90 (d.t)"),
+    ListedEvent(500, "Update_rows", "table_id: 90"),
+    ListedEvent(600, "Update_rows", "table_id: 90 flags: STMT_END_F"),
+    ListedEvent(700, "Query", "SAVEPOINT `x`"),
+    ListedEvent(800, "Table_map", "table_id: 91 (d.other)"),
+    ListedEvent(900, "Write_rows", "table_id: 91 flags: STMT_END_F"),
+    ListedEvent(1000, "Table_map", "table_id: 92 (elsewhere.t)"),
+    ListedEvent(1050, "Table_map", "table_id: 90 (d.t)"),
+    ListedEvent(1100, "Delete_rows_v1", "table_id: 90 flags: STMT_END_F"),
+    ListedEvent(1200, "Xid", "COMMIT /* xid=9 */"),
+]
+
+
+@pytest.mark.parametrize(
+    ("done", "rows", "found"),
+    [
+        (1, 0, ConsumedEvents(0, 0)),
+        (3, 0, ConsumedEvents(0, 0)),
+        (3, 7, ConsumedEvents(0, 7)),
+        (4, 0, ConsumedEvents(1, 0)),
+        (4, 2, ConsumedEvents(1, 2)),
+        (5, 0, ConsumedEvents(2, 0)),
+        (7, 3, ConsumedEvents(2, 0)),  # rows of a table that is not captured
+        (8, 0, ConsumedEvents(2, 0)),
+        (10, 1, ConsumedEvents(2, 1)),
+        (11, 0, ConsumedEvents(3, 0)),
+    ],
+)
+def test_events_of_captured_tables_are_counted(done: int, rows: int, found: ConsumedEvents) -> None:
+    assert translate_event_count(TRANSACTION, done, rows, wanted) == found
+
+
+def test_create_table_select_counts_as_an_event() -> None:
+    events = [
+        ListedEvent(1, "Query", "BEGIN"),
+        ListedEvent(2, "Query", "use `d`; CREATE TABLE `n` (`a` int) START TRANSACTION"),
+        ListedEvent(3, "Table_map", "table_id: 9 (d.n)"),
+        ListedEvent(4, "Write_rows", "table_id: 9 flags: STMT_END_F"),
+    ]
+
+    assert translate_event_count(events, 3, 4, wanted) == ConsumedEvents(1, 4)
+
+
+@pytest.mark.parametrize(("done", "rows"), [(12, 0), (13, 0), (1, 1), (5, 2), (11, 1)])
+def test_counts_that_cannot_be_true_are_refused(done: int, rows: int) -> None:
+    with pytest.raises(TakeoverError, match="does not fit"):
+        translate_event_count(TRANSACTION, done, rows, wanted)
+
+
+def test_what_begins_otherwise_is_refused() -> None:
+    with pytest.raises(TakeoverError, match="does not fit"):
+        translate_event_count([ListedEvent(1, "Query", "XA START X'61',X'',1"), *TRANSACTION[1:]], 4, 0, wanted)
+
+
+def test_name_with_a_dot_is_refused_where_it_matters() -> None:
+    def only_one(table: TableId) -> bool:
+        return table == TableId("d.e", "t")
+
+    events = [ListedEvent(1, "Query", "BEGIN"), ListedEvent(2, "Table_map", "table_id: 9 (d.e.t)"), TRANSACTION[-1]]
+    with pytest.raises(TakeoverError, match="has a dot"):
+        translate_event_count(events, 2, 0, only_one)
+    assert translate_event_count(events, 2, 0, lambda _: False) == ConsumedEvents(0, 0)
+
+
+LOG = [
+    ListedEvent(4, "Format_desc", "Server ver: 8.0.33"),
+    ListedEvent(126, "Previous_gtids", f"{UUID}:1-7"),
+    gtid(160, 8),
+    ListedEvent(230, "Query", "use `d`; CREATE TABLE t (id INT)"),
+    ListedEvent(300, "Anonymous_Gtid", "SET @@SESSION.GTID_NEXT= 'ANONYMOUS'"),
+    ListedEvent(350, "Query", "BEGIN"),
+    ListedEvent(400, "Xid", "COMMIT"),
+    gtid(450, 9),
+    ListedEvent(500, "Query", "BEGIN"),
+    ListedEvent(550, "Table_map", "table_id: 90 (d.t)"),
+    ListedEvent(600, "Write_rows", "table_id: 90 flags: STMT_END_F"),
+    ListedEvent(650, "Xid", "COMMIT"),
+    gtid(700, 10),
+    ListedEvent(750, "Transaction_payload", "compression='ZSTD'"),
+    ListedEvent(900, "Query", "BEGIN"),
+    ListedEvent(900, "Xid", "COMMIT"),
+    ListedEvent(900, "Rotate", "binlog.000002;pos=4"),
+]
+
+
+@pytest.mark.parametrize(
+    ("pos", "last", "within"),
+    [
+        (160, 7, None),
+        (300, 8, None),
+        (450, 8, None),
+        (500, 8, (9, 450)),
+        (700, 9, None),
+        (750, 9, (10, 700)),
+    ],
+)
+def test_gtids_before_a_place(pos: int, last: int, within: tuple[int, int] | None) -> None:
+    number, at = within or (0, 0)
+
+    assert gtids_before(LOG, pos, end=950) == DerivedGtids(
+        GtidSet.parse(f"{UUID}:1-{last}"), f"{UUID}:{number}" if within else "", at
+    )
+
+
+def test_gtids_at_the_end_of_a_file() -> None:
+    assert gtids_before(LOG[:-5], 700, end=700) == DerivedGtids(GtidSet.parse(f"{UUID}:1-9"), "", 0)
+
+
+@pytest.mark.parametrize("pos", [231, 230, 550, 650, 2000])
+def test_place_where_nothing_can_begin(pos: int) -> None:
+    assert gtids_before(LOG, pos, end=950) is None
+
+
+def test_rows_done_are_left_out() -> None:
+    records: list[tuple[bytes, bytes | None] | KeyChange] = [(b"a", b"1"), (b"a", None), (b"b", b"2"), (b"b", None)]
+    rows = EventRows(list(records), [0, 0, 1, 1], [((1,), None), ((2,), None)])
+
+    assert rows_from(rows, 0) is rows
+    assert rows_from(rows, 1) == EventRows(records[2:], [0, 0], [((2,), None)])
+    assert rows_from(rows, 2) == EventRows([], [], [])
+
+
+def test_place_keeps_what_was_done_until_it_is_passed() -> None:
+    position = BinlogPosition(1, "binlog.000001", 450, f"{UUID}:1-8", "server")
+    stored = StoredOffset(position, f"{UUID}:9", 2, counts={"d.t": 5}, rows=3)
+    place = StreamOffset(stored)
+    assert place.state({}) == stored
+
+    skip = place.begin(TransactionBegin(f"{UUID}:9", "binlog.000001", 450, 550, 0, 0, None, 1))
+    assert (skip, place.first_row(), place.state({})) == (2, 0, stored)
+    place.events = 1
+    assert (place.first_row(), place.state({})) == (0, stored)
+    place.events = 2
+    assert place.state({}) == stored
+    place.events = 3
+    assert place.first_row() == 3
+    assert (place.state({}).events, place.state({}).rows) == (3, 0)
+    place.events = 4
+    assert place.first_row() == 0
+
+
+def test_another_transaction_skips_nothing() -> None:
+    place = StreamOffset(StoredOffset(BinlogPosition(1, "binlog.000001", 450, "", "server"), f"{UUID}:9", 2, rows=3))
+
+    assert place.begin(TransactionBegin(f"{UUID}:10", "binlog.000001", 450, 550, 0, 0, None, 1)) == 0
+    place.events = 1
+    assert place.first_row() == 0
+    assert place.state({}).rows == 0
