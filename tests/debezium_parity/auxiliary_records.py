@@ -18,10 +18,10 @@ from tests.debezium_parity.topics import Written, heartbeat_topic
 
 def all_rows(records: Sequence[Written], *, prefix: str) -> list[Row]:
     """Return the records of data topics, and those beside them."""
-    return [*rows_of(records, prefix=prefix), *beside_rows(records, prefix=prefix)]
+    return [*rows_of(records, prefix=prefix), *auxiliary_rows(records, prefix=prefix)]
 
 
-def beside_rows(records: Iterable[Written], *, prefix: str) -> list[Row]:
+def auxiliary_rows(records: Iterable[Written], *, prefix: str) -> list[Row]:
     """Return the records of the topics beside those of data, in the order of their topics, partitions, offsets."""
     rows: list[Row] = []
     seen: dict[tuple[str, Identity], int] = {}
@@ -41,7 +41,7 @@ def beside_rows(records: Iterable[Written], *, prefix: str) -> list[Row]:
     return rows
 
 
-def beside_schema_differences(
+def auxiliary_schema_differences(
     expected: Iterable[Written], actual: Iterable[Written], *, prefixes: tuple[str, str]
 ) -> list[Difference]:
     """Return how the schemas around keys and values differ, for JSON with schemas."""
@@ -75,7 +75,7 @@ def _of_topics(records: Iterable[Written], *, prefix: str) -> Iterator[tuple[str
 def _change(key: Tree, value: Tree) -> Identity:
     if _plain(value, "source", "snapshot") not in {"false", "null"}:
         return "r", _plain(value, "ddl")
-    return "ddl", _plain(value, "source", "file"), _plain(value, "source", "pos")
+    return "ddl", *(_plain(value, "source", name) for name in ("table", "file", "pos"))
 
 
 def _transaction(key: Tree, value: Tree) -> Identity:

@@ -67,11 +67,11 @@ def compare(
     exceptions: Sequence[NamedException],
     *,
     quiet: frozenset[str] = frozenset(),
-    beside: Sequence[Difference] = (),
+    further: Sequence[Difference] = (),
 ) -> Report:
-    """Compare two sides. Exceptions named in ``quiet`` are in every record and do not keep it from being equal.
+    """Compare two sides; a record with no exceptions but those named in ``quiet`` counts as equal.
 
-    ``beside`` are differences found elsewhere, judged and reported with the others.
+    ``further`` are differences that do not come from comparing records.
     """
     report = Report()
     ours = {(row.topic, row.identity): row for row in actual}
@@ -83,7 +83,7 @@ def compare(
         if (row.topic, row.identity) not in theirs:
             _judge(report, row, [Difference(row, ("record",), None, "exists")], exceptions, quiet)
     shared = theirs & ours.keys()
-    for difference in (*_order(expected, actual, shared), *beside):
+    for difference in (*_order(expected, actual, shared), *further):
         _judge(report, difference.row, [difference], exceptions, quiet, counted=False)
     return report
 

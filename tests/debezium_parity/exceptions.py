@@ -27,7 +27,7 @@ JAVA_READS_OTHERWISE: Final = frozenset(
 )
 """Character sets that Java and the server read in two ways, or that Java lacks."""
 _KEYLESS: Final = frozenset({"k_none", "k_unique_null", "k_unique_inline"})
-_ALTERED: Final = frozenset({"alters", "alters2", "altered", "alike", "incremental", "late_key", "ghost"})
+_ALTERED: Final = frozenset({"alters", "alters2", "altered", "alike", "again", "late_key", "ghost"})
 """Tables whose definition changes in the script."""
 _FRACTION: Final = re.compile(r"(\.\d*?)0*(?=Z?$)")
 

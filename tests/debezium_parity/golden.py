@@ -1,11 +1,11 @@
-"""Stores what Debezium wrote: one variant whole, the others as differences against it, with tokens for volatile values.
+"""Stores what Debezium wrote: one variant whole, the others as differences against it.
 
-``normalize`` makes the tokens; the topic prefix is a token, too. Every file has one JSON value per line. A string begins
-a topic. In the file of the base variant the lines of a topic are ``{"key schema":S}`` and ``{"value schema":S}``, which
-apply to the records that follow, and records ``{"partition":0,"key":K,"value":V,"headers":H}`` in the order in which
-they were written. K and V are payloads. The string ``"context"`` among the headers stands for ``CONTEXT``. In the files
-of the other variants the lines of a topic are edits of the base's lines, see ``patch``. ``about.json`` contains the
-versions, the properties of each variant and the digest of the statements.
+``normalize`` replaces the values of one run by tokens; the topic prefix becomes a token, too. Every file has one JSON
+value per line. A string begins a topic. In the file of the base variant, the lines of a topic are ``{"key schema":S}``
+and ``{"value schema":S}``, which apply to the records that follow, and the records in the order in which they were
+written: ``{"partition":0,"key":K,"value":V,"headers":H}``. K and V are payloads. The string ``"context"`` among the
+headers stands for ``CONTEXT``. In the files of the other variants, the lines of a topic are edits of the base's lines,
+see ``patch``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ Topics = Mapping[str, list[Tree]]
 def write(recorded: Mapping[str, Iterable[Written]], *, prefixes: Mapping[str, str], folder: Path = FOLDER) -> None:
     """Store the records of some variants, with their prefixes; the other variants keep their records."""
     stored = {path.stem: _load(path.stem, folder) for path in sorted(folder.glob("*.jsonl"))}
-    stored |= {name: _lines(normalized(found, prefix=prefixes[name]), prefixes[name]) for name, found in recorded.items()}
+    stored |= {
+        name: _lines(normalized(found, prefix=prefixes[name]), prefixes[name]) for name, found in recorded.items()
+    }
     base = stored.pop(BASE)
     _save(folder / f"{BASE}.jsonl", base)
     for name, topics in stored.items():

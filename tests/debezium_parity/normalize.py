@@ -1,4 +1,4 @@
-"""Replaces the values that differ from run to run by tokens: times, GTIDs, binlog positions, threads, run ids, versions.
+"""Replaces the values of one run by tokens: times, GTIDs, binlog positions, threads, run ids, versions.
 
 Equal values become equal tokens, and tokens keep the order of the values. Transactions and positions are counted per
 table, so that a statement added for one table leaves the tokens of all other tables unchanged. A value that contradicts
@@ -90,23 +90,18 @@ class _Tokens:
     """The tokens for the values of one run."""
 
     def __init__(self, events: Iterable[_Event]) -> None:
-        self._transactions: dict[str, _Transaction] = {}
+        events = sorted(events, key=lambda each: each[:4])
         self._places: dict[tuple[str, str, int], int] = {}
         self._threads: dict[str, str] = {}
-        transactions: dict[str, int] = defaultdict(int)
-        places: dict[str, int] = defaultdict(int)
-        for event in sorted(events):
+        counts: dict[str, int] = defaultdict(int)
+        for event in events:
             place = event.table, event.file, event.pos
             if place not in self._places:
-                places[event.table] += 1
-                self._places[place] = places[event.table]
-            if event.gtid not in self._transactions:
-                transactions[event.table] += 1
-                number = transactions[event.table]
-                name = _json(f"{_SERVER}:{event.table}.{number}")
-                self._transactions[event.gtid] = _Transaction(name, number, event.times)
+                counts[event.table] += 1
+                self._places[place] = counts[event.table]
             if event.thread.isdecimal():
                 self._threads.setdefault(event.thread, str(len(self._threads) + 1))
+        self._transactions = _transactions(events)
 
     def apply(self, parsed: _Parsed, prefix: str) -> Written:
         """Return a record with its tokens."""
@@ -166,7 +161,31 @@ class _Tokens:
         place = self._places[event.table, event.file, event.pos]
         thread = self._threads.get(event.thread, event.thread)
         source = _with(source, file=_BINLOG, pos=str(place), gtid=transaction.name, thread=thread)
-        return _with_times(source, transaction.number) if event.times == transaction.times else source
+        same = event.times is not None and event.times == transaction.times
+        return _with_times(source, transaction.number) if same else source
+
+
+def _transactions(events: Iterable[_Event]) -> dict[str, _Transaction]:
+    """Return the tokens of transactions by GTID; a transaction belongs to the table of its first event."""
+    firsts: dict[str, _Event] = {}
+    for event in events:
+        firsts.setdefault(event.gtid, event)
+    found: dict[str, _Transaction] = {}
+    counts: dict[str, int] = defaultdict(int)
+    latest = 0
+    for gtid, first in sorted(firsts.items(), key=lambda each: _gtid_order(each[0])):
+        counts[first.table] += 1
+        number = counts[first.table]
+        # A commit time before that of an earlier transaction gets no token.
+        times = first.times if first.times is not None and first.times[0] >= latest else None
+        latest = max(latest, times[0] if times is not None else 0)
+        found[gtid] = _Transaction(_json(f"{_SERVER}:{first.table}.{number}"), number, times)
+    return found
+
+
+def _gtid_order(gtid: str) -> tuple[str, int]:
+    server, _, number = gtid.partition(":")
+    return server, int(number)
 
 
 def _parsed(record: Written, prefix: str) -> _Parsed:

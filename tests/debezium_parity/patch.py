@@ -1,7 +1,7 @@
 """Differences of JSON trees, and of lists of them; a difference is JSON itself.
 
-The patch of a tree has the shape of what it changes: an object leads to a member or, by its index, to an item; a list of
-one item replaces the value. ``{"after":{"d":["1.50"]}}`` replaces the member ``d`` of ``after``.
+The patch of a tree has the shape of what it changes: an object leads to a member or, by its index, to an item; a list
+of one item replaces the value. ``{"after":{"d":["1.50"]}}`` replaces the member ``d`` of ``after``.
 
 The edits of a list are, in order: ``3`` keeps the next three items, ``-2`` leaves the next two out, ``{"patch":P}``
 changes the next item, anything else is an additional item.

@@ -1,4 +1,4 @@
-"""The form of the JSON converter with schemas: ``{"schema":S,"payload":P}``, read without changing the text of S and P."""
+"""The form of the JSON converter with schemas: ``{"schema":S,"payload":P}``. The texts of S and P do not change."""
 
 from __future__ import annotations
 

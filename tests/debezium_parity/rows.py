@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -61,42 +60,6 @@ def rows_of(records: Iterable[Written], *, prefix: str) -> list[Row]:
         last[place] = identity
         rows.append(Row(topic, identity, record, key, value))
     return rows
-
-
-def numbered(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows known by their rank in the log, not by their position, so that two runs can be compared."""
-    rows = list(rows)
-    places: dict[str, set[tuple[str, int, int]]] = defaultdict(set)
-    for row in rows:
-        if (place := _place(row)) is not None:
-            places[row.topic].add(place)
-    ranks = {topic: {place: rank for rank, place in enumerate(sorted(found))} for topic, found in places.items()}
-    numbers = sorted({_number(row) for row in rows if row.topic == TRANSACTIONS})
-    renamed = []
-    for row in rows:
-        if row.topic == TRANSACTIONS:
-            renamed.append(row._replace(identity=(row.op, str(numbers.index(_number(row))))))
-            continue
-        place = _place(row)
-        if place is not None:
-            at = row.identity.index(place[0])
-            identity = (*row.identity[:at], str(ranks[row.topic][place]), *row.identity[at + 3 :])
-            renamed.append(row._replace(identity=identity))
-        else:
-            renamed.append(row)
-    return renamed
-
-
-def _place(row: Row) -> tuple[str, int, int] | None:
-    """Return (file, position, row) of a streamed record or its tombstone."""
-    parts = row.identity[1:] if row.op == "tombstone" else row.identity
-    streamed = parts[0] in {"c", "u", "d", "t", "ddl"}
-    return (parts[1], int(parts[2]), int(parts[3])) if streamed else None
-
-
-def _number(row: Row) -> int:
-    """Return the number of a transaction within its server's."""
-    return int(row.identity[1].rpartition(":")[2])
 
 
 def parse(raw: bytes | None) -> Tree | None:

@@ -40,7 +40,7 @@ def run(
     *,
     with_debezium: bool = True,
     with_tailrace: bool = True,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> list[Outcome]:
     """Run the script once under all ``variants``; ``say`` is told of progress."""
     recorded = list(variants) if with_debezium else []
@@ -58,7 +58,7 @@ def run(
                     cursor.execute(statement)
 
         execute((f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}", *SESSION, *BEFORE_SNAPSHOT))
-        say("rows for the snapshot are in")
+        report("rows for the snapshot are in")
         worker = stack.enter_context(ConnectWorker(broker.bootstrap)) if recorded else None
         registry = stack.enter_context(SchemaRegistry()) if any(each.avro for each in variants) else None
         root = registry.url.removesuffix(API) if registry is not None else ""
@@ -85,13 +85,13 @@ def run(
             wait(lambda prefix=prefix: _snapshot_ended(broker, prefix, registry), f"the snapshot of {prefix}")  # type: ignore[misc]
         for producer in producers:
             wait(producer.has_read_all, "the snapshot of Tailrace")
-        say("snapshots are done")
+        report("snapshots are done")
         execute(AFTER_SNAPSHOT)
-        say("the streamed part is in")
+        report("the streamed part is in")
         prefixes = [*map(debezium_prefix, recorded), *map(tailrace_prefix, offered)]
         for prefix in prefixes:
             wait(lambda prefix=prefix: _sentinel_came(broker, prefix), f"the end of {prefix}")  # type: ignore[misc]
-        say("both have written all")
+        report("both have written all")
         return [
             Outcome(
                 variant,

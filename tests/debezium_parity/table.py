@@ -10,7 +10,7 @@ from typing import Final
 
 from tailrace.producer.serialization.envelope.name_adjustment import field_name
 from tests.debezium_parity.artifacts import debezium_version
-from tests.debezium_parity.auxiliary_records import beside_rows
+from tests.debezium_parity.auxiliary_records import auxiliary_rows
 from tests.debezium_parity.compare import Report
 from tests.debezium_parity.exceptions import EXCEPTIONS
 from tests.debezium_parity.rows import CHANGES, render
@@ -31,7 +31,7 @@ _STATES: Final = ("equal", "excepted", "different")
 def column_types(outcome: Outcome) -> dict[tuple[str, str], str]:
     """Return the types of all columns, as the schema changes of a run tell them; the last version counts."""
     found: dict[tuple[str, str], str] = {}
-    for row in beside_rows(outcome.tailrace, prefix=tailrace_prefix(outcome.variant)):
+    for row in auxiliary_rows(outcome.tailrace, prefix=tailrace_prefix(outcome.variant)):
         changes = member(row.value or "", "tableChanges") if row.topic == CHANGES else None
         for change in json.loads(render(changes)) if changes else ():
             table = change["table"]

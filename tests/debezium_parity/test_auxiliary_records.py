@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.debezium_parity import golden
-from tests.debezium_parity.auxiliary_records import beside_rows, beside_schema_differences
+from tests.debezium_parity.auxiliary_records import auxiliary_rows, auxiliary_schema_differences
 from tests.debezium_parity.compare import compare
 from tests.debezium_parity.exceptions import EXCEPTIONS, QUIET
 from tests.debezium_parity.registered import in_connect, registered_differences
@@ -16,7 +16,7 @@ from tests.debezium_parity.topics import Written
 
 
 def _kept(name: str, prefix: str = "p") -> list[Written]:
-    return list(golden.read(golden.FOLDER / f"{name}.jsonl", prefix=prefix))
+    return list(golden.read(name, prefix=prefix))
 
 
 def _changed(records: list[Written], old: bytes, new: bytes, *, where: Callable[[Written], bool]) -> list[Written]:
@@ -32,7 +32,7 @@ def _changed(records: list[Written], old: bytes, new: bytes, *, where: Callable[
 def test_kept_records_are_equal_to_themselves() -> None:
     """All of them, and none is left out."""
     kept = _kept("ahead")
-    report = compare(beside_rows(kept, prefix="p"), beside_rows(kept, prefix="p"), EXCEPTIONS, quiet=QUIET)
+    report = compare(auxiliary_rows(kept, prefix="p"), auxiliary_rows(kept, prefix="p"), EXCEPTIONS, quiet=QUIET)
 
     assert not report.different
     assert set(report.equal) == {CHANGES, TRANSACTIONS, HEARTBEATS}
@@ -63,7 +63,7 @@ def test_a_changed_record_is_seen(table: str, topic: str, old: bytes, new: bytes
     kept = one if table == HEARTBEATS else kept
     changed = _changed(kept, old, new, where=lambda each: each.topic == topic)
 
-    report = compare(beside_rows(kept, prefix="p"), beside_rows(changed, prefix="p"), EXCEPTIONS, quiet=QUIET)
+    report = compare(auxiliary_rows(kept, prefix="p"), auxiliary_rows(changed, prefix="p"), EXCEPTIONS, quiet=QUIET)
 
     assert set(report.different) == {table}
 
@@ -74,8 +74,8 @@ def test_a_changed_schema_beside_the_rows_is_seen() -> None:
     name = b'"name":"io.debezium.connector.common.TransactionMetadataValue","version":'
     changed = _changed(kept, name + b"1", name + b"2", where=lambda each: each.topic == "p.transaction")
 
-    assert beside_schema_differences(kept, kept, prefixes=("p", "p")) == []
-    [difference] = beside_schema_differences(kept, changed, prefixes=("p", "p"))
+    assert auxiliary_schema_differences(kept, kept, prefixes=("p", "p")) == []
+    [difference] = auxiliary_schema_differences(kept, changed, prefixes=("p", "p"))
     assert (difference.row.table, difference.path) == (TRANSACTIONS, ("schema", "value"))
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.debezium_parity import document, golden
+from tests.debezium_parity import document
 from tests.debezium_parity.compare import Report, compare
 from tests.debezium_parity.exceptions import EXCEPTIONS, QUIET
-from tests.debezium_parity.rows import numbered, render, rows_of
+from tests.debezium_parity.rows import render, rows_of
 from tests.debezium_parity.tokens import member, read_tree
 from tests.debezium_parity.topics import Written
 
@@ -113,26 +112,6 @@ def test_clock_and_prefix_alone_leave_a_record_equal() -> None:
     other = record._replace(value=record.value.replace(b'"ts_ms":1}', b'"ts_ms":2}').replace(b'"x"', b'"y"'))
 
     assert _report([record], [other]).equal["t"] == 1
-
-
-def test_ranks_stand_for_positions_between_runs() -> None:
-    """Two runs put the same changes at other positions."""
-    first = numbered(rows_of([_record({"id": 1}), _record({"id": 1}, pos=300, offset=1, op="u")], prefix="p"))
-    second = numbered(rows_of([_record({"id": 1}, pos=7), _record({"id": 1}, pos=9, offset=1, op="u")], prefix="p"))
-
-    assert [row.identity for row in first] == [row.identity for row in second] == [("c", "0"), ("u", "1")]
-
-
-def test_golden_files_give_back_their_bytes(tmp_path: Path) -> None:
-    """Records with and without schemas, tombstones and null keys survive being kept."""
-    plain = _record({"a": 'q" é \u2028'}, headers=(("h", b"\xc3\xa9"), ("n", None)))
-    schema = plain._replace(offset=1, key=b'{"schema":{"type":"int32"},"payload":{"id":1}}')
-    tombstone = plain._replace(offset=2, key=None, value=None)
-    records = [plain, schema, tombstone]
-
-    golden.write(tmp_path / "kept.jsonl", records, prefix="p")
-
-    assert list(golden.read(tmp_path / "kept.jsonl", prefix="p")) == records
 
 
 def test_trees_keep_the_text_of_scalars() -> None:
