@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from tests.debezium_parity.compare import Difference
+from tests.debezium_parity.difference import Difference
 from tests.debezium_parity.payload import split_schema
 from tests.debezium_parity.rows import CHANGES, HEARTBEATS, TRANSACTIONS, Identity, Row, parse, render, rows_of
 from tests.debezium_parity.tokens import Tree, member, read_tree

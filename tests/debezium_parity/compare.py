@@ -7,39 +7,13 @@ and for every key the order of its records.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Final, NamedTuple
 
+from tests.debezium_parity.difference import Difference, NamedException
 from tests.debezium_parity.rows import Row, render
 from tests.debezium_parity.tokens import Tree, member
-
-ABSENT: Final = "(absent)"
-_LONGEST: Final = 160
-
-
-class Difference(NamedTuple):
-    """Two values that should be one; ``path`` leads to them from the record, both None where a record is missing."""
-
-    row: Row
-    """Of the expected side, or of the actual one where only that exists."""
-    path: tuple[str, ...]
-    expected: Tree | None
-    actual: Tree | None
-
-    def __str__(self) -> str:
-        expected, actual = (ABSENT if tree is None else render(tree) for tree in (self.expected, self.actual))
-        sides = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..." for text in (expected, actual))
-        return f"{self.row.topic} {' '.join(self.row.identity)}: {'.'.join(self.path)}: {' <> '.join(sides)}"
-
-
-class NamedException(NamedTuple):
-    """A difference that is meant to be, and why."""
-
-    name: str
-    reason: str
-    covers: Callable[[Difference], bool]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tailrace.producer.serialization.envelope.schemas import schema_json
 from tailrace.schemas.connect import ConnectField, ConnectSchema
-from tests.debezium_parity.compare import Difference
+from tests.debezium_parity.difference import Difference
 from tests.debezium_parity.payload import split_schema
 from tests.debezium_parity.rows import Row
 from tests.debezium_parity.tokens import read_tree

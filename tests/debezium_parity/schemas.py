@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.table import TableSchema
-from tests.debezium_parity.compare import Difference
 from tests.debezium_parity.debezium import debezium_prefix
+from tests.debezium_parity.difference import Difference
 from tests.debezium_parity.payload import split_schema
 from tests.debezium_parity.rows import Row, render
 from tests.debezium_parity.tailrace import tailrace_prefix

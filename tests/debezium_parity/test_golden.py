@@ -11,8 +11,8 @@ import pytest
 
 from tests.debezium_parity import about, golden
 from tests.debezium_parity.auxiliary_records import all_rows
-from tests.debezium_parity.compare import Difference, NamedException
 from tests.debezium_parity.debezium import debezium_prefix
+from tests.debezium_parity.difference import Difference, NamedException
 from tests.debezium_parity.normalize import normalized
 from tests.debezium_parity.rows import CHANGES, HEARTBEATS, TRANSACTIONS
 from tests.debezium_parity.run import run

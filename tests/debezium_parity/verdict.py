@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.debezium_parity.auxiliary_records import all_rows, auxiliary_schema_differences
-from tests.debezium_parity.compare import Difference, NamedException, Report, compare
+from tests.debezium_parity.compare import Report, compare
 from tests.debezium_parity.debezium import debezium_prefix
+from tests.debezium_parity.difference import Difference, NamedException
 from tests.debezium_parity.exceptions import EXCEPTIONS, QUIET
 from tests.debezium_parity.registered import in_connect, registered_differences
 from tests.debezium_parity.run import Outcome

@@ -11,9 +11,9 @@ import pytest
 
 from tailrace.producer.model.value_options import ValueOptions
 from tests.debezium_parity import golden
-from tests.debezium_parity.exceptions import JAVA_READS_OTHERWISE
 from tests.debezium_parity.payload import split_schema
 from tests.debezium_parity.type_tables import FAMILIES, Family
+from tests.debezium_parity.value_exceptions import DECODED_DIFFERENTLY_BY_JAVA
 from tests.debezium_parity.variants import VARIANTS, Variant
 from tests.support.codec import BothWays
 from tests.support.database import Database
@@ -53,7 +53,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
     },
     **{
         ("charset_bytes", f"t_{name}"): (_JAVA, frozenset({1} if name in _WIDE else {1, 2} if name == "swe7" else {2}))
-        for name in JAVA_READS_OTHERWISE
+        for name in DECODED_DIFFERENTLY_BY_JAVA
     },
     ("enums", "e"): ("Debezium prints commas and backslashes of labels escaped", frozenset({3, 7})),
     **{
