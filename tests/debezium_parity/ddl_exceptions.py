@@ -28,7 +28,7 @@ _LENGTH_ZERO: Final = frozenset({"ts0", "dt0", "t0"})
 
 def column_parameters(difference: Difference) -> bool:
     """Whether a column's schema differs only in parameters from the statement, and in a default or a comment."""
-    table = difference.row.table
+    table = difference.record.table
     if difference.path[0] != "schema" or not (table.endswith("_new") or table in _CREATED_WHILE_STREAMING):
         return False
     expected, actual = difference.expected, difference.actual
@@ -42,7 +42,7 @@ def column_parameters(difference: Difference) -> bool:
 def length_zero(difference: Difference) -> bool:
     """Whether a value of a column of the length 0 is cut by Tailrace and not by Debezium."""
     sides = difference.expected, difference.actual
-    if difference.row.table != "temporals_new" or difference.path[-1] not in _LENGTH_ZERO:
+    if difference.record.table != "temporals_new" or difference.path[-1] not in _LENGTH_ZERO:
         return False
     if difference.path[:2] not in {("value", "after"), ("value", "before")} or not all(
         isinstance(side, str) and side.startswith('"') for side in sides
@@ -64,7 +64,7 @@ def real(difference: Difference) -> bool:
     if type_differs(difference, ("float", "double")):
         return _from_statement(difference) and difference.path[1] == "r"
     sides = numbers(difference)
-    if sides is None or not difference.row.table.endswith("_new") or not column_of(difference).endswith(".r"):
+    if sides is None or not difference.record.table.endswith("_new") or not column_of(difference).endswith(".r"):
         return False
     expected, actual = (struct.pack("f", float(side)) for side in sides)
     return expected == actual
@@ -72,7 +72,7 @@ def real(difference: Difference) -> bool:
 
 def float4(difference: Difference) -> bool:
     """FLOAT4 as FLOAT."""
-    if difference.row.table != "synonyms_new" or difference.path[-1] != "f4":
+    if difference.record.table != "synonyms_new" or difference.path[-1] != "f4":
         return False
     return type_differs(difference, ("double", "float")) or (in_row(difference) and difference.expected == "null")
 
@@ -87,7 +87,7 @@ def binary(difference: Difference) -> bool:
 
 def _from_statement(difference: Difference) -> bool:
     """Whether Debezium reads the definition of the table from a statement."""
-    return difference.row.table.endswith(("_new", "inline_key"))
+    return difference.record.table.endswith(("_new", "inline_key"))
 
 
 def _parameter_names(schema: Tree) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from tests.debezium_parity.rows import Row, render
+from tests.debezium_parity.records import ParsedRecord, render
 from tests.debezium_parity.tokens import Tree, member
 
 _ABSENT: Final = "(absent)"
@@ -17,7 +17,7 @@ _MAX_LENGTH: Final = 160
 class Difference(NamedTuple):
     """Two values that should be equal, at ``path`` in a record; both are None if a record is missing."""
 
-    row: Row
+    record: ParsedRecord
     """The expected record, or the actual one if there is no expected one."""
     path: tuple[str, ...]
     expected: Tree | None
@@ -26,7 +26,7 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         expected, actual = (_ABSENT if tree is None else render(tree) for tree in (self.expected, self.actual))
         sides = (text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 3]}..." for text in (expected, actual))
-        return f"{self.row.topic} {' '.join(self.row.identity)}: {'.'.join(self.path)}: {' <> '.join(sides)}"
+        return f"{self.record.topic} {' '.join(self.record.identity)}: {'.'.join(self.path)}: {' <> '.join(sides)}"
 
 
 class NamedException(NamedTuple):
@@ -61,13 +61,13 @@ def in_row(difference: Difference) -> bool:
 
 def in_snapshot(difference: Difference) -> bool:
     """Whether the record comes from the snapshot."""
-    return difference.row.op == "r"
+    return difference.record.op == "r"
 
 
 def column_of(difference: Difference) -> str:
     """Return ``table.column`` of a value of a row; ``X_new`` counts as ``X``."""
     name = difference.path[2] if difference.path[0] == "value" and len(difference.path) > 2 else difference.path[-1]
-    return f"{difference.row.table.removesuffix('_new')}.{name}" if in_row(difference) else ""
+    return f"{difference.record.table.removesuffix('_new')}.{name}" if in_row(difference) else ""
 
 
 def type_differs(difference: Difference, *pairs: tuple[str, str]) -> bool:

@@ -20,9 +20,9 @@ from typing import Final
 from tests.debezium_parity.normalize import normalized
 from tests.debezium_parity.patch import edited, edits
 from tests.debezium_parity.payload import has_schema, join_schema, split_schema
-from tests.debezium_parity.rows import render
+from tests.debezium_parity.records import render
 from tests.debezium_parity.tokens import Tree, member, read_tree
-from tests.debezium_parity.topics import Written
+from tests.debezium_parity.topics import KafkaRecord
 
 FOLDER: Final = Path(__file__).with_name("golden")
 BASE: Final = "schemas"
@@ -44,7 +44,7 @@ Topics = Mapping[str, list[Tree]]
 """The lines of each topic."""
 
 
-def write(recorded: Mapping[str, Iterable[Written]], *, prefixes: Mapping[str, str], folder: Path = FOLDER) -> None:
+def write(recorded: Mapping[str, Iterable[KafkaRecord]], *, prefixes: Mapping[str, str], folder: Path = FOLDER) -> None:
     """Store the records of some variants, with their prefixes; the other variants keep their records."""
     stored = {path.stem: _load(path.stem, folder) for path in sorted(folder.glob("*.jsonl"))}
     stored |= {
@@ -61,7 +61,7 @@ def write(recorded: Mapping[str, Iterable[Written]], *, prefixes: Mapping[str, s
     _load.cache_clear()
 
 
-def read(name: str, *, prefix: str, folder: Path = FOLDER) -> Iterator[Written]:
+def read(name: str, *, prefix: str, folder: Path = FOLDER) -> Iterator[KafkaRecord]:
     """Yield the records of a variant under a topic prefix, by topic and in the order in which they were written."""
     topics = {topic.replace(_PREFIX, prefix): lines for topic, lines in _load(name, folder).items()}
     for topic, lines in sorted(topics.items()):
@@ -92,7 +92,7 @@ def _save(path: Path, topics: Topics) -> None:
             out.writelines(f"{render(line)}\n" for line in lines)
 
 
-def _lines(records: Iterable[Written], prefix: str) -> Topics:
+def _lines(records: Iterable[KafkaRecord], prefix: str) -> Topics:
     """Return the lines of normalized records."""
     found: dict[str, list[Tree]] = defaultdict(list)
     schemas: dict[tuple[str, str], str] = {}
@@ -117,7 +117,7 @@ def _lines(records: Iterable[Written], prefix: str) -> Topics:
     return found
 
 
-def _records(topic: str, lines: Iterable[Tree], prefix: str) -> Iterator[Written]:
+def _records(topic: str, lines: Iterable[Tree], prefix: str) -> Iterator[KafkaRecord]:
     """Yield the records of the lines of a topic."""
     schemas = dict.fromkeys(_SIDES, "null")
     ends: dict[int, int] = defaultdict(int)
@@ -134,11 +134,11 @@ def _records(topic: str, lines: Iterable[Tree], prefix: str) -> Iterator[Written
         headers = _member(line, "headers").replace(_CONTEXT, ",".join(CONTEXT)).replace(_PREFIX, prefix)
         pairs = tuple((name, None if text is None else text.encode()) for name, text in json.loads(headers))
         partition = int(_member(line, "partition"))
-        yield Written(topic, partition, ends[partition], raws[0], raws[1], pairs)
+        yield KafkaRecord(topic, partition, ends[partition], raws[0], raws[1], pairs)
         ends[partition] += 1
 
 
-def _headers(record: Written, prefix: str) -> Tree:
+def _headers(record: KafkaRecord, prefix: str) -> Tree:
     pairs = [[name, None if value is None else value.decode()] for name, value in record.headers]
     texts = [_without_prefix(json.dumps(each, ensure_ascii=False, separators=(",", ":")), prefix) for each in pairs]
     first = next((at for at in range(len(texts)) if tuple(texts[at : at + len(CONTEXT)]) == CONTEXT), None)

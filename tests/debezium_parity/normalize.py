@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from tests.debezium_parity.payload import has_schema, join_schema, split_schema
-from tests.debezium_parity.rows import parse, render
+from tests.debezium_parity.records import parse, render
 from tests.debezium_parity.tokens import Tree, member
-from tests.debezium_parity.topics import Written, heartbeat_topic
+from tests.debezium_parity.topics import KafkaRecord, heartbeat_topic
 
 _SERVER: Final = "<server>"
 _BINLOG: Final = '"<binlog>"'
@@ -38,7 +38,7 @@ Times = tuple[int, int, int]
 class _Parsed(NamedTuple):
     """A record with the payloads of its key and value; both are None for a record that is internal to Tailrace."""
 
-    record: Written
+    record: KafkaRecord
     key: Tree | None
     value: Tree | None
 
@@ -64,14 +64,14 @@ class _Transaction(NamedTuple):
     """The commit time before it became a token."""
 
 
-def normalized(records: Iterable[Written], *, prefix: str) -> list[Written]:
+def normalized(records: Iterable[KafkaRecord], *, prefix: str) -> list[KafkaRecord]:
     """Return the records with tokens, sorted by topic and time.
 
     ``records`` must be in order within each partition. Offsets are counted from 0. Of equal heartbeats one is kept.
     """
     parsed = _in_time_order([_parsed(record, prefix) for record in records], prefix)
     tokens = _Tokens(event for each in parsed if (event := _streamed_event(each.value)) is not None)
-    found: list[Written] = []
+    found: list[KafkaRecord] = []
     seen: set[tuple[str, bytes | None, bytes | None]] = set()
     ends: dict[tuple[str, int], int] = defaultdict(int)
     for each in parsed:
@@ -103,7 +103,7 @@ class _Tokens:
                 self._threads.setdefault(event.thread, str(len(self._threads) + 1))
         self._transactions = _transactions(events)
 
-    def apply(self, parsed: _Parsed, prefix: str) -> Written:
+    def apply(self, parsed: _Parsed, prefix: str) -> KafkaRecord:
         """Return a record with its tokens."""
         record, key, value = parsed
         record = record._replace(
@@ -188,7 +188,7 @@ def _gtid_order(gtid: str) -> tuple[str, int]:
     return server, int(number)
 
 
-def _parsed(record: Written, prefix: str) -> _Parsed:
+def _parsed(record: KafkaRecord, prefix: str) -> _Parsed:
     if record.topic.startswith(f"{prefix}.tailrace."):
         return _Parsed(record, None, None)
     return _Parsed(record, parse(record.key), parse(record.value))

@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.debezium_parity.difference import Difference, in_snapshot, numbers
 from tests.debezium_parity.payload import has_schema
-from tests.debezium_parity.rows import CHANGES, HEARTBEATS, TRANSACTIONS
+from tests.debezium_parity.records import CHANGES, HEARTBEATS, TRANSACTIONS
 from tests.debezium_parity.tokens import member
 
 KEYLESS: Final = frozenset({"k_none", "k_unique_null", "k_unique_inline"})
@@ -31,7 +31,7 @@ _DEFINITION: Final = frozenset(
 def processing_time(difference: Difference) -> bool:
     """The time at which the connector processed the event."""
     times = {("value", name) for name in ("ts_ms", "ts_us", "ts_ns")}
-    return difference.row.table != TRANSACTIONS and difference.path in times
+    return difference.record.table != TRANSACTIONS and difference.path in times
 
 
 def version(difference: Difference) -> bool:
@@ -76,35 +76,35 @@ def snapshot_flag(difference: Difference) -> bool:
 
 def table_without_key(difference: Difference) -> bool:
     """Keys, partitions and headers of tables without key, and the counts of their transactions."""
-    if difference.row.table == TRANSACTIONS:
-        counts = member(difference.row.value or "", "data_collections")
+    if difference.record.table == TRANSACTIONS:
+        counts = member(difference.record.value or "", "data_collections")
         tables = [str(member(each, "data_collection")) for each in counts] if isinstance(counts, list) else []
         keyless = any(table.strip('"').rpartition(".")[2] in KEYLESS for table in tables)
         return keyless and difference.path[-1] == "event_count"
     if difference.path == ("value", "transaction", "total_order"):
         # In this transaction, an update of a table without key comes before the row.
         sides = numbers(difference)
-        return difference.row.table == "ops" and sides is not None and sides[1] - sides[0] == 1
-    if difference.row.table in KEYLESS and difference.path[:2] == ("value", "transaction"):
+        return difference.record.table == "ops" and sides is not None and sides[1] - sides[0] == 1
+    if difference.record.table in KEYLESS and difference.path[:2] == ("value", "transaction"):
         return True
-    return difference.row.table in KEYLESS and difference.path[0] in {"key", "partition", "record", "headers"}
+    return difference.record.table in KEYLESS and difference.path[0] in {"key", "partition", "record", "headers"}
 
 
 def key_with_schema(difference: Difference) -> bool:
     """The partition of a key that contains the prefix in its schema."""
-    if difference.row.table in {CHANGES, TRANSACTIONS, HEARTBEATS}:
+    if difference.record.table in {CHANGES, TRANSACTIONS, HEARTBEATS}:
         return False
-    return difference.path in {("partition",), ("order",)} and has_schema(difference.row.record.key)
+    return difference.path in {("partition",), ("order",)} and has_schema(difference.record.raw.key)
 
 
 def truncate_partition(difference: Difference) -> bool:
     """The partition of a truncate record."""
-    return difference.path == ("partition",) and difference.row.op == "t"
+    return difference.path == ("partition",) and difference.record.op == "t"
 
 
 def statement_row(difference: Difference) -> bool:
     """The row number of a schema change."""
-    return difference.row.op == "ddl" and difference.path == ("value", "source", "row") and difference.actual == "0"
+    return difference.record.op == "ddl" and difference.path == ("value", "source", "row") and difference.actual == "0"
 
 
 def later_definition(difference: Difference) -> bool:
@@ -126,8 +126,8 @@ def field_doc(difference: Difference) -> bool:
 
 def _changed_table(difference: Difference) -> str:
     """Return the table whose definition differs in a streamed schema change, else an empty text."""
-    if difference.row.op != "ddl" or difference.path[:2] != ("value", "tableChanges"):
+    if difference.record.op != "ddl" or difference.path[:2] != ("value", "tableChanges"):
         return ""
-    changes = member(difference.row.value or "", "tableChanges")
+    changes = member(difference.record.value or "", "tableChanges")
     name = member(changes[int(difference.path[2])], "id") if isinstance(changes, list) else ""
     return json.loads(str(name)).rpartition('."')[2].strip('"') if difference.path[3:4] == ("table",) else ""

@@ -10,14 +10,14 @@ from typing import Final
 import pytest
 
 from tests.debezium_parity import about, golden
-from tests.debezium_parity.auxiliary_records import all_rows
+from tests.debezium_parity.auxiliary_records import all_records
 from tests.debezium_parity.debezium import debezium_prefix
 from tests.debezium_parity.difference import Difference, NamedException
 from tests.debezium_parity.normalize import normalized
-from tests.debezium_parity.rows import CHANGES, HEARTBEATS, TRANSACTIONS
+from tests.debezium_parity.records import CHANGES, HEARTBEATS, TRANSACTIONS
 from tests.debezium_parity.run import run
 from tests.debezium_parity.tailrace import tailrace_prefix
-from tests.debezium_parity.topics import Written
+from tests.debezium_parity.topics import KafkaRecord
 from tests.debezium_parity.variants import VARIANTS, Variant
 from tests.debezium_parity.verdict import verdict
 
@@ -31,13 +31,13 @@ on_servers = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 def _clock_default(difference: Difference) -> bool:
     """Whether the server fills the column with the time of the statement; the token keeps only the form."""
-    return difference.row.table.startswith("defaults") and difference.path[-1] == "dtcn"
+    return difference.record.table.startswith("defaults") and difference.path[-1] == "dtcn"
 
 
 ANOTHER_RUN: Final = (NamedException("clock", "the row contains the server's clock", _clock_default),)
 
 
-def _golden(variant: Variant) -> list[Written]:
+def _golden(variant: Variant) -> list[KafkaRecord]:
     return list(golden.read(variant.name, prefix=debezium_prefix(variant)))
 
 
@@ -62,7 +62,7 @@ def test_records_equal_the_golden_records(variant: Variant) -> None:
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_golden_records_are_complete(variant: Variant) -> None:
     """Every variant has rows of every table and every operation."""
-    rows = all_rows(_golden(variant), prefix=debezium_prefix(variant))
+    rows = all_records(_golden(variant), prefix=debezium_prefix(variant))
 
     assert len({row.table for row in rows}) >= 45
     assert {row.op for row in rows} >= {"r", "c", "u", "d", "ddl"}

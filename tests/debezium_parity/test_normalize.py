@@ -11,9 +11,9 @@ import pytest
 from tests.debezium_parity import golden
 from tests.debezium_parity.normalize import normalized
 from tests.debezium_parity.patch import difference, edited, edits, patched
-from tests.debezium_parity.rows import render
+from tests.debezium_parity.records import render
 from tests.debezium_parity.tokens import Tree, read_tree
-from tests.debezium_parity.topics import Written
+from tests.debezium_parity.topics import KafkaRecord
 
 _SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 _OTHER_SERVER = "00000000-71ca-11e1-9e33-c80aa9429562"
@@ -28,7 +28,7 @@ def _record(
     server: str = _SERVER,
     offset: int = 0,
     source: dict[str, Any] | None = None,
-) -> Written:
+) -> KafkaRecord:
     """Return an insert that Debezium wrote."""
     block: dict[str, Any] = {
         "version": "3.6.1",
@@ -44,14 +44,14 @@ def _record(
     value |= {"ts_ms": ms + 5, "ts_us": (ms + 5) * 1000, "ts_ns": (ms + 5) * 1_000_000}
     headers = (("__debezium.context.runId", b"018c"),)
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-    return Written(f"dbz_x.db.{table}", 0, offset, b'{"id":1}', text, headers)
+    return KafkaRecord(f"dbz_x.db.{table}", 0, offset, b'{"id":1}', text, headers)
 
 
-def _source(record: Written) -> dict[str, Any]:
+def _source(record: KafkaRecord) -> dict[str, Any]:
     return dict(json.loads(record.value or b"")["source"])
 
 
-def _normalized(*records: Written) -> list[Written]:
+def _normalized(*records: KafkaRecord) -> list[KafkaRecord]:
     return normalized(records, prefix="dbz_x")
 
 
@@ -142,17 +142,17 @@ def test_tokens_are_final() -> None:
     assert normalized(once, prefix="dbz_x") == once
 
 
-def _stored(folder: Path, name: str) -> list[Written]:
+def _stored(folder: Path, name: str) -> list[KafkaRecord]:
     return list(golden.read(name, prefix="dbz_x", folder=folder))
 
 
 def test_the_stored_form_gives_back_all_bytes(tmp_path: Path) -> None:
     """Records with and without schemas, tombstones, null keys, and headers of all kinds."""
-    plain = Written("dbz_x.db.t", 0, 0, b'{"id":1}', '{"a":"q\\" é \u2028","b":1.0E10}'.encode(), ())
+    plain = KafkaRecord("dbz_x.db.t", 0, 0, b'{"id":1}', '{"a":"q\\" é \u2028","b":1.0E10}'.encode(), ())
     schema = plain._replace(offset=1, key=b'{"schema":{"name":"dbz_x.Key"},"payload":{"id":1}}')
     headers = plain._replace(partition=1, headers=(("h", b"\xc3\xa9"), ("n", None), ("p", b"dbz_x")))
     records = [plain, schema, schema._replace(offset=2, value=None), plain._replace(offset=3), headers]
-    records.append(Written("dbz_x.db.u", 0, 0, None, None, ()))
+    records.append(KafkaRecord("dbz_x.db.u", 0, 0, None, None, ()))
     other = [schema._replace(offset=0), plain._replace(offset=1, value=b'{"a":2}'), headers._replace(headers=())]
 
     golden.write(
@@ -167,7 +167,7 @@ def test_the_stored_form_gives_back_all_bytes(tmp_path: Path) -> None:
 
 def test_the_stored_form_refuses_its_own_tokens(tmp_path: Path) -> None:
     """A record that contains the token of the prefix could not be restored."""
-    record = Written("dbz_x.db.t", 0, 0, None, b'{"a":"<prefix>"}', ())
+    record = KafkaRecord("dbz_x.db.t", 0, 0, None, b'{"a":"<prefix>"}', ())
 
     with pytest.raises(ValueError, match="token"):
         golden.write({golden.BASE: [record]}, prefixes={golden.BASE: "dbz_x"}, folder=tmp_path)

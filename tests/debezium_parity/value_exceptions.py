@@ -35,7 +35,7 @@ def zero_date(difference: Difference) -> bool:
 def null_kept(difference: Difference) -> bool:
     """NULL in a column with a default."""
     with_defaults = ("defaults", "more_defaults", "hidden")
-    return in_row(difference) and difference.actual == "null" and difference.row.table.startswith(with_defaults)
+    return in_row(difference) and difference.actual == "null" and difference.record.table.startswith(with_defaults)
 
 
 def snapshot_timestamp(difference: Difference) -> bool:
@@ -54,13 +54,13 @@ def snapshot_float(difference: Difference) -> bool:
         return False
     # The server rounds the exact value of the float, not its shortest text.
     exact = struct.unpack("f", struct.pack("f", float(sides[1])))[0]
-    return difference.row.table == "floats" and sides[0] == Decimal(f"{exact:.5e}")
+    return difference.record.table == "floats" and sides[0] == Decimal(f"{exact:.5e}")
 
 
 def snapshot_document(difference: Difference) -> bool:
     """The text of JSON in a snapshot."""
     sides = strings(difference)
-    documents = difference.row.table.startswith("json") or column_of(difference) in {
+    documents = difference.record.table.startswith("json") or column_of(difference) in {
         "more_defaults.gv",
         "more_defaults.xj",
     }
@@ -73,7 +73,7 @@ def snapshot_document(difference: Difference) -> bool:
 def document_scalars(difference: Difference) -> bool:
     """The text of scalars inside JSON."""
     sides = strings(difference)
-    if sides is None or not in_row(difference) or not difference.row.table.startswith("json"):
+    if sides is None or not in_row(difference) or not difference.record.table.startswith("json"):
         return False
     expected, actual = map(read_tree, sides)
     return _equal_but_for_scalars(expected, actual)
@@ -157,7 +157,7 @@ def negative_time_in_json(difference: Difference) -> bool:
     sides = strings(difference)
     return (
         sides is not None
-        and difference.row.table.startswith("json")
+        and difference.record.table.startswith("json")
         and sides[1] == sides[0].replace("24:0-25:0-26.00000-12", "-23:24:25.120000")
     )
 
@@ -179,7 +179,7 @@ def float_digits(difference: Difference) -> bool:
 def scaled_float(difference: Difference) -> bool:
     """FLOAT(M,D) as FLOAT."""
     if type_differs(difference, ("double", "float")):
-        return difference.row.table.removesuffix("_new") == "floats_scaled" or difference.path[1] == "fs"
+        return difference.record.table.removesuffix("_new") == "floats_scaled" or difference.path[1] == "fs"
     sides = numbers(difference)
     if sides is None or not (
         column_of(difference).startswith("floats_scaled.") or column_of(difference) == "defaults.fs"
@@ -199,7 +199,7 @@ def default_of_altered_table(difference: Difference) -> bool:
     """The default of a column of an altered table: only Debezium has it, or Debezium has an older one."""
     if difference.path[0] != "schema" or not isinstance(difference.expected, tuple):
         return False
-    if difference.row.table not in ALTERED or not isinstance(difference.actual, tuple):
+    if difference.record.table not in ALTERED or not isinstance(difference.actual, tuple):
         return False
     return _without_default(difference.expected) == _without_default(difference.actual)
 
@@ -209,7 +209,7 @@ def default_literal(difference: Difference) -> bool:
     sides = difference.expected, difference.actual
     if difference.path[0] != "schema" or not all(isinstance(side, tuple) for side in sides):
         return False
-    if (difference.row.table.removesuffix("_new"), difference.path[1]) not in _LITERALS:
+    if (difference.record.table.removesuffix("_new"), difference.path[1]) not in _LITERALS:
         return False
     return _without_default(sides[0]) == _without_default(sides[1])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.debezium_parity.auxiliary_records import all_rows, auxiliary_schema_differences
+from tests.debezium_parity.auxiliary_records import all_records, auxiliary_schema_differences
 from tests.debezium_parity.compare import Report, compare
 from tests.debezium_parity.debezium import debezium_prefix
 from tests.debezium_parity.difference import Difference, NamedException
@@ -28,8 +28,8 @@ def verdict(outcome: Outcome, more: Sequence[NamedException] = ()) -> Report:
     differences += published_differences(outcome.variant, outcome.debezium, outcome.tailrace)
     differences += auxiliary_schema_differences(outcome.debezium, outcome.tailrace, prefixes=prefixes)
     return compare(
-        all_rows(outcome.debezium, prefix=prefixes[0]),
-        all_rows(outcome.tailrace, prefix=prefixes[1]),
+        all_records(outcome.debezium, prefix=prefixes[0]),
+        all_records(outcome.tailrace, prefix=prefixes[1]),
         (*EXCEPTIONS, *more),
         quiet=QUIET,
         further=differences,

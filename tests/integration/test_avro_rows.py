@@ -19,7 +19,7 @@ from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.result_stream import read_rows
 from tests.debezium_parity.statements import _DEFAULT_ROWS, _DEFAULTS
-from tests.debezium_parity.type_tables import FAMILIES, Family
+from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.integration.test_snapshot_stream_equality import MODES
 from tests.support.avro import Avro, value_of
 from tests.support.codec import BothWays
@@ -92,7 +92,7 @@ class _Sides:
         return found
 
 
-def _filled(database: Database, family: Family) -> BothWays:
+def _filled(database: Database, family: TypeTable) -> BothWays:
     ways = BothWays(database)
     for statement in (family.create(), *family.inserts()):
         database.execute(statement)
@@ -101,8 +101,8 @@ def _filled(database: Database, family: Family) -> BothWays:
     return ways
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_avro_holds_what_json_holds(database: Database, family: Family) -> None:
+@pytest.mark.parametrize("family", TYPE_TABLES, ids=lambda family: family.name)
+def test_avro_holds_what_json_holds(database: Database, family: TypeTable) -> None:
     """fastavro reads the values that JSON prints, and writes the same bytes for them; the wire format is around."""
     ways = _filled(database, family)
     table = ways.table(family.name)
@@ -136,7 +136,7 @@ def test_avro_holds_what_json_holds(database: Database, family: Family) -> None:
 @pytest.mark.parametrize("value", ["json", "json-schema", "avro"])
 def test_key_and_value_are_independent(database: Database, key: str, value: str) -> None:
     """Each side is what it is when both are of one form."""
-    family = next(each for each in FAMILIES if each.name == "strings")
+    family = next(each for each in TYPE_TABLES if each.name == "strings")
     ways = _filled(database, family)
     table = ways.table(family.name)
     sides, settings = _Sides(ways, table), ValueOptions()
@@ -152,7 +152,7 @@ def test_key_and_value_are_independent(database: Database, key: str, value: str)
 
 def test_a_schema_around_a_payload_changes_nothing_else(database: Database) -> None:
     """The payload is byte for byte that of plain JSON."""
-    family = next(each for each in FAMILIES if each.name == "integers")
+    family = next(each for each in TYPE_TABLES if each.name == "integers")
     ways = _filled(database, family)
     table = ways.table(family.name)
     sides, settings = _Sides(ways, table), ValueOptions()

@@ -16,7 +16,7 @@ from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.result_stream import read_rows
-from tests.debezium_parity.type_tables import FAMILIES, Family
+from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.integration.test_bad_input import _produce
@@ -65,8 +65,8 @@ def _logged(ways: BothWays, table: Table, settings: ValueOptions, shape: ColumnP
     return found
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_select_and_log_give_the_same_bytes(database: Database, family: Family) -> None:
+@pytest.mark.parametrize("family", TYPE_TABLES, ids=lambda family: family.name)
+def test_select_and_log_give_the_same_bytes(database: Database, family: TypeTable) -> None:
     """Under every rule, in two modes; what is written is JSON with the members that are left."""
     ways = BothWays(database)
     for statement in (family.create(), *family.inserts()):

@@ -12,7 +12,7 @@ import pytest
 from tailrace.producer.model.value_options import ValueOptions
 from tests.debezium_parity import golden
 from tests.debezium_parity.payload import split_schema
-from tests.debezium_parity.type_tables import FAMILIES, Family
+from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.debezium_parity.value_exceptions import DECODED_DIFFERENTLY_BY_JAVA
 from tests.debezium_parity.variants import VARIANTS, Variant
 from tests.support.codec import BothWays
@@ -65,7 +65,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
 
 
 def _settings(variant: Variant) -> ValueOptions:
-    modes = variant.modes
+    modes = variant.shared
     plain = ValueOptions()
     return ValueOptions(
         time_precision_mode=modes.get("time.precision.mode", plain.time_precision_mode),  # type: ignore[arg-type]
@@ -105,8 +105,8 @@ def _members(text: str, at: int = 0) -> Mapping[str, str]:
     return members
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
-def test_rows_are_what_debezium_streamed(family: Family, database: Database) -> None:
+@pytest.mark.parametrize("family", TYPE_TABLES, ids=lambda f: f.name)
+def test_rows_are_what_debezium_streamed(family: TypeTable, database: Database) -> None:
     """Every column of every row in every mode; each named exception is still one."""
     both = BothWays(database)
     database.execute(family.create())

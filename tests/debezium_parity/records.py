@@ -1,38 +1,36 @@
-"""Records of data topics as the comparison sees them: parsed, and known by what they tell of."""
+"""Parsed records of data topics, identified by their events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from tests.debezium_parity.payload import split_schema
+from tests.debezium_parity.payload import has_schema, split_schema
 from tests.debezium_parity.tokens import Tree, member, read_tree
-from tests.debezium_parity.topics import Written
+from tests.debezium_parity.topics import KafkaRecord
 
 Identity = tuple[str, ...]
 
 CHANGES: Final = "(schema changes)"
 TRANSACTIONS: Final = "(transactions)"
 HEARTBEATS: Final = "(heartbeats)"
-"""What stands for a topic and its table where a record is no row's."""
-
-_WITH_SCHEMA: Final = b'{"schema":'
+"""The names of topics that have no table."""
 
 
-class Row(NamedTuple):
-    """One record of a data topic; ``topic`` is without the prefix."""
+class ParsedRecord(NamedTuple):
+    """A record with the payloads of its key and value; ``topic`` is without the prefix."""
 
     topic: str
     identity: Identity
-    """A streamed record: file, position, row, operation. A snapshot row: its key, or all of it where it has none."""
-    record: Written
+    """Streamed: the operation and the binlog position. Snapshot: ``r`` and the key, or the row if it has no key."""
+    raw: KafkaRecord
     key: Tree | None
     value: Tree | None
-    """The payload, whether or not a schema was around it; None for a tombstone."""
+    """None for a tombstone."""
 
     @property
     def table(self) -> str:
-        """The last part of the topic's name."""
+        """The last part of the topic name."""
         return self.topic.rpartition(".")[2]
 
     @property
@@ -41,9 +39,9 @@ class Row(NamedTuple):
         return self.identity[0]
 
 
-def rows_of(records: Iterable[Written], *, prefix: str) -> list[Row]:
-    """Return the records of data topics (``prefix.database.table``) in order of topic, partition, offset."""
-    rows: list[Row] = []
+def data_records(records: Iterable[KafkaRecord], *, prefix: str) -> list[ParsedRecord]:
+    """Return the records of data topics (``prefix.database.table``) by topic, partition and offset."""
+    found: list[ParsedRecord] = []
     seen: dict[tuple[str, Identity], int] = {}
     last: dict[tuple[str, int, bytes | None], Identity] = {}
     for record in sorted(records, key=lambda each: each[:3]):
@@ -52,22 +50,22 @@ def rows_of(records: Iterable[Written], *, prefix: str) -> list[Row]:
             continue
         key, value = parse(record.key), parse(record.value)
         place = (record.topic, record.partition, record.key)
-        identity = ("tombstone", *last.get(place, ("of nothing",))) if value is None else _identity(key, value)
-        # Equal rows without a key are told apart by their order alone.
+        identity = ("tombstone", *last.get(place, ("without a delete",))) if value is None else _identity(key, value)
+        # Equal rows without a key differ in their order only.
         count = seen[topic, identity] = seen.get((topic, identity), -1) + 1
         if count:
-            identity = (*identity, f"again {count}")
+            identity = (*identity, f"repeat {count}")
         last[place] = identity
-        rows.append(Row(topic, identity, record, key, value))
-    return rows
+        found.append(ParsedRecord(topic, identity, record, key, value))
+    return found
 
 
 def parse(raw: bytes | None) -> Tree | None:
-    """Return what a key or value says, None for null."""
+    """Return the payload of a key or value, None for null."""
     if raw is None:
         return None
     text = raw.decode("utf-8")
-    return read_tree(split_schema(text)[1] if raw.startswith(_WITH_SCHEMA) else text)
+    return read_tree(split_schema(text)[1] if has_schema(raw) else text)
 
 
 def render(tree: Tree) -> str:
