@@ -1,4 +1,4 @@
-"""Avro rows hold what JSON rows hold: every type and mode, by SELECT and from the log, with fastavro as the oracle."""
+"""Avro rows hold what JSON rows hold: every type and mode, by SELECT and from the log; fastavro decodes them."""
 
 from __future__ import annotations
 
