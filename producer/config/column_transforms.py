@@ -177,7 +177,7 @@ class ColumnTransforms:
                 all_of_them = " and ".join(map(str, rules))
                 found.append(f"{name} is named by rules of which only one can hold: {all_of_them}")
             for rule in rules:
-                if not isinstance(rule.change, Truncate) and column.kind not in _TEXT_KINDS:
+                if not isinstance(rule.change, Truncate) and column.data_type not in _TEXT_KINDS:
                     found.append(
                         f"{rule} names {name}, which is {source_type(column).name}: only text can be masked, "
                         f"its values would be written as they are; leave it out with column.exclude.list"

@@ -11,11 +11,9 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 from tailrace.producer.config.column_transforms import ColumnTransforms, read_rule
 from tailrace.producer.config.filters import ColumnFilter, MessageKeys, TableFilter, any_matches, compile_list
+from tailrace.producer.config.registry_settings import RegistrySettings
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.value_options import ValueOptions
-from tailrace.producer.serialization.converter_codec import Converter
-from tailrace.producer.serialization.envelope.name_adjustment import NameAdjustment
-from tailrace.producer.serialization.schema_registry import RegistrySettings
+from tailrace.producer.model.value_options import Converter, NameAdjustment, ValueOptions
 
 
 class Section(BaseModel):
@@ -238,9 +236,9 @@ class ConvertersConfig(Section):
             url.get_secret_value(),
             user_info.get_secret_value() if user_info is not None and by_name else "",
             auto_register=getattr(self, f"{side}_auto_register"),
-            trusted=getattr(self, f"{side}_trusted"),
-            identity=getattr(self, f"{side}_identity"),
-            identity_password=password.get_secret_value() if password is not None else "",
+            ca_file=getattr(self, f"{side}_trusted"),
+            client_certificate=getattr(self, f"{side}_identity"),
+            key_password=password.get_secret_value() if password is not None else "",
         )
 
 

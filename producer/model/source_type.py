@@ -32,17 +32,17 @@ class SourceType(NamedTuple):
 def source_type(column: Column) -> SourceType:
     """Return a column's type as SHOW CREATE TABLE has it; as near to it as the log tells, without the catalog."""
     length = known_length(column)
-    if column.kind in {"enum", "set"}:
-        return SourceType(column.kind.upper(), length, None)
+    if column.data_type in {"enum", "set"}:
+        return SourceType(column.data_type.upper(), length, None)
     if column.catalog is not None:
         found = _TYPE.fullmatch(column.catalog.column_type)
         if found:
             name = f"{found[1]}{found[4]}".upper()
             return SourceType(name, *(None if each is None else int(each) for each in found.group(2, 3)))
-    name = column.kind.upper() + (" UNSIGNED" if column.unsigned else "")
-    if column.kind in {"text", "blob"}:
+    name = column.data_type.upper() + (" UNSIGNED" if column.unsigned else "")
+    if column.data_type in {"text", "blob"}:
         name = _SIZES.get(column.length, "") + name
-    return SourceType(name, length, column.scale if column.kind == "decimal" else None)
+    return SourceType(name, length, column.scale if column.data_type == "decimal" else None)
 
 
 def known_length(column: Column) -> int | None:
@@ -50,15 +50,15 @@ def known_length(column: Column) -> int | None:
 
     An ENUM has 1, a SET room for all its labels as if each were one letter: Debezium's numbers.
     """
-    if column.kind == "enum":
+    if column.data_type == "enum":
         return 1
-    if column.kind == "set":
-        return max(0, 2 * len(column.labels) - 1)
-    if column.kind in {"char", "varchar"}:
+    if column.data_type == "set":
+        return max(0, 2 * len(column.enum_values) - 1)
+    if column.data_type in {"char", "varchar"}:
         return column.length // _BYTES_OF_CHAR.get(column.charset, 1)
-    if column.kind in {"binary", "varbinary", "bit"}:
+    if column.data_type in {"binary", "varbinary", "bit"}:
         return column.length
-    if column.kind == "decimal":
+    if column.data_type == "decimal":
         return column.precision
     return column.fsp or None
 

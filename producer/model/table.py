@@ -30,14 +30,14 @@ def quote(name: str) -> str:
 class Column:
     """What decides the bytes of a column's values; equal from the catalog and from a TABLE_MAP event.
 
-    ``kind`` is one of: tinyint smallint mediumint int bigint decimal float double bit char varchar text binary
+    ``data_type`` is one of: tinyint smallint mediumint int bigint decimal float double bit char varchar text binary
     varbinary blob date datetime timestamp time year enum set json point geometry vector. The four sizes of TEXT and
     BLOB are one kind each, and so is every spatial type but POINT. CHAR, VARCHAR and TEXT have a character set other
     than binary, BINARY, VARBINARY and BLOB have ``binary``.
     """
 
     name: str
-    kind: str
+    data_type: str
     nullable: bool = True
     unsigned: bool = False
     """For numbers; ZEROFILL implies it."""
@@ -52,7 +52,7 @@ class Column:
     """Datetime, timestamp, time: fraction digits, 0 to 6."""
     charset: str = ""
     """Character set name as the server spells it (``utf8mb4``, ``latin1``, ``binary``), for text, binary, enum, set."""
-    labels: tuple[str, ...] = ()
+    enum_values: tuple[str, ...] = ()
     """Enum, set: the labels in order."""
     catalog: ColumnCatalog | None = field(default=None, compare=False)
     """What only the catalog knows; never decides the bytes of a JSON value without schema."""

@@ -8,6 +8,9 @@ from typing import Literal
 TimePrecision = Literal["adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"]
 DecimalHandling = Literal["precise", "double", "string"]
 BigintUnsignedHandling = Literal["long", "precise"]
+NameAdjustment = Literal["none", "avro", "avro_unicode"]
+Converter = Literal["json", "json-schema", "avro"]
+"""How keys or values are serialized; ``json-schema`` is JsonConverter with ``schemas.enable``."""
 BinaryHandling = Literal["bytes", "base64", "base64-url-safe", "hex"]
 
 

@@ -158,7 +158,7 @@ def _column(table: TableId, row: tuple[Any, ...], pads: Mapping[str, bool]) -> t
     extra = _text(extra)
     described = Column(
         name=name,
-        kind=kind,
+        data_type=kind,
         nullable=nullable == "YES",
         unsigned=kind in _NUMBERS and ("unsigned" in column_type or "zerofill" in column_type),
         length=length,
@@ -166,7 +166,7 @@ def _column(table: TableId, row: tuple[Any, ...], pads: Mapping[str, bool]) -> t
         scale=int(scale) if kind == "decimal" else 0,
         fsp=int(fsp or 0) if kind in _TIMED else 0,
         charset="binary" if kind in _BINARY else canonical(charset or "binary") if is_text or labelled else "",
-        labels=_labels(column_type) if labelled else (),
+        enum_values=_labels(column_type) if labelled else (),
         catalog=ColumnCatalog(
             column_type=column_type,
             collation=collation,

@@ -35,12 +35,12 @@ def can_split_on(column: Column) -> bool:
     """Tell whether ranges of this column can be cut and compared; other kinds end the usable part of a key."""
     if column.nullable:
         return False
-    return column.kind in _NUMERIC | _BINARY | _TEXT | _TEMPORAL
+    return column.data_type in _NUMERIC | _BINARY | _TEXT | _TEMPORAL
 
 
 def literal(column: Column, collation: str, value: KeyValue) -> str:
     """Return a key value as an SQL literal that compares in the column's own collation."""
-    if column.kind in _TEXT and isinstance(value, bytes):
+    if column.data_type in _TEXT and isinstance(value, bytes):
         return f"_{column.charset} x'{value.hex()}' COLLATE {collation}"
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
@@ -54,9 +54,9 @@ def literal(column: Column, collation: str, value: KeyValue) -> str:
 def select_key(column: Column) -> str:
     """Return the SQL expression that yields a key value for ``from_select``."""
     name = quote(column.name)
-    if column.kind in _TEXT | _BINARY:
+    if column.data_type in _TEXT | _BINARY:
         return f"HEX({name})"
-    if column.kind in _NUMERIC:
+    if column.data_type in _NUMERIC:
         return f"{name}+0"
     return f"CAST({name} AS CHAR)"
 
@@ -69,10 +69,10 @@ def from_select(column: Column, value: Any) -> KeyValue:
             hint="choose key columns that are NOT NULL in message.key.columns",
             column=column.name,
         )
-    if column.kind in _TEXT | _BINARY:
+    if column.data_type in _TEXT | _BINARY:
         return bytes.fromhex(value if isinstance(value, str) else value.decode("ascii"))
-    if column.kind in _NUMERIC:
-        return Decimal(value) if column.kind == "decimal" else int(value)
+    if column.data_type in _NUMERIC:
+        return Decimal(value) if column.data_type == "decimal" else int(value)
     return value if isinstance(value, str) else str(value, "ascii")
 
 
@@ -108,7 +108,7 @@ class KeyColumn:
     @property
     def is_text(self) -> bool:
         """Tell whether only the server can order this column."""
-        return self.column.kind in _TEXT
+        return self.column.data_type in _TEXT
 
     def weight_string(self, value: bytes) -> str:
         """Return the SQL expression of the sort key of one text value."""
@@ -119,8 +119,8 @@ class KeyColumn:
 
 def _order_of(column: Column) -> tuple[object, ...]:
     """Return what a column's raw values are ordered by."""
-    kind = "int" if column.kind in _INTEGERS else column.kind
-    return column.name, kind, column.unsigned, column.charset, column.labels
+    kind = "int" if column.data_type in _INTEGERS else column.data_type
+    return column.name, kind, column.unsigned, column.charset, column.enum_values
 
 
 _INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
@@ -143,7 +143,7 @@ class KeyOrder:
         self.columns = tuple(columns)
         self._ask = ask
         self._text = tuple(i for i, c in enumerate(self.columns) if c.is_text)
-        self._temporal = tuple(i for i, c in enumerate(self.columns) if c.column.kind in _TEMPORAL)
+        self._temporal = tuple(i for i, c in enumerate(self.columns) if c.column.data_type in _TEMPORAL)
         self._plain = not self._text and not self._temporal
         self._width = len(self.columns)
 

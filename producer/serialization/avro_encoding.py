@@ -104,7 +104,7 @@ def _required(schema: ConnectSchema) -> Encoder:
 def value_encoder(value: Expression, schema: ConnectSchema, null: str) -> Encoder:
     """Return the function from what a decoding expression yields to Avro; ``null`` is printed where it is NULL."""
     before, _ = union(schema)
-    form = value.form
+    form = value.kind
     if form is ExpressionKind.DIGITS:
         return lambda digits: before + zigzag(int(digits))
     if form is ExpressionKind.INT:
@@ -115,8 +115,8 @@ def value_encoder(value: Expression, schema: ConnectSchema, null: str) -> Encode
         return lambda number: before + _DOUBLE(number).decode("latin-1")
     if form is ExpressionKind.TEXT:
         return lambda text: f"{before}{zigzag(len(text))}{text}"
-    if form is ExpressionKind.LOCAL_TEXT:
-        mend = value.mend
+    if form is ExpressionKind.NON_UTF8_TEXT:
+        mend = value.transcode
         assert mend is not None
         return lambda text: before + _sized(text if text.isascii() else mend(text))
     if form is ExpressionKind.PLAIN:

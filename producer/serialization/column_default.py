@@ -35,16 +35,16 @@ def connect_default(column: Column, settings: ValueOptions) -> Any:
     data = _stored(column)
     if data is None:
         return None
-    if column.kind in {"char", "varchar", "text"}:
+    if column.data_type in {"char", "varchar", "text"}:
         return data.decode()  # the catalog has it as text already, whatever the column's character set
     family = column_type(column, settings)
     if family.connect().type in {"struct", "array"}:
         return None
     space = CodeBuilder()
-    value = family.from_text(RawBytes(space.bind, "0", "len(B)"))
+    value = family.from_result_set(RawBytes(space.bind, "0", "len(B)"))
     decode = space.compile("default", "B, S", [f"return {value.expr}"])
     try:
-        return _plain(decode(data, str(data, "latin-1")), value.form, column)
+        return _plain(decode(data, str(data, "latin-1")), value.kind, column)
     except (ValueError, LookupError, SchemaError) as error:
         raise SchemaError(
             f"the default of column {column.name} cannot be read",
@@ -61,18 +61,18 @@ def _stored(column: Column) -> bytes | None:
         return None
     text = known.default
     if known.default_is_expression:
-        now = column.kind in {"datetime", "timestamp"} and text.upper().startswith("CURRENT_TIMESTAMP")
-        if not now or (column.kind == "timestamp" and column.nullable):
+        now = column.data_type in {"datetime", "timestamp"} and text.upper().startswith("CURRENT_TIMESTAMP")
+        if not now or (column.data_type == "timestamp" and column.nullable):
             return None
-        return _EPOCH + (b"." + b"0" * column.fsp if column.fsp and column.kind == "datetime" else b"")
-    if column.kind == "bit":
+        return _EPOCH + (b"." + b"0" * column.fsp if column.fsp and column.data_type == "datetime" else b"")
+    if column.data_type == "bit":
         bits = re.fullmatch(r"b'([01]+)'", text)
         number = int(bits[1], 2) if bits else int(text)
         return number.to_bytes((column.length + 7) // 8, "big")
-    if column.charset == "binary" and column.kind in {"binary", "varbinary", "blob"}:
+    if column.charset == "binary" and column.data_type in {"binary", "varbinary", "blob"}:
         stored = bytes.fromhex(text[2:]) if re.fullmatch(r"0x(?:[0-9A-Fa-f]{2})*", text) else text.encode()
-        return stored.ljust(column.length, b"\0") if column.kind == "binary" else stored
-    if column.kind == "timestamp" and text.startswith("0000-00-00"):
+        return stored.ljust(column.length, b"\0") if column.data_type == "binary" else stored
+    if column.data_type == "timestamp" and text.startswith("0000-00-00"):
         return b"0000-00-00 00:00:00"
     return text.encode()
 
@@ -91,7 +91,7 @@ def _plain(found: Any, form: ExpressionKind, column: Column) -> Any:
         return json.loads(f'"{found}"'.encode("latin-1"))
     if form is ExpressionKind.JSON:
         return json.loads(found.encode("latin-1"))
-    if column.kind == "bigint" and column.unsigned and column.catalog and column.catalog.default:
+    if column.data_type == "bigint" and column.unsigned and column.catalog and column.catalog.default:
         # As Debezium: a default beyond 63 bits is the greatest number, though such a value wraps.
         return min(int(column.catalog.default), _INT64_MAX)
     return int(found)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.codec import (
@@ -21,7 +20,7 @@ from tailrace.producer.model.codec import (
     SnapshotRows,
 )
 from tailrace.producer.model.table import Table
-from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.model.value_options import Converter, ValueOptions
 from tailrace.producer.serialization.avro_writer import AvroWriter
 from tailrace.producer.serialization.codegen import CodeBuilder
 from tailrace.producer.serialization.envelope.schemas import default_text
@@ -46,8 +45,6 @@ from tailrace.producer.serialization.row_layout import RowLayout, row_layouts
 from tailrace.producer.serialization.row_writer import RowAndKey, RowWriter, WriterFactory
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.schemas.table import TableSchema
-
-Converter = Literal["json", "json-schema", "avro"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ from tailrace.producer.mysql.types.floating import java_double, java_float
 from tailrace.producer.mysql.types.text import NEEDS_ESCAPE, escape
 from tailrace.producer.serialization.codegen import CodeBuilder, fstring_literal
 
-_QUOTED: Final = frozenset({ExpressionKind.PLAIN, ExpressionKind.TEXT, ExpressionKind.LOCAL_TEXT, ExpressionKind.BYTES})
-_TEXTS: Final = frozenset({ExpressionKind.TEXT, ExpressionKind.LOCAL_TEXT})
+_QUOTED: Final = frozenset(
+    {ExpressionKind.PLAIN, ExpressionKind.TEXT, ExpressionKind.NON_UTF8_TEXT, ExpressionKind.BYTES}
+)
+_TEXTS: Final = frozenset({ExpressionKind.TEXT, ExpressionKind.NON_UTF8_TEXT})
 _INLINE: Final = re.compile(r"[\w\[\]:(), |<>&+*-]+").fullmatch
 """What may stand within an f-string: neither quotes nor backslashes."""
 
@@ -59,13 +61,13 @@ class JsonWriter:
 
     def value(self, i: int, value: Expression) -> list[str]:
         """Column ``i`` has a value in every row; return the lines that compute it."""
-        if value.form in _TEXTS:
+        if value.kind in _TEXTS:
             self._texts[i] = value
             self._pieces[i] = f'"{{t{i}}}"'
             return [f"t{i} = {value.expr}"]
         expr = self._printed(value)
         lines = []
-        if i in self._nulls and value.form not in _QUOTED:
+        if i in self._nulls and value.kind not in _QUOTED:
             # What has no value (a zero date) takes the default as well.
             self._pieces[i] = f"{{c{i}}}"
             self._may_be_null.add(i)
@@ -73,29 +75,29 @@ class JsonWriter:
         if not _INLINE(expr):
             lines.append(f"v{i} = {expr}")
             expr = f"v{i}"
-        self._pieces[i] = f'"{{{expr}}}"' if value.form in _QUOTED else f"{{{expr}}}"
+        self._pieces[i] = f'"{{{expr}}}"' if value.kind in _QUOTED else f"{{{expr}}}"
         return lines
 
     def value_or_null(self, i: int, value: Expression) -> tuple[list[str], list[str]]:
         """Column ``i`` may be NULL; return the lines for a value, and those for NULL."""
         self._pieces[i] = f"{{c{i}}}"
         self._may_be_null.add(i)
-        if value.form in _TEXTS:
+        if value.kind in _TEXTS:
             self._texts[i] = value
             return [f"t{i} = {value.expr}", f"c{i} = f'\"{{t{i}}}\"'"], [f"t{i} = ''", f"c{i} = {NULL!r}"]
         expr = self._printed(value)
-        if value.form not in _QUOTED:
+        if value.kind not in _QUOTED:
             return [f"c{i} = {expr}"], [f"c{i} = {NULL!r}"]
         if _INLINE(expr):
             return [f"c{i} = f'\"{{{expr}}}\"'"], [f"c{i} = {NULL!r}"]
         return [f"v{i} = {expr}", f"c{i} = f'\"{{v{i}}}\"'"], [f"c{i} = {NULL!r}"]
 
     def _printed(self, value: Expression) -> str:
-        if value.form is ExpressionKind.FLOAT64:
+        if value.kind is ExpressionKind.FLOAT64:
             return f"{self._space.bind('double', java_double)}({value.expr})"
-        if value.form is ExpressionKind.FLOAT32:
+        if value.kind is ExpressionKind.FLOAT32:
             return f"{self._space.bind('float', java_float)}({value.expr})"
-        if value.form is ExpressionKind.BYTES:
+        if value.kind is ExpressionKind.BYTES:
             return f"{self._space.bind('base64', base64_text)}({value.expr})"
         return value.expr
 
@@ -112,9 +114,9 @@ class JsonWriter:
         joined = f"t{columns[0]}" if len(columns) == 1 else "f'" + "".join(f"{{t{i}}}" for i in columns) + "'"
         lines = [f"t = {joined}", "if not t.isascii() or not t.isprintable() or '\"' in t or '\\\\' in t:"]
         escaped = self._space.bind("escape", escape)
-        local = [i for i in columns if self._texts[i].mend is not None]
+        local = [i for i in columns if self._texts[i].transcode is not None]
         for i in local:
-            lines.append(f"    t{i} = {escaped}({self._space.bind('mend', self._texts[i].mend)}(t{i}))")
+            lines.append(f"    t{i} = {escaped}({self._space.bind('mend', self._texts[i].transcode)}(t{i}))")
             lines += self._incremental(i)
         if len(local) < len(columns):
             # Most text that is not ASCII needs no escape: look again before touching every column.

@@ -37,8 +37,8 @@ def transform(
     if length is not None and length <= change.length:
         return value
     kind = column.connect().type
-    if kind == "bytes" and column.column.kind in _BINARY:
-        return Expression(f"({value.expr})[:{change.length}]", value.form)
+    if kind == "bytes" and column.column.data_type in _BINARY:
+        return Expression(f"({value.expr})[:{change.length}]", value.kind)
     if kind != "string":
         return value
     return Expression(f"{space.bind('cut', _truncater(value, change, avro=avro))}({value.expr})", ExpressionKind.JSON)
@@ -51,11 +51,11 @@ def mask(change: Mask) -> Expression:
 
 def _reader(value: Expression) -> Text:
     """Return the function from what a decoding expression yields to the text itself."""
-    if value.form is ExpressionKind.PLAIN:
+    if value.kind is ExpressionKind.PLAIN:
         return unescaped
-    if value.form is ExpressionKind.LOCAL_TEXT:
-        assert value.mend is not None
-        return value.mend
+    if value.kind is ExpressionKind.NON_UTF8_TEXT:
+        assert value.transcode is not None
+        return value.transcode
     return str
 
 
@@ -95,7 +95,7 @@ def _modified(char: str) -> bytes:
 def _truncater(value: Expression, change: Truncate, *, avro: bool) -> Text:
     """Return the function from what a decoding expression yields to the JSON string of its first UTF-16 units."""
     read, most = _reader(value), change.length
-    is_json = value.form is ExpressionKind.JSON
+    is_json = value.kind is ExpressionKind.JSON
 
     def cut(found: str) -> str:
         if is_json:

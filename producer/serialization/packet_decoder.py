@@ -91,7 +91,7 @@ def compile_rows(types: Sequence[ColumnType], new_writer: WriterFactory, before_
         decode += [f"i{i} = {before} + 1", f"p{i} = i{i} + B[{before}]"]
         before = f"p{i}"
     for i, column in enumerate(types):
-        decode += writer.value(i, column.from_text(RawBytes(space.bind, f"i{i}", f"p{i}")))
+        decode += writer.value(i, column.from_result_set(RawBytes(space.bind, f"i{i}", f"p{i}")))
     special_name, any_name = space.bind("special", special), space.bind("any_row", any_row)
     check = space.bind("check", _check)
     crc = space.bind("crc32", crc32)
@@ -151,7 +151,7 @@ def _compile_any_row(
     lines: list[str] = []
     for i, column in enumerate(types):
         bounds = [f"if n < 251: i{i} = p + 1; p{i} = i{i} + n", f"else: i{i}, p{i} = {long}(B, p)"]
-        value = column.from_text(RawBytes(space.bind, f"i{i}", f"p{i}"))
+        value = column.from_result_set(RawBytes(space.bind, f"i{i}", f"p{i}"))
         lines.append("n = B[p]")
         if column.column.nullable:
             present, absent = writer.value_or_null(i, value)

@@ -84,14 +84,14 @@ class SkippedColumn(ColumnType):
     def layout(self) -> Layout:
         return self._inner.layout
 
-    def from_text(self, raw: RawBytes) -> Expression:  # noqa: ARG002 - nothing is read of it
+    def from_result_set(self, raw: RawBytes) -> Expression:  # noqa: ARG002 - nothing is read of it
         return Expression("0", ExpressionKind.INT)
 
-    def from_log(self, raw: RawBytes) -> Expression:  # noqa: ARG002
+    def from_row_image(self, raw: RawBytes) -> Expression:  # noqa: ARG002
         return Expression("0", ExpressionKind.INT)
 
-    def key_from_log(self, raw: RawBytes) -> str:
-        return self._inner.key_from_log(raw)
+    def key_from_row_image(self, raw: RawBytes) -> str:
+        return self._inner.key_from_row_image(raw)
 
 
 class _ProjectedWriter:

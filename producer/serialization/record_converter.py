@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Literal
 
 from tailrace.producer.config.sections import ConvertersConfig
+from tailrace.producer.model.value_options import Converter
 from tailrace.producer.serialization.avro_encoding import json_encoder
-from tailrace.producer.serialization.converter_codec import Converter
 from tailrace.producer.serialization.envelope.json import Struct, to_json
 from tailrace.producer.serialization.envelope_frame import confluent_header, schema_envelope
 from tailrace.producer.serialization.schema_ids import SchemaIdSource

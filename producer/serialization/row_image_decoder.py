@@ -67,23 +67,23 @@ class RowImageDecoder:
                     keys[i] = "None"
                     continue
                 raw = image.read(i, column)
-                image.then(writer.value(i, column.from_log(raw)))
+                image.then(writer.value(i, column.from_row_image(raw)))
                 if in_key:
-                    keys[i] = column.key_from_log(raw)
+                    keys[i] = column.key_from_row_image(raw)
                 continue
             if not column.column.nullable:
                 raw = image.read(i, column)
-                image.then(writer.value(i, column.from_log(raw)))
+                image.then(writer.value(i, column.from_row_image(raw)))
                 if in_key:
-                    keys[i] = column.key_from_log(raw)
+                    keys[i] = column.key_from_row_image(raw)
                 continue
             image.settle()
             branch = _ImageCode(space)
             raw = branch.read(i, column)
-            present, absent = writer.value_or_null(i, column.from_log(raw))
+            present, absent = writer.value_or_null(i, column.from_row_image(raw))
             branch.then(present)
             if in_key:
-                branch.then([f"k{i} = {column.key_from_log(raw)}"])
+                branch.then([f"k{i} = {column.key_from_row_image(raw)}"])
                 absent.append(f"k{i} = None")
                 keys[i] = f"k{i}"
             branch.settle()

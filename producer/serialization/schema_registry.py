@@ -10,12 +10,12 @@ import ssl
 import time
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.error import HTTPError
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
+from tailrace.producer.config.registry_settings import RegistrySettings, split_user_info
 from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -29,30 +29,11 @@ _UNPROCESSABLE: Final = 422
 _DENIED: Final = frozenset({401, 403})
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrySettings:
-    """Where a registry is and how it is asked. ``user_info`` is ``user:password``; no password is ever printed."""
-
-    url: str
-    """One URL, or several of one registry, separated by commas."""
-    user_info: str = ""
-    auto_register: bool = True
-    trusted: str = ""
-    """PEM file of the authorities that are trusted, in place of the system's."""
-    identity: str = ""
-    """PEM file of the client's certificate and its private key."""
-    identity_password: str = ""
-    """Of the private key."""
-
-    def __repr__(self) -> str:
-        return f"RegistrySettings({', '.join(_bare(each)[0] for each in self.url.split(','))})"
-
-
 class SchemaRegistryClient:
     """One registry; what it answered once is not asked again."""
 
     def __init__(self, settings: RegistrySettings) -> None:
-        places = [_bare(each.strip().rstrip("/")) for each in settings.url.split(",") if each.strip()]
+        places = [split_user_info(each.strip().rstrip("/")) for each in settings.url.split(",") if each.strip()]
         self._urls = [url for url, _ in places]
         user_info = settings.user_info or next((found for _, found in places if found), "")
         self._headers = {"Accept": f"{_MEDIA_TYPE}, application/json", "Content-Type": _MEDIA_TYPE}
@@ -180,15 +161,15 @@ def _id(status: int, answer: Any) -> int | None:
 
 
 def _context(settings: RegistrySettings) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=settings.trusted or None)
-    if settings.identity:
+    context = ssl.create_default_context(cafile=settings.ca_file or None)
+    if settings.client_certificate:
         try:
             # Never None: OpenSSL would ask for it at the terminal.
-            context.load_cert_chain(settings.identity, password=settings.identity_password)
+            context.load_cert_chain(settings.client_certificate, password=settings.key_password)
         except (OSError, ValueError) as error:
             fault = (
-                f"schema.registry.ssl.keystore.location: {settings.identity!r} has no certificate with a private "
-                f"key that schema.registry.ssl.key.password opens ({error}); both belong into that one PEM file"
+                f"schema.registry.ssl.keystore.location: {settings.client_certificate!r} has no certificate with a "
+                f"private key that schema.registry.ssl.key.password opens ({error}); both belong into that one PEM file"
             )
             raise ConfigError([fault]) from error
     return context
@@ -199,13 +180,6 @@ def _parsed(data: bytes) -> Any:
         return json.loads(data)
     except ValueError:
         return data.decode("utf-8", "replace")[:500]
-
-
-def _bare(url: str) -> tuple[str, str]:
-    """Part a URL from the user and password within it."""
-    parts = urlsplit(url)
-    user_info, at, host = parts.netloc.rpartition("@")
-    return (urlunsplit(parts._replace(netloc=host)), unquote(user_info)) if at else (url, "")
 
 
 def difference(old: Any, new: Any) -> str:

@@ -91,7 +91,7 @@ class ChunkSplitter:
 
     def _even_step(self, gap: Range, estimated_rows: int) -> int | None:
         settings = self._settings
-        if len(self._columns) != 1 or self._columns[0].column.kind not in INTEGERS or gap.upper is None:
+        if len(self._columns) != 1 or self._columns[0].column.data_type not in INTEGERS or gap.upper is None:
             return None
         least = gap.lower or self._one(split_sql.least_key(self._table, self._columns, gap))
         if least is None or estimated_rows <= settings.size:

@@ -109,7 +109,7 @@ def orders() -> tuple[Table, list[list[Cell]]]:
         Column("amount", "decimal", precision=12, scale=2),
         Column("placed", "datetime", fsp=3),
         Column("changed", "timestamp", fsp=0),
-        Column("state", "enum", charset="utf8mb4", labels=("new", "paid", "sent")),
+        Column("state", "enum", charset="utf8mb4", enum_values=("new", "paid", "sent")),
         Column("note", "varchar", length=400, charset="utf8mb4"),
         Column("extra", "json"),
     )
@@ -132,7 +132,7 @@ def orders() -> tuple[Table, list[list[Cell]]]:
                 ((moment + (1 << 39)) << 16 | 5000).to_bytes(7, "big"),
             ),
             (f"2024-03-{day:02d} 10:20:{second:02d}".encode(), (1_709_287_200 + day * 86_400).to_bytes(4, "big")),
-            (columns[5].labels[state].encode(), bytes([state + 1])),
+            (columns[5].enum_values[state].encode(), bytes([state + 1])),
             (b"leave at the door", b"\x11\x00leave at the door"),
             (b'{"a": %d}' % day, struct.pack("<I", len(binary)) + binary),
         ]

@@ -205,8 +205,8 @@ def test_labels_beyond_the_catalogs_character_set_are_known_from_the_log(databas
     database.execute("CREATE TABLE t (a ENUM('🎉', 'b'))")
     catalog, mapped = described(database, "t", "INSERT INTO t VALUES ('b')")
 
-    assert catalog.table.columns[0].labels == ("?", "b")
-    assert mapped.columns[0].labels == ("🎉", "b")
+    assert catalog.table.columns[0].enum_values == ("?", "b")
+    assert mapped.columns[0].enum_values == ("🎉", "b")
 
 
 def test_equal_definitions_share_one_object_and_fingerprint(database: Database) -> None:
@@ -240,7 +240,7 @@ def test_column_kinds_are_those_of_the_table_module(database: Database) -> None:
         Column("d", "text", length=255, charset="utf8mb4"),
         Column("e", "datetime", fsp=3),
         Column("f", "bit", length=13),
-        Column("g", "set", charset="latin1", labels=("x", "y")),
+        Column("g", "set", charset="latin1", enum_values=("x", "y")),
         Column("h", "varbinary", length=4, charset="binary"),
         Column("i", "json"),
     )

@@ -43,7 +43,7 @@ def _shapes(table: Table) -> list[ColumnProjection]:
     shapes = [
         ColumnProjection(changes={column.name: Truncate(length) for column in table.columns}) for length in (0, 2, 10)
     ]
-    shapes += [ColumnProjection(changes={c.name: change for c in others if c.kind in TEXT}) for change in changes]
+    shapes += [ColumnProjection(changes={c.name: change for c in others if c.data_type in TEXT}) for change in changes]
     return [*shapes, ColumnProjection(dropped=frozenset(column.name for column in others[::2]))]
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 import fastavro
 import pytest
 
-from tailrace.producer.serialization.schema_registry import RegistrySettings, SchemaRegistryClient
+from tailrace.producer.config.registry_settings import RegistrySettings
+from tailrace.producer.serialization.schema_registry import SchemaRegistryClient
 from tailrace.runtime.errors import KafkaRequestError, SchemaError, TailraceError
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker

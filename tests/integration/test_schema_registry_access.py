@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 
 from tailrace.producer.config import load
-from tailrace.producer.serialization.schema_registry import RegistrySettings, SchemaRegistryClient
+from tailrace.producer.config.registry_settings import RegistrySettings
+from tailrace.producer.serialization.schema_registry import SchemaRegistryClient
 from tailrace.runtime.errors import ConfigError, KafkaRequestError
 from tests.embedded.registry import SchemaRegistry
 from tests.support.registry_proxy import Authority, Gate

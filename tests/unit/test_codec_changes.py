@@ -102,8 +102,8 @@ RAW_KEYS: tuple[tuple[Column, bytes, KeyValue], ...] = (
     (Column("k", "year"), b"\x7c", 2024),
     (Column("k", "year"), b"\x00", 0),
     (Column("k", "bit", length=9), b"\x01\x02", 258),
-    (Column("k", "enum", labels=("a", "b"), charset="utf8mb4"), b"\x02", 2),
-    (Column("k", "set", labels=("a", "b"), charset="utf8mb4"), b"\x03", 3),
+    (Column("k", "enum", enum_values=("a", "b"), charset="utf8mb4"), b"\x02", 2),
+    (Column("k", "set", enum_values=("a", "b"), charset="utf8mb4"), b"\x03", 3),
     (Column("k", "varchar", length=20, charset="latin1"), b"\x01\xe9", b"\xe9"),
     (Column("k", "binary", length=3, charset="binary"), b"\x01\x61", b"a\0\0"),
     (Column("k", "date"), (2024 << 9 | 1 << 5 | 2).to_bytes(3, "little"), "2024-01-02"),
@@ -205,7 +205,7 @@ def test_a_malformed_row_is_a_schema_error(packet: bytes) -> None:
 
 def test_an_enum_ordinal_beyond_the_labels_is_a_schema_error() -> None:
     """The definition is not the row's."""
-    column = Column("e", "enum", labels=("a",), charset="utf8mb4")
+    column = Column("e", "enum", enum_values=("a",), charset="utf8mb4")
     codec = compile_table(Table(TableId("d", "t"), (ID, column), ("id",)), "t", ValueOptions())
     event = b"\x00" + struct.pack("<i", 5) + b"\x02"
 

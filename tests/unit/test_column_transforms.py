@@ -16,9 +16,9 @@ from tailrace.producer.config.load import describe, load
 from tailrace.producer.config.sections import ProducerConfig
 from tailrace.producer.model.codec import EventRows, KeyChange, SnapshotEnvelope, TableCodec
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.model.value_options import Converter, ValueOptions
 from tailrace.producer.mysql.types.registry import connect_field
-from tailrace.producer.serialization.converter_codec import Converter, RecordFormat, compile_converter_codec
+from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.masking import hasher, java_serialized
@@ -153,7 +153,7 @@ def test_half_a_surrogate_pair_is_written_as_java_writes_it() -> None:
 
 def test_a_cut_longer_than_the_column_changes_nothing() -> None:
     """Also of an ENUM, which counts as one character however long its labels are."""
-    column = Column("e", "enum", nullable=False, charset="utf8mb4", labels=("small", "large"))
+    column = Column("e", "enum", nullable=False, charset="utf8mb4", enum_values=("small", "large"))
     table = Table(TABLE.id, (ID, column), ("id",))
     codec = compiled({"column.truncate.to.20.chars": ".*"}, table)
 

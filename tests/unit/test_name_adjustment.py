@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.producer.model.value_options import NameAdjustment
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.envelope.name_adjustment import (
-    NameAdjustment,
     field_name,
     field_names,
     schema_name,

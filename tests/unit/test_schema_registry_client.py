@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.producer.serialization.schema_registry import RegistrySettings, difference
+from tailrace.producer.config.registry_settings import RegistrySettings
+from tailrace.producer.serialization.schema_registry import difference
 
 
 def _record(**fields: Any) -> dict[str, Any]:

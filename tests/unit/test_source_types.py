@@ -49,10 +49,10 @@ def test_types_in_the_words_of_the_server(text: str, name: str, length: int | No
 
 def test_enums_and_sets_have_lengths_of_their_own() -> None:
     """However their labels look, parentheses and quotes included."""
-    enum = Column("e", "enum", charset="utf8mb4", labels=("a(1)", "b,c"))
+    enum = Column("e", "enum", charset="utf8mb4", enum_values=("a(1)", "b,c"))
 
     assert source_type(known(enum, "enum('a(1)','b,c')")) == SourceType("ENUM", 1, None)
-    assert source_type(replace(enum, kind="set")) == SourceType("SET", 3, None)
+    assert source_type(replace(enum, data_type="set")) == SourceType("SET", 3, None)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ TABLE = Table(
     (
         known(Column("id", "int", nullable=False), "int(11)"),
         known(Column("m-ail", "varchar", nullable=False, length=80, charset="utf8mb4"), "varchar(20)"),
-        known(Column("e", "enum", charset="utf8mb4", labels=("a", "b")), "enum('a','b')"),
+        known(Column("e", "enum", charset="utf8mb4", enum_values=("a", "b")), "enum('a','b')"),
         known(Column("n", "decimal", precision=5, scale=2), "decimal(5,2)"),
     ),
     ("id", "m-ail"),

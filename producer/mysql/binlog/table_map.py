@@ -112,7 +112,7 @@ def _read(table: TableId, body: bytes, *, year_has_sign: bool) -> TableVersion:
             raw = next(enums if kind == _ENUM else sets)
             labels = tuple(decode(label, charset, what=f"a label of {table}.{name}") for label in raw)
             word = "enum" if kind == _ENUM else "set"
-            columns.append(Column(name, word, nullable, charset=charset, labels=labels))
+            columns.append(Column(name, word, nullable, charset=charset, enum_values=labels))
         elif kind in {_VARCHAR, _VAR_STRING, _STRING, _BLOB}:
             columns.append(_sized(name, kind, meta, nullable, next(character)))
         elif kind == _VECTOR:

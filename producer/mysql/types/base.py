@@ -41,8 +41,8 @@ class ExpressionKind(Enum):
     """str that needs quotes and never an escape."""
     TEXT = auto()
     """str of UTF-8 bytes that needs quotes and perhaps escapes."""
-    LOCAL_TEXT = auto()
-    """The same in a character set that agrees with UTF-8 in ASCII only; ``Expression.mend`` makes UTF-8 of it."""
+    NON_UTF8_TEXT = auto()
+    """The same in a character set that equals UTF-8 in ASCII only; ``Expression.transcode`` converts it."""
     BYTES = auto()
     """bytes."""
     JSON = auto()
@@ -53,9 +53,9 @@ class Expression(NamedTuple):
     """A decoded value as source text."""
 
     expr: str
-    form: ExpressionKind
-    mend: Callable[[str], str] | None = None
-    """For ``LOCAL_TEXT``: from characters that are bytes of the column's character set to such of UTF-8."""
+    kind: ExpressionKind
+    transcode: Callable[[str], str] | None = None
+    """For ``NON_UTF8_TEXT``: converts the bytes of the column's character set to UTF-8, both one character per byte."""
 
 
 class RawBytes(NamedTuple):
@@ -96,7 +96,7 @@ class ColumnType(ABC):
     """One column's type, with the settings that apply to it."""
 
     kinds: ClassVar[tuple[str, ...]]
-    """The ``Column.kind`` that the family serves."""
+    """The ``Column.data_type`` that the family serves."""
 
     def __init__(self, column: Column, settings: ValueOptions) -> None:
         self.column = column
@@ -108,7 +108,7 @@ class ColumnType(ABC):
 
     @property
     def select(self) -> str:
-        """Return the SQL expression whose text ``from_text`` reads; the session is in UTC and utf8mb4."""
+        """Return the SQL expression whose text ``from_result_set`` reads; the session is in UTC and utf8mb4."""
         return quote(self.column.name)
 
     @property
@@ -117,16 +117,16 @@ class ColumnType(ABC):
         """Return how a value lies in a row image."""
 
     @abstractmethod
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         """Return source that decodes the text protocol's bytes."""
 
     @abstractmethod
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         """Return source that decodes a row image's bytes: bounds when prefixed, parts when fixed."""
 
     @abstractmethod
-    def key_from_log(self, raw: RawBytes) -> str:
-        """Return source of the raw key value, as ``contract.KeyValue`` says."""
+    def key_from_row_image(self, raw: RawBytes) -> str:
+        """Return source of the raw key value, as ``model.codec.KeyValue`` says."""
 
 
 K = TypeVar("K")

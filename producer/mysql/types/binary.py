@@ -22,19 +22,19 @@ class BinaryType(ColumnType):
 
     @property
     def layout(self) -> LengthPrefixed:
-        return LengthPrefixed(prefix_width(self.column.name, self.column.kind, self.column.length))
+        return LengthPrefixed(prefix_width(self.column.name, self.column.data_type, self.column.length))
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return self._value(raw.data, raw)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return self._value(self._whole(raw), raw)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return self._whole(raw)
 
     def _whole(self, raw: RawBytes) -> str:
-        if self.column.kind == "binary":
+        if self.column.data_type == "binary":
             return f"{raw.data}.ljust({self.column.length}, b'\\0')"
         return raw.data
 

@@ -22,10 +22,10 @@ class BitType(ColumnType):
     def layout(self) -> FixedWidth:
         return FixedWidth((f"{(self.column.length + 7) // 8}s",))
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return self._value(raw.data)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return self._value(raw.parts[0])
 
     def _value(self, data: str) -> Expression:
@@ -33,5 +33,5 @@ class BitType(ColumnType):
             return Expression(f"('true' if {data} == b'\\1' else 'false')", ExpressionKind.JSON)
         return Expression(f"{data}[::-1]", ExpressionKind.BYTES)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return f"int.from_bytes({raw.parts[0]}, 'big')"

@@ -35,7 +35,7 @@ class DecimalType(ColumnType):
     def layout(self) -> FixedWidth:
         return FixedWidth((f"{packed_size(self.column.precision, self.column.scale)}s",))
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         mode = self.settings.decimal_handling_mode
         if mode == "double":
             return Expression(f"float({raw.text})", ExpressionKind.FLOAT64)
@@ -44,7 +44,7 @@ class DecimalType(ColumnType):
             return Expression(f"{raw.bind('plain', plain_text(self.column.scale))}({unscaled})", ExpressionKind.PLAIN)
         return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({unscaled})", ExpressionKind.BYTES)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         unscaled = self._unscaled(raw)
         mode = self.settings.decimal_handling_mode
         if mode == "double":
@@ -55,7 +55,7 @@ class DecimalType(ColumnType):
             return Expression(f"{raw.bind('plain', plain_text(self.column.scale))}({unscaled})", ExpressionKind.PLAIN)
         return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({unscaled})", ExpressionKind.BYTES)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return (
             f"{raw.bind('Decimal', Decimal)}({raw.bind('plain', plain_text(self.column.scale))}({self._unscaled(raw)}))"
         )

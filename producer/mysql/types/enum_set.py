@@ -13,10 +13,10 @@ from tailrace.schemas.connect import ConnectSchema
 
 class _Labelled(ColumnType):
     def _schema(self, name: str) -> ConnectSchema:
-        allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in self.column.labels)
+        allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in self.column.enum_values)
         return ConnectSchema("string", name=name, version=1, parameters=(("allowed", allowed),))
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return Expression(raw.text, ExpressionKind.TEXT)
 
 
@@ -30,14 +30,14 @@ class EnumType(_Labelled):
 
     @property
     def layout(self) -> FixedWidth:
-        return FixedWidth(("B" if len(self.column.labels) < 256 else "H",))
+        return FixedWidth(("B" if len(self.column.enum_values) < 256 else "H",))
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         # A tuple: an ordinal beyond the labels is an IndexError, which the codec reports as a row that does not fit.
-        labels = ("", *(_printed(label) for label in self.column.labels))
+        labels = ("", *(_printed(label) for label in self.column.enum_values))
         return Expression(f"{raw.bind('labels', labels)}[{raw.parts[0]}]", ExpressionKind.PLAIN)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return raw.parts[0]
 
 
@@ -51,23 +51,23 @@ class SetType(_Labelled):
 
     @property
     def _width(self) -> int:
-        width = (len(self.column.labels) + 7) // 8
+        width = (len(self.column.enum_values) + 7) // 8
         return 8 if width > 4 else width
 
     @property
     def layout(self) -> FixedWidth:
         return FixedWidth((f"{self._width}s",))
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return Expression(f"{raw.bind('members', Cache(self._members))}[{raw.parts[0]}]", ExpressionKind.PLAIN)
 
     def _members(self, packed: bytes) -> str:
         mask = int.from_bytes(packed, "little")
-        if mask >> len(self.column.labels):
+        if mask >> len(self.column.enum_values):
             raise IndexError(f"SET mask {mask:#x} has more bits than labels")
-        return ",".join(_printed(label) for i, label in enumerate(self.column.labels) if mask >> i & 1)
+        return ",".join(_printed(label) for i, label in enumerate(self.column.enum_values) if mask >> i & 1)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return f"int.from_bytes({raw.parts[0]}, 'little')"
 
 

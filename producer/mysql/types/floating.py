@@ -25,7 +25,7 @@ class FloatType(ColumnType):
     kinds = ("float", "double")
 
     def connect(self) -> ConnectSchema:
-        return ConnectSchema(self.column.kind)
+        return ConnectSchema(self.column.data_type)
 
     @property
     def select(self) -> str:
@@ -33,19 +33,19 @@ class FloatType(ColumnType):
 
     @property
     def layout(self) -> FixedWidth:
-        return FixedWidth(("f" if self.column.kind == "float" else "d",))
+        return FixedWidth(("f" if self.column.data_type == "float" else "d",))
 
     @property
     def _form(self) -> ExpressionKind:
-        return ExpressionKind.FLOAT32 if self.column.kind == "float" else ExpressionKind.FLOAT64
+        return ExpressionKind.FLOAT32 if self.column.data_type == "float" else ExpressionKind.FLOAT64
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return Expression(f"float({raw.text})", self._form)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return Expression(raw.parts[0], self._form)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return raw.parts[0]
 
 

@@ -22,7 +22,7 @@ class IntegerType(ColumnType):
     kinds = ("tinyint", "smallint", "mediumint", "int", "bigint")
 
     def connect(self) -> ConnectSchema:
-        kind = self.column.kind
+        kind = self.column.data_type
         if self._precise:
             return decimal_schema(scale=0, precision=20)
         if kind == "tinyint" and self.settings.tinyint_as_int8 and not self.column.unsigned:
@@ -32,7 +32,7 @@ class IntegerType(ColumnType):
     @property
     def _precise(self) -> bool:
         return (
-            self.column.kind == "bigint"
+            self.column.data_type == "bigint"
             and self.column.unsigned
             and self.settings.bigint_unsigned_handling_mode == "precise"
         )
@@ -45,27 +45,27 @@ class IntegerType(ColumnType):
 
     @property
     def layout(self) -> FixedWidth:
-        codes = _CODES[self.column.kind]
+        codes = _CODES[self.column.data_type]
         return FixedWidth((*codes[:-1], codes[-1].upper()) if self.column.unsigned else codes)
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         if self._precise:
             return Expression(f"{raw.bind('unscaled', unscaled_bytes)}(int({raw.text}))", ExpressionKind.BYTES)
-        if self.column.kind == "bigint" and self.column.unsigned:
+        if self.column.data_type == "bigint" and self.column.unsigned:
             return Expression(f"{raw.bind('wrapped', wrapped_digits)}({raw.text})", ExpressionKind.DIGITS)
         if self._may_be_zerofilled:
             return Expression(f"int({raw.text})", ExpressionKind.INT)
         return Expression(raw.text, ExpressionKind.DIGITS)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         value = self._value(raw)
         if self._precise:
             return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({value})", ExpressionKind.BYTES)
-        if self.column.kind == "bigint" and self.column.unsigned:
+        if self.column.data_type == "bigint" and self.column.unsigned:
             return Expression(f"({value} if {value} < {1 << 63} else {value} - {1 << 64})", ExpressionKind.INT)
         return Expression(value, ExpressionKind.INT)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return self._value(raw)
 
     def _value(self, raw: RawBytes) -> str:

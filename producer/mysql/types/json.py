@@ -41,13 +41,13 @@ class JsonType(ColumnType):
     def layout(self) -> LengthPrefixed:
         return LengthPrefixed(4)
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return Expression(f"{raw.bind('compact', _compact_inside_string)}({raw.text})", ExpressionKind.PLAIN)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return Expression(f"{raw.bind('json', _binary_inside_string)}({raw.data})", ExpressionKind.PLAIN)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return raw.data
 
 

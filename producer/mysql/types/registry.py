@@ -46,10 +46,10 @@ _BY_KIND: Final = {kind: family for family in FAMILIES for kind in family.kinds}
 
 def column_type(column: Column, settings: ValueOptions) -> ColumnType:
     """Return the type of a column. Raises SchemaError for a kind that is not supported."""
-    family = _BY_KIND.get(column.kind)
+    family = _BY_KIND.get(column.data_type)
     if family is None:
         raise SchemaError(
-            f"columns of type {column.kind} are not supported",
+            f"columns of type {column.data_type} are not supported",
             hint="exclude the table with table.exclude.list, or convert the column",
             column=column.name,
         )

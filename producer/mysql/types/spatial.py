@@ -49,20 +49,20 @@ class SpatialType(ColumnType):
     kinds = ("geometry", "point")
 
     def connect(self) -> ConnectSchema:
-        return POINT if self.column.kind == "point" else GEOMETRY
+        return POINT if self.column.data_type == "point" else GEOMETRY
 
     @property
     def layout(self) -> LengthPrefixed:
         return LengthPrefixed(4)
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return self._value(raw)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return self._value(raw)
 
     def _value(self, raw: RawBytes) -> Expression:
-        if self.column.kind == "point":
+        if self.column.data_type == "point":
             return Expression(f"{raw.bind('point', point_json)}({raw.data})", ExpressionKind.JSON)
         nullable = self.column.nullable
 
@@ -71,7 +71,7 @@ class SpatialType(ColumnType):
 
         return Expression(f"{raw.bind('geometry', geometry)}({raw.data})", ExpressionKind.JSON)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return raw.data
 
 

@@ -50,7 +50,7 @@ class _Temporal(ColumnType):
             return 1
         if mode == "connect":
             return 1_000_000
-        if mode == "adaptive_time_microseconds" and self.column.kind == "datetime" and self.column.fsp <= 3:
+        if mode == "adaptive_time_microseconds" and self.column.data_type == "datetime" and self.column.fsp <= 3:
             return 1_000_000
         return 1_000
 
@@ -88,19 +88,19 @@ class DateType(_Temporal):
             return self._fallback(0) if days is None else days
         return self._fallback('"1970-01-01Z"') if days is None else f'"{_iso_day(days)}Z"'
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         def convert(text: str) -> Scalar:
             return self._printed(int(text[:4]), int(text[5:7]), int(text[8:10]))
 
         return Expression(f"{raw.bind('dates', Cache(convert))}[{raw.text}]", self._form)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         def convert(packed: int) -> Scalar:
             return self._printed(packed >> 9, packed >> 5 & 15, packed & 31)
 
         return Expression(f"{raw.bind('dates', Cache(convert))}[{raw.parts[0]} | {raw.parts[1]} << 16]", self._form)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         def convert(packed: int) -> str:
             return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}"
 
@@ -159,7 +159,7 @@ class DatetimeType(_Temporal):
 
         return units
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         adjust = self.settings.enable_time_adjuster
         days = Cache[str, int | None](lambda text: _days(int(text[:4]), int(text[5:7]), int(text[8:]), adjust=adjust))
         clock = Cache[str, int](_seconds_of_text)
@@ -176,7 +176,7 @@ class DatetimeType(_Temporal):
 
         return Expression(f"{raw.bind('datetime', convert)}({raw.text})", self._form)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         adjust = self.settings.enable_time_adjuster
         days = Cache[int, int | None](lambda ymd: _days(*_split_ymd(ymd), adjust=adjust))
         assemble = self._assemble()
@@ -194,7 +194,7 @@ class DatetimeType(_Temporal):
 
         return Expression(f"{raw.bind('datetime', convert)}({raw.parts[0]})", self._form)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         fsp = self.column.fsp
         fraction_bits = 8 * _FRACTION_BYTES[fsp]
         offset = 1 << (39 + fraction_bits)
@@ -226,7 +226,7 @@ class TimestampType(_Temporal):
     def _zero(self) -> Scalar:
         return self._fallback('"1970-01-01T00:00:00Z"')
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         zero = self._zero
 
         def convert(text: str) -> Scalar:
@@ -234,7 +234,7 @@ class TimestampType(_Temporal):
 
         return Expression(f"{raw.bind('timestamp', convert)}({raw.text})", ExpressionKind.JSON)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         zero = self._zero
         fsp = self.column.fsp
         fraction_bits = 8 * _FRACTION_BYTES[fsp]
@@ -255,7 +255,7 @@ class TimestampType(_Temporal):
 
         return Expression(f"{raw.bind('timestamp', convert)}({raw.parts[0]})", ExpressionKind.JSON)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         fsp = self.column.fsp
         fraction_bits = 8 * _FRACTION_BYTES[fsp]
 
@@ -301,7 +301,7 @@ class TimeType(_Temporal):
 
         return Expression(f"{raw.bind('time_of_day', time_of_day)}({micros})", self._form)
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         scale = 10 ** (6 - self.column.fsp)
         fraction_length = self.column.fsp
 
@@ -314,10 +314,10 @@ class TimeType(_Temporal):
 
         return self._value(f"{raw.bind('time', convert)}({raw.text})", raw)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return self._value(self._micros(raw), raw)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return self._micros(raw)
 
     def _micros(self, raw: RawBytes) -> str:

@@ -32,7 +32,7 @@ class TextType(ColumnType):
     @property
     def _as_stored(self) -> bool:
         """Both paths give the column's own bytes."""
-        return self.column.charset not in UTF8 and self.column.charset not in _MENDED
+        return self.column.charset not in UTF8 and self.column.charset not in _TRANSCODERS
 
     @property
     def select(self) -> str:
@@ -41,18 +41,18 @@ class TextType(ColumnType):
 
     @property
     def layout(self) -> LengthPrefixed:
-        return LengthPrefixed(prefix_width(self.column.name, self.column.kind, self.column.length))
+        return LengthPrefixed(prefix_width(self.column.name, self.column.data_type, self.column.length))
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         if self._as_stored:
             return self._decoded(raw)
         return Expression(raw.text, ExpressionKind.TEXT)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         if self._as_stored:
             return self._decoded(raw)
-        if self.column.charset in _MENDED:
-            return Expression(raw.text, ExpressionKind.LOCAL_TEXT, mend=_MENDED[self.column.charset])
+        if self.column.charset in _TRANSCODERS:
+            return Expression(raw.text, ExpressionKind.NON_UTF8_TEXT, transcode=_TRANSCODERS[self.column.charset])
         return Expression(raw.text, ExpressionKind.TEXT)
 
     def _decoded(self, raw: RawBytes) -> Expression:
@@ -60,7 +60,7 @@ class TextType(ColumnType):
             f"{raw.bind('decoded', decoder(self.column.charset, self.column.name))}({raw.data})", ExpressionKind.TEXT
         )
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return raw.data
 
 
@@ -110,7 +110,7 @@ def decoder(charset: str, column: str) -> Callable[[bytes], str]:
     return decoded if codec is None else decoded_at_once
 
 
-def _mended(charset: str) -> Callable[[str], str]:
+def _transcoder(charset: str) -> Callable[[str], str]:
     """Return the function to UTF-8, one character per byte, from the bytes of a set that ASCII is the lower half of."""
     table = {
         byte: char.encode().decode("latin-1")
@@ -120,7 +120,7 @@ def _mended(charset: str) -> Callable[[str], str]:
     return lambda text: text.translate(table)
 
 
-_MENDED: Final = {charset: _mended(charset) for charset in ("ascii", "latin1")}
+_TRANSCODERS: Final = {charset: _transcoder(charset) for charset in ("ascii", "latin1")}
 
 
 NEEDS_ESCAPE: Final = re.compile(r'[\x00-\x1f"\\\xf0-\xff]').search

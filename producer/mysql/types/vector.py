@@ -24,13 +24,13 @@ class VectorType(ColumnType):
     def layout(self) -> LengthPrefixed:
         return LengthPrefixed(4)
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return Expression(f"{raw.bind('vector', vector_json)}({raw.data})", ExpressionKind.JSON)
 
-    def from_log(self, raw: RawBytes) -> Expression:
-        return self.from_text(raw)
+    def from_row_image(self, raw: RawBytes) -> Expression:
+        return self.from_result_set(raw)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return raw.data
 
 

@@ -22,13 +22,13 @@ class YearType(ColumnType):
     def layout(self) -> FixedWidth:
         return FixedWidth(("B",))
 
-    def from_text(self, raw: RawBytes) -> Expression:
+    def from_result_set(self, raw: RawBytes) -> Expression:
         return Expression(f"(int({raw.text}) or {_ZERO})", ExpressionKind.INT)
 
-    def from_log(self, raw: RawBytes) -> Expression:
+    def from_row_image(self, raw: RawBytes) -> Expression:
         return Expression(f"({raw.parts[0]} + {_ZERO})", ExpressionKind.INT)
 
-    def key_from_log(self, raw: RawBytes) -> str:
+    def key_from_row_image(self, raw: RawBytes) -> str:
         return f"({raw.parts[0]} + {_ZERO} if {raw.parts[0]} else 0)"
 
 

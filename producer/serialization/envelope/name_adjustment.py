@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Final
 
+from tailrace.producer.model.value_options import NameAdjustment
 from tailrace.runtime.errors import SchemaError
-
-NameAdjustment = Literal["none", "avro", "avro_unicode"]
 
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_.]")
 _NOT_FIRST: Final = re.compile(r"^[^A-Za-z_]")

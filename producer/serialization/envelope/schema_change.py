@@ -213,10 +213,10 @@ def _column(column: Column, position: int, created: str, *, comments: bool) -> S
     length, scale = _sizes(column, defined.arguments)
     # ON UPDATE CURRENT_TIMESTAMP counts as both, a computed column as neither.
     automatic = more.auto_increment or "on update" in more.extra.lower()
-    is_text = column.kind in {"char", "varchar", "text", "enum", "set"} and more.collation is not None
+    is_text = column.data_type in {"char", "varchar", "text", "enum", "set"} and more.collation is not None
     return {
         "name": column.name,
-        "jdbcType": _JDBC.get(column.kind, _OTHER),
+        "jdbcType": _JDBC.get(column.data_type, _OTHER),
         "nativeType": None,
         "typeName": name,
         "typeExpression": name,
@@ -229,14 +229,14 @@ def _column(column: Column, position: int, created: str, *, comments: bool) -> S
         "generated": automatic,
         "comment": defined.comment if comments else None,
         "defaultValueExpression": _default(column, defined.default),
-        "enumValues": list(defined.arguments) if column.kind in {"enum", "set"} else None,
+        "enumValues": list(defined.arguments) if column.data_type in {"enum", "set"} else None,
     }
 
 
 def _sizes(column: Column, arguments: Sequence[str]) -> tuple[int | None, int | None]:
-    if column.kind == "enum":
+    if column.data_type == "enum":
         return 1, None
-    if column.kind == "set":
+    if column.data_type == "set":
         return 2 * len(arguments) - 1, None
     numbers = [int(argument) for argument in arguments if argument.isdigit()]
     return (numbers[0] if numbers else None), (numbers[1] if len(numbers) > 1 else None)
@@ -246,7 +246,7 @@ def _default(column: Column, text: str | None) -> str | None:
     """Return a default as it stands in the definition: the text between the quotes, as it is escaped there."""
     if text is None or text.startswith("("):
         return None
-    if column.kind in _TEMPORAL and text.upper().startswith("CURRENT_TIMESTAMP"):
+    if column.data_type in _TEMPORAL and text.upper().startswith("CURRENT_TIMESTAMP"):
         return _EPOCH
     quoted = re.fullmatch(r"(?:b|_\w+)?'(.*)'", text, re.DOTALL)
     return quoted[1] if quoted else None if text.upper() == "NULL" else text
