@@ -67,7 +67,7 @@ class _Transaction(NamedTuple):
 def normalized(records: Iterable[KafkaRecord], *, prefix: str) -> list[KafkaRecord]:
     """Return the records with tokens, sorted by topic and time.
 
-    ``records`` must be in order within each partition. Offsets are counted from 0. Of equal heartbeats one is kept.
+    ``records`` must be in order within each partition. Offsets are counted from 0. Equal heartbeats are written once.
     """
     parsed = _in_time_order([_parsed(record, prefix) for record in records], prefix)
     tokens = _Tokens(event for each in parsed if (event := _streamed_event(each.value)) is not None)

@@ -81,8 +81,8 @@ _HIDDEN: Final = (
 )
 
 _BEFORE: Final = (
-    *(family.create() for family in TYPE_TABLES),
-    *(statement for family in TYPE_TABLES for statement in family.inserts()),
+    *(table.create() for table in TYPE_TABLES),
+    *(statement for table in TYPE_TABLES for statement in table.inserts()),
     _DEFAULTS.format(name="defaults"),
     *(row.format(name="defaults", a=1, b=2) for row in _DEFAULT_ROWS),
     _MORE_DEFAULTS.format(name="more_defaults"),
@@ -277,15 +277,15 @@ _ALTERS: Final = (
 BEFORE_SNAPSHOT: Final = _BEFORE
 
 AFTER_SNAPSHOT: Final = (
-    *(statement for family in TYPE_TABLES for statement in family.inserts(first_id=101)),
+    *(statement for table in TYPE_TABLES for statement in table.inserts(first_id=101)),
     *(
-        f"UPDATE `{family.name}` SET id = id + 100 WHERE id BETWEEN 101 AND 102 ORDER BY id DESC"
-        for family in TYPE_TABLES
+        f"UPDATE `{table.name}` SET id = id + 100 WHERE id BETWEEN 101 AND 102 ORDER BY id DESC"
+        for table in TYPE_TABLES
     ),
-    *(f"DELETE FROM `{family.name}` WHERE id = 103" for family in TYPE_TABLES),
+    *(f"DELETE FROM `{table.name}` WHERE id = 103" for table in TYPE_TABLES),
     *_OPERATIONS,
-    *(family.create(name=f"{family.name}_new") for family in TYPE_TABLES),
-    *(statement for family in TYPE_TABLES for statement in family.inserts(name=f"{family.name}_new")),
+    *(table.create(name=f"{table.name}_new") for table in TYPE_TABLES),
+    *(statement for table in TYPE_TABLES for statement in table.inserts(name=f"{table.name}_new")),
     _DEFAULTS.format(name="defaults_new"),
     *(row.format(name="defaults_new", a=1, b=2) for row in _DEFAULT_ROWS),
     _MORE_DEFAULTS.format(name="more_defaults_new"),

@@ -79,14 +79,14 @@ def test_golden_records_come_from_the_current_statements() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_stored_records_are_normalized(variant: Variant) -> None:
-    """Normalizing the stored records again changes nothing."""
+    """Normalizing the stored records changes nothing."""
     stored = _golden(variant)
 
     assert normalized(stored, prefix=debezium_prefix(variant)) == stored
 
 
 def test_storing_the_stored_records_changes_no_file(tmp_path: Path) -> None:
-    """The base variant and the differences against it are written the same way again, all together or one by one."""
+    """The base variant and the differences against it do not change, whether one variant or all are stored."""
     for path in golden.FOLDER.glob("*.jsonl"):
         shutil.copy(path, tmp_path)
     everything = {variant.name: _golden(variant) for variant in VARIANTS}
