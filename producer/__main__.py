@@ -1,4 +1,4 @@
-"""``python -m producer``: the producer's commands without the rest of the command line."""
+"""``python -m tailrace.producer``: the producer's commands alone."""
 
 from __future__ import annotations
 

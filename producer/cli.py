@@ -1,4 +1,4 @@
-"""The producer's commands: ``produce``, ``config``, ``check`` and ``adopt``."""
+"""The producer's commands: ``produce``, ``config``, ``check`` and ``takeover``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,9 @@ import structlog
 import typer
 
 from tailrace.producer.config import ProducerConfig, describe, load
-from tailrace.runtime.errors import ConfigError, PrerequisiteError, TailraceError
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", help="JSON, as posted to Kafka Connect or flat, or a .properties file."),
-]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One property; wins over all else.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Log at level debug and show the traceback of an error.")]
+from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings, reporting_errors
+from tailrace.runtime.errors import PrerequisiteError
+from tailrace.runtime.logging import configure_logging
 
 log = structlog.get_logger(__name__)
 
@@ -34,45 +29,39 @@ def register(app: typer.Typer) -> None:
     app.command("produce")(produce)
     app.command("config")(show_config)
     app.command("check")(check)
-    app.command("adopt")(takeover)
+    app.command("takeover")(takeover)
 
 
-def produce(config: ConfigFile = None, settings: Set = None, debug: Debug = False) -> None:
-    """Read the tables and follow the log into Kafka, until stopped by SIGTERM or SIGINT."""
-    with _errors_told(debug):
-        settled = _load(config, settings)
-        # The edges are imported late, so that a fault of the configuration is told at once.
+def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
+    """Take snapshots and stream changes to Kafka, until SIGTERM or SIGINT."""
+    with _configured(config, settings, debug) as loaded:
+        # The database and Kafka clients are imported late, so that an error of the configuration appears at once.
         from tailrace.producer.app.capture import run  # noqa: PLC0415
-        from tailrace.producer.ops.http import HttpServer  # noqa: PLC0415
-        from tailrace.producer.ops.log import configure  # noqa: PLC0415
+        from tailrace.producer.ops.http import open_http_port  # noqa: PLC0415
         from tailrace.producer.ops.status import Phase, Status  # noqa: PLC0415
 
-        configure(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
-        for warning in settled.warnings:
-            log.warning("a setting has no effect", setting=warning)
-        status = Status(settled.topics.prefix)
+        _set_up_log(loaded, debug=debug)
+        for warning in loaded.warnings:
+            log.warning("setting has no effect", setting=warning)
+        status = Status(loaded.topics.prefix)
         stop = stop_on_signals()
-        with HttpServer(status, address=settled.ops.http_address, port=settled.ops.http_port) as http:
-            if http.port:
-                log.info("http port open", address=settled.ops.http_address, port=http.port)
-            run(settled, stop, status=status)
+        with open_http_port(status, address=loaded.ops.http_address, port=loaded.ops.http_port):
+            run(loaded, stop, status=status)
         status.phase(Phase.STOPPED)
 
 
-def show_config(config: ConfigFile = None, settings: Set = None, debug: Debug = False) -> None:
+def show_config(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
     """Print the effective configuration, secrets masked."""
-    with _errors_told(debug):
-        settled = _load(config, settings)
-        for line in sorted(f"{name}={value}" for name, value in describe(settled).items()):
+    with _configured(config, settings, debug) as loaded:
+        for line in sorted(f"{name}={value}" for name, value in describe(loaded).items()):
             sys.stdout.write(f"{line}\n")
-        for warning in settled.warnings:
+        for warning in loaded.warnings:
             sys.stderr.write(f"warning: {warning}\n")
 
 
-def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False) -> None:
-    """Check the configuration and the source's prerequisites; write nothing."""
-    with _errors_told(debug):
-        settled = _load(config, settings)
+def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
+    """Check the configuration and the prerequisites of the database. Nothing is written."""
+    with _configured(config, settings, debug) as loaded:
         from tailrace.producer.app.connection_settings import source_settings  # noqa: PLC0415
         from tailrace.producer.app.validation import validate_tables  # noqa: PLC0415
         from tailrace.producer.mysql.catalog import list_tables, read_table  # noqa: PLC0415
@@ -80,55 +69,59 @@ def check(config: ConfigFile = None, settings: Set = None, debug: Debug = False)
         from tailrace.producer.mysql.prerequisites import check as check_source  # noqa: PLC0415
         from tailrace.producer.serialization.captured_tables import CapturedTables  # noqa: PLC0415
 
-        session = connect(source_settings(settled))
+        session = connect(source_settings(loaded))
         try:
-            captured = list_tables(session, settled.filters.tables.wanted)
-            notes = check_source(session, captured, server_id=settled.database.server_id)
+            captured = list_tables(session, loaded.filters.tables.includes)
+            notes = check_source(session, captured, server_id=loaded.database.server_id)
             read = partial(read_table, session)
-            asked = validate_tables(settled, CapturedTables(settled, read), captured, read)
+            validation = validate_tables(loaded, CapturedTables(loaded, read), captured, read)
         finally:
             session.close()
-        for note in (*settled.warnings, *notes, *asked.notes):
+        for note in (*loaded.warnings, *notes, *validation.notes):
             sys.stderr.write(f"note: {note}\n")
-        if asked.faults:
-            raise PrerequisiteError(asked.faults)
+        if validation.faults:
+            raise PrerequisiteError(validation.faults)
         sys.stdout.write(f"ready to capture {len(captured)} table(s)\n")
 
 
 def takeover(
     *,
     config: ConfigFile = None,
-    settings: Set = None,
+    settings: Settings = None,
     connector: Annotated[
-        str | None, typer.Option("--connector", help="Its name in Kafka Connect; needed where two share the prefix.")
+        str | None,
+        typer.Option("--connector", help="Name of the connector; needed if several have the same topic prefix."),
     ] = None,
     offset_topic: Annotated[
-        str, typer.Option("--offset-topic", help="The worker's offset.storage.topic.")
+        str, typer.Option("--offset-topic", help="The Kafka Connect worker's offset.storage.topic.")
     ] = "connect-offsets",
     offset_file: Annotated[
         Path | None,
-        typer.Option("--offset-file", help="A standalone worker's or an engine's offset.storage.file.filename."),
+        typer.Option(
+            "--offset-file", help="The offset.storage.file.filename of a standalone worker or Debezium Server."
+        ),
     ] = None,
     status_topic: Annotated[
-        str, typer.Option("--status-topic", help="The worker's status.storage.topic.")
+        str, typer.Option("--status-topic", help="The Kafka Connect worker's status.storage.topic.")
     ] = "connect-status",
     stopped: Annotated[
-        bool, typer.Option("--stopped", help="The connector is stopped, though its last status says that it runs.")
+        bool, typer.Option("--stopped", help="The connector is stopped, although its last status is RUNNING.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace state of Tailrace that is there already.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored; write nothing.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replaces the state that Tailrace has already stored.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Prints what would be stored, and writes nothing.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
-    """Take over the topics of a Debezium connector that was stopped: ``produce`` then goes on exactly there."""
-    with _errors_told(debug):
-        settled = _load(config, settings)
-        from tailrace.producer.ops.log import configure  # noqa: PLC0415
+    """Take over the topics of a stopped Debezium connector. ``produce`` then resumes exactly at its offset."""
+    with _configured(config, settings, debug) as loaded:
         from tailrace.producer.takeover.report import report  # noqa: PLC0415
-        from tailrace.producer.takeover.takeover import TakeoverOptions  # noqa: PLC0415
-        from tailrace.producer.takeover.takeover import take_over as take  # noqa: PLC0415
+        from tailrace.producer.takeover.takeover import TakeoverOptions, take_over  # noqa: PLC0415
 
-        configure(settled.ops.log_format, "debug" if debug else settled.ops.log_level)
-        wish = TakeoverOptions(
+        _set_up_log(loaded, debug=debug)
+        options = TakeoverOptions(
             connector=connector,
             offset_topic=offset_topic,
             offset_file=offset_file,
@@ -137,48 +130,34 @@ def takeover(
             force=force,
             dry_run=dry_run,
         )
-        adopted = take(settled, wish)
-        for note in (*settled.warnings, *adopted.notes):
+        result = take_over(loaded, options)
+        for note in (*loaded.warnings, *result.notes):
             sys.stderr.write(f"note: {note}\n")
-        sys.stdout.write(report(adopted, stored=not dry_run))
+        sys.stdout.write(report(result, stored=not dry_run))
 
 
 def stop_on_signals() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set; a second one ends the process where it stands."""
+    """Return an event that SIGTERM and SIGINT set. A second signal ends the process at once."""
     stop = threading.Event()
 
-    def ask(number: int, _frame: FrameType | None) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
         if stop.is_set():
-            # Nothing is lost: what is not committed is read again by the next start.
+            # Nothing is lost: the next start reads again what has not been committed.
             os._exit(128 + number)
         stop.set()
 
-    signal.signal(signal.SIGTERM, ask)
-    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
     return stop
 
 
-def _load(config: Path | None, settings: list[str] | None) -> ProducerConfig:
-    faults = [f"--set {item!r} is not of the form key=value" for item in settings or () if "=" not in item]
-    if faults:
-        raise ConfigError(faults)
-    return load(config, os.environ, dict(item.split("=", 1) for item in settings or ()))
-
-
 @contextmanager
-def _errors_told(debug: bool) -> Iterator[None]:
-    """Tell an error on stderr and end with code 1; a traceback only with ``--debug``."""
-    try:
-        yield
-    except (TailraceError, OSError) as error:
-        if debug:
-            raise
-        sys.stderr.write(f"error: {error}\n")
-        raise typer.Exit(1) from None
-    except Exception as error:
-        if debug or isinstance(error, (typer.Exit, typer.Abort)):
-            raise
-        sys.stderr.write(
-            f"error: {type(error).__name__}: {error}\n  remedy: run with --debug and report the traceback\n"
-        )
-        raise typer.Exit(1) from None
+def _configured(config: Path | None, settings: list[str] | None, debug: bool) -> Iterator[ProducerConfig]:
+    """Load the configuration; report errors, also those of the block."""
+    with reporting_errors(debug=debug):
+        loaded = load(config, os.environ, parse_settings(settings))
+        yield loaded
+
+
+def _set_up_log(config: ProducerConfig, *, debug: bool) -> None:
+    configure_logging(config.ops.log_format, "debug" if debug else config.ops.log_level)

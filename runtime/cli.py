@@ -1,19 +1,18 @@
-"""The ``tailrace`` command: gathers the subcommands that the installed halves offer."""
+"""The ``tailrace`` command: the commands of the installed halves."""
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import entry_points
 
 import typer
 
-from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.commands import reporting_errors
 
 COMMANDS_GROUP = "tailrace.commands"
 
 
 def build() -> typer.Typer:
-    """Return the command line application with every half that is installed."""
+    """Return the command line application with the commands of every installed half."""
     app = typer.Typer(
         no_args_is_help=True, pretty_exceptions_enable=False, help="Change data capture, MySQL to Kafka to tables."
     )
@@ -26,8 +25,8 @@ def build() -> typer.Typer:
         try:
             entry.load()(app)
         except ModuleNotFoundError as missing:
-            # An image carries one half only: the other half, or a library that it needs, is not installed. A module
-            # that is missing within an installed half is a fault.
+            # An image contains one half only: the other half, or a library that it needs, is not installed. A module
+            # that is missing within an installed half is an error.
             half = entry.module.rpartition(".")[0]
             if (missing.name or "").startswith(f"{half}."):
                 raise
@@ -35,9 +34,6 @@ def build() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command; a Tailrace error is a message and exit code 1, without a traceback."""
-    try:
+    """Run a command. An error is printed without a traceback, and the exit code is 1."""
+    with reporting_errors():
         build()()
-    except TailraceError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(1)

@@ -1,7 +1,8 @@
-"""Kafka Connect's schema model, as far as Debezium's MySQL connector uses it.
+"""Kafka Connect schemas, as far as Debezium's MySQL connector uses them.
 
-Format: the schema block of Connect's JsonConverter, whose key order is kept:
-type, (fields | items | keys, values), optional, name, version, doc, parameters, default, and "field" last in a struct.
+The JSON form is the ``schema`` block of Connect's JsonConverter with the same order of keys: ``type``; ``fields``,
+``items``, or ``keys`` and ``values``; ``optional``; ``name``; ``version``; ``doc``; ``parameters``; ``default``; and
+``field`` last, for a member of a struct.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ConnectSchema:
-    """One Connect schema; ``default`` is in the form the JSON converter prints."""
+    """One Connect schema; ``default`` has the form that the JSON converter prints."""
 
     type: str
     optional: bool = False
@@ -28,11 +29,11 @@ class ConnectSchema:
     values: ConnectSchema | None = None
 
     def as_optional(self) -> ConnectSchema:
-        """Return the same schema, optional."""
+        """Return the same schema as optional."""
         return replace(self, optional=True)
 
     def to_json(self, field: str | None = None) -> dict[str, Any]:
-        """Return the JSON converter's schema block; ``field`` is the name within an enclosing struct."""
+        """Return the schema block of the JSON converter; ``field`` is the name in the enclosing struct."""
         block: dict[str, Any] = {"type": self.type}
         if self.type == "struct":
             block["fields"] = [member.schema.to_json(member.name) for member in self.fields]
@@ -58,7 +59,7 @@ class ConnectSchema:
 
     @classmethod
     def from_json(cls, block: Mapping[str, Any]) -> ConnectSchema:
-        """Read what ``to_json`` wrote."""
+        """Return the schema of a schema block."""
         return cls(
             type=block["type"],
             optional=block.get("optional", False),

@@ -1,22 +1,27 @@
-"""Names of topics and record headers that both halves use."""
+"""Names of the control topics and of the record headers.
+
+Every table record has ``tailrace.event``. A record that belongs to a snapshot split also has ``tailrace.split`` or
+``tailrace.incremental``. A tombstone has the headers of its delete.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 SPLIT_HEADER: Final = "tailrace.split"
-"""On snapshot rows and backfill events: the id of the split they belong to (UTF-8, opaque)."""
+"""Split id (UTF-8, opaque) of a snapshot row, or of a backfill event: a change between LOW and HIGH watermark of the
+split. A changelog needs all records of a split, and counts them with the END watermark."""
 
 INCREMENTAL_HEADER: Final = "tailrace.incremental"
-"""In its place where a table is read again beside its log: no reader needs to wait for the split's end there, since
-every change is in the topic too."""
+"""Split id of a snapshot row or a backfill event of an incremental snapshot, in place of ``tailrace.split``. No reader
+waits for the END watermark of such a split, because all changes of the table are in the topic too."""
 
 EVENT_HEADER: Final = "tailrace.event"
-"""On every row record: ``<source epoch>.<event number>`` (ASCII), the parts of the sequence that ``source`` lacks."""
+"""``<epoch>.<event>`` (ASCII): the fields of the sequence that the ``source`` block lacks (sequence.py)."""
 
 
 def watermarks_topic(prefix: str) -> str:
-    """Return the topic of LOW, HIGH and END records (one partition)."""
+    """Return the topic of LOW, HIGH and END watermarks (one partition), keyed by the split id."""
     return f"{prefix}.tailrace.watermarks"
 
 
@@ -26,5 +31,5 @@ def schemas_topic(prefix: str) -> str:
 
 
 def state_topic(prefix: str) -> str:
-    """Return the compacted topic of the producer's own state (one partition)."""
+    """Return the compacted topic of the producer's state (one partition); only the producer reads it."""
     return f"{prefix}.tailrace.state"

@@ -1,4 +1,4 @@
-"""RowKind: what a changelog row does to the table it describes (the words of Flink's changelogs)."""
+"""Operations of change events (Debezium), and row kinds of changelog rows (Flink)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class RowKind(StrEnum):
-    """Short strings as written in the ``op`` field of a changelog record."""
+    """The ``op`` field of a changelog record: what a changelog row does to its table."""
 
     INSERT = "+I"
     UPDATE_BEFORE = "-U"
@@ -15,7 +15,7 @@ class RowKind(StrEnum):
 
 
 class Op(StrEnum):
-    """The ``op`` field of a Debezium envelope."""
+    """The ``op`` field of a change event: insert, update, delete, snapshot row, truncate."""
 
     CREATE = "c"
     UPDATE = "u"

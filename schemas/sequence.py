@@ -8,6 +8,7 @@ A snapshot row carries a position that every change not contained in it is great
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 SEQUENCE_COLUMN: Final = "_seq"
@@ -22,3 +23,13 @@ class Sequence(NamedTuple):
     pos: int
     event: int
     row: int
+
+
+@lru_cache(maxsize=64)
+def file_number(file: str) -> int:
+    """Return the numeric suffix of a binlog file name, 0 for an empty name (no binlog read yet).
+
+    File names order by this number and never as text: the server continues after ``binlog.999999`` with
+    ``binlog.1000000``. Raises ValueError if the name has no numeric suffix.
+    """
+    return int(file.rpartition(".")[2]) if file else 0

@@ -1,7 +1,14 @@
-"""TableSchema: what the producer publishes of a table so that a reader of its topic can decode the rows.
+"""The schema of a table, as the producer publishes it for readers of the table topic.
 
-A record of the schemas topic: key ``<topic>/<fingerprint>``, value the JSON below. It is written before, or in the
-same transaction as, the first row that needs it.
+A record of the schemas topic has the key ``<topic>/<fingerprint>`` and a JSON value::
+
+    {"topic": "shop.db.t", "database": "db", "table": "t",
+     "columns": [{"type": "int64", "optional": false, "field": "id"}, …],
+     "key": ["id"], "fingerprint": "0f3a…", "version": 1}
+
+``columns`` are Connect schema blocks in table order; ``key`` names the key columns in key order, and is empty if rows
+cannot be identified. The greatest ``version`` of a topic is the newest schema. The producer writes the record before
+the first row that needs it, or in the same Kafka transaction.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ from tailrace.schemas.connect import ConnectField, ConnectSchema
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """Columns of one version of a table as Connect fields, in table order, and its key columns' names in key order."""
+    """One version of the schema of a table."""
 
     topic: str
     database: str
@@ -27,7 +34,7 @@ class TableSchema:
 
     @property
     def fingerprint(self) -> str:
-        """Return 16 hex digits that differ when anything a decoder needs differs."""
+        """16 hex digits of a SHA-256 over everything that a decoder needs."""
         return hashlib.sha256(orjson.dumps(self._body())).hexdigest()[:16]
 
     def _body(self) -> dict[str, Any]:
@@ -40,16 +47,16 @@ class TableSchema:
         }
 
     def record_key(self) -> bytes:
-        """Return the key of the schemas-topic record."""
+        """Return the key of the record."""
         return f"{self.topic}/{self.fingerprint}".encode()
 
     def to_json(self, *, version: int) -> bytes:
-        """Return the value of the schemas-topic record; the greatest ``version`` of a table is its newest."""
+        """Return the value of the record."""
         return orjson.dumps({**self._body(), "fingerprint": self.fingerprint, "version": version})
 
     @classmethod
     def from_json(cls, value: bytes | str) -> tuple[TableSchema, int]:
-        """Read a schemas-topic value; return the schema and its version."""
+        """Return the schema and the version of a record value."""
         body = orjson.loads(value)
         schema = cls(
             topic=body["topic"],

@@ -1,20 +1,21 @@
 """Watermark records: LOW, HIGH and END of a split, in the topic ``<prefix>.tailrace.watermarks``.
 
-LOW and HIGH are written in the same Kafka transaction as the split's rows; END when the log reader has passed HIGH.
-END is the split's certificate: so many rows with this checksum, so many backfill events between the watermarks.
+The snapshot reader writes LOW and HIGH in the same Kafka transaction as the rows of the split. The binlog reader
+writes END when it has passed HIGH. END certifies the split: its row count, its checksum and its backfill events.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
 
 class WatermarkKind(StrEnum):
-    """Which of a split's three records this is."""
+    """Which of the three records of a split this is."""
 
     LOW = "LOW"
     HIGH = "HIGH"
@@ -23,13 +24,28 @@ class WatermarkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BinlogPosition:
-    """A place in the source's log: ``file`` and ``pos`` as the server names them, the GTID set seen, the server."""
+    """A position in a MySQL binlog: ``file`` and ``pos`` as the server reports them, the executed GTIDs, the server."""
+
+    KIND: ClassVar = "mysql"
 
     epoch: int
     file: str
     pos: int
     gtids: str
     server_uuid: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the position as it is written in records; ``kind`` names the kind of source."""
+        return {"kind": self.KIND, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> BinlogPosition:
+        """Read what ``to_json`` returned. Raises ValueError if the position belongs to another kind of source."""
+        fields = dict(body)
+        kind = fields.pop("kind", None)
+        if kind != cls.KIND:
+            raise ValueError(f"a position of kind {kind!r} cannot be read, only {cls.KIND!r}")
+        return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +55,9 @@ class Watermark:
     ``lower`` (inclusive) and ``upper`` are lists of key column values as JSON (binary as ``{"hex": "…"}``), or None
     where open; ``upper`` is exclusive unless ``closed``. ``rows`` and ``checksum`` are 0 in LOW; ``checksum`` is the
     sum modulo 2**64 of the CRC-32 of each row's ``after`` JSON. ``backfill`` counts the change records (tombstones not
-    counted) that carry the split's header, and is 0 but in END. ``snapshot`` names the snapshot run of the table:
-    within one run splits are disjoint and each is read once. ``again``: the table was read before, and its records
-    carry ``tailrace.incremental`` in place of ``tailrace.split``.
+    counted) that carry the header of the split; it is 0 in LOW and HIGH. ``snapshot`` names the snapshot run of the
+    table: within one run splits are disjoint and each is read once. ``incremental``: the split belongs to an
+    incremental snapshot, and its records carry ``tailrace.incremental`` instead of ``tailrace.split``.
     """
 
     kind: WatermarkKind
@@ -68,7 +84,12 @@ class Watermark:
 
     def to_json(self) -> bytes:
         """Return the record value; the checksum as 16 hex digits, since JSON readers lose 64-bit numbers."""
-        body = {**asdict(self), "kind": self.kind.value, "checksum": f"{self.checksum:016x}"}
+        body = {
+            **asdict(self),
+            "kind": self.kind.value,
+            "position": self.position.to_json(),
+            "checksum": f"{self.checksum:016x}",
+        }
         if not self.incremental:
             del body["incremental"]
         return orjson.dumps(body)
@@ -79,5 +100,5 @@ class Watermark:
         body = orjson.loads(value)
         body["kind"] = WatermarkKind(body["kind"])
         body["checksum"] = int(body["checksum"], 16)
-        body["position"] = BinlogPosition(**body["position"])
+        body["position"] = BinlogPosition.from_json(body["position"])
         return cls(**body)

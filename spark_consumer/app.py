@@ -1,83 +1,67 @@
-"""The spark-submit entry: arguments, configuration, session, query, exit code.
+"""The program for spark-submit: reads the configuration, runs the query, returns the exit code.
 
-spark-submit spark_consumer/app.py --config FILE
+spark-submit --py-files tailrace-spark.zip app.py --config FILE
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import structlog
 
-from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.commands import reporting_errors
+from tailrace.runtime.http import HttpServer
+from tailrace.runtime.logging import configure_logging
 from tailrace.spark_consumer import config as configuration
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import ConsumerConfig
-from tailrace.spark_consumer.monitor.server import MonitorServer
+from tailrace.spark_consumer.monitor.http import endpoints
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
-from tailrace.spark_consumer.sink.base import Sink
-from tailrace.spark_consumer.sink.registry import make_sink
+from tailrace.spark_consumer.sink.plugin import SinkPlugin, load_sink
 
 log = structlog.get_logger(__name__)
 
 
-def run(config: ConsumerConfig, *, wrap: Callable[[Sink], Sink] = lambda sink: sink) -> None:
-    """Run one query until it ends or a signal stops it after the running batch.
+def run(config: ConsumerConfig, *, wrap: Callable[[SinkPlugin], SinkPlugin] = lambda plugin: plugin) -> None:
+    """Run one query until it ends, or until a signal stops it after the current batch.
 
-    ``wrap`` may put something around the sink; tests enter there. Raises TailraceError when the query fails.
+    ``wrap`` can replace the sink plug-in, for tests. Raises TailraceError if the query fails.
     """
-    _configure_logging(config)
+    configure_logging(config.log_format, config.log_level)
     status = Status(config.name, config.sink)
-    server = MonitorServer(status, config.monitor_host, config.monitor_port) if config.monitor_port else None
-    try:
-        spark = session.build(config)
+    for warning in config.warnings:
+        log.warning("setting has no effect", setting=warning)
+    with ExitStack() as stack:
+        if config.monitor_port:
+            host, port = config.monitor_host, config.monitor_port
+            stack.enter_context(HttpServer(endpoints(status), address=host, port=port, port_property="monitor.port"))
+        plugin = wrap(load_sink(config.sink))
+        spark = session.build(config, plugin)
         try:
-            running = RunningQuery(spark, config, wrap(make_sink(config)), status)
-            # After the session: PySpark sets a handler of its own for SIGINT.
+            running = RunningQuery(spark, config, plugin, status)
+            # PySpark installs its own handler for SIGINT when the session starts; these must come later.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: running.stop())
             log.info("query started", name=config.name, id=running.query.id, sink=config.sink)
             running.wait()
         finally:
             spark.stop()
-    finally:
-        if server is not None:
-            server.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; a user's error is a message, not a traceback."""
-    parser = argparse.ArgumentParser(prog="app.py", description="Apply the topics of a prefix to tables or changelogs.")
-    parser.add_argument("--config", type=Path, help="JSON or .properties file; the environment is read over it")
-    chosen = parser.parse_args(arguments)
-    try:
-        run(configuration.load(chosen.config))
-    except TailraceError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
+    """Run from the command line. An error is printed without a traceback, and the exit code is 1."""
+    parser = argparse.ArgumentParser(prog="app.py", description="Apply change events to tables or changelogs.")
+    parser.add_argument("--config", type=Path, help="JSON or .properties file; environment variables override it")
+    parsed = parser.parse_args(arguments)
+    with reporting_errors():
+        run(configuration.load(parsed.config))
     return 0
-
-
-def _configure_logging(config: ConsumerConfig) -> None:
-    as_json = config.log_format == "json" or (config.log_format == "auto" and not sys.stderr.isatty())
-    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, config.log_level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 if __name__ == "__main__":

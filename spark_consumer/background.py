@@ -1,4 +1,4 @@
-"""One call beside the caller's own work, in the same Spark session: what waits for the driver fills idle cores."""
+"""Runs one call in a background thread of the same Spark session, to use cores that are idle while the driver waits."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pyspark.util import InheritableThread
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-POOL: Final = "tailrace-beside"
-"""Scheduler pool of its jobs: where the scheduler is FAIR, they do not wait behind all tasks of the caller's."""
+POOL: Final = "tailrace-background"
+"""Scheduler pool of the background jobs. With a FAIR scheduler they do not wait for the tasks of the foreground."""
 
 _SCHEDULER_POOL: Final = "spark.scheduler.pool"
 
 
 @contextmanager
 def run_in_background(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
-    """Run ``call`` while the block runs; both have ended when this is left.
+    """Run ``call`` while the block runs, and wait for it at the end of the block.
 
-    An error of the block goes before one of the call, which is raised where the block has none. The call's jobs belong
-    to the block's job group, so that a query that is stopped stops them too.
+    An error of the block takes precedence over an error of the call. The call's jobs belong to the job group of the
+    block, so stopping the query stops them too.
     """
-    failed: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             spark.sparkContext.setLocalProperty(_SCHEDULER_POOL, POOL)
             call()
-        except BaseException as error:  # noqa: BLE001 - raised on the caller's thread
-            failed.append(error)
+        except BaseException as error:  # noqa: BLE001 - raised again on the caller's thread
+            errors.append(error)
 
     thread = InheritableThread(target=run, name=POOL, daemon=True)
     thread.start()
@@ -39,5 +39,5 @@ def run_in_background(spark: SparkSession, call: Callable[[], None]) -> Iterator
         yield
     finally:
         thread.join()
-    if failed:
-        raise failed[0]
+    if errors:
+        raise errors[0]

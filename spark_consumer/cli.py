@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+import sys
 from typing import Annotated
 
 import typer
 
+from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings, reporting_errors
+
 
 def register(app: typer.Typer) -> None:
-    """Add ``consume`` to the command line."""
+    """Add the command to the command line."""
+    app.command("consume")(consume)
 
-    @app.command()
-    def consume(
-        config: Annotated[
-            Path | None,
-            typer.Option(help="JSON or .properties file; environment variables are read over it."),
-        ] = None,
-        show: Annotated[
-            bool, typer.Option("--show", help="Print the effective settings, secrets masked, and end.")
-        ] = False,
-    ) -> None:
-        """Apply the topics of a prefix to tables or changelogs, with Spark in this process."""
-        from tailrace.spark_consumer import app as consumer  # noqa: PLC0415 - Spark takes a second to import
-        from tailrace.spark_consumer import config as configuration  # noqa: PLC0415
 
-        loaded = configuration.load(config)
+def consume(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Prints the effective configuration, secrets masked, and exits.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Apply the change events of a topic prefix to tables or changelogs, with Spark in this process."""
+    with reporting_errors(debug=debug):
+        # Spark takes a second to import.
+        from tailrace.spark_consumer.config import describe, load  # noqa: PLC0415
+
+        loaded = load(config, os.environ, parse_settings(settings))
         if show:
-            for name, value in sorted(loaded.shown().items()):
-                typer.echo(f"{name}={value}")
+            for line in sorted(f"{name}={value}" for name, value in describe(loaded).items()):
+                sys.stdout.write(f"{line}\n")
+            for warning in loaded.warnings:
+                sys.stderr.write(f"warning: {warning}\n")
             return
-        consumer.run(loaded)
+        from tailrace.spark_consumer import app  # noqa: PLC0415
+
+        app.run(loaded.model_copy(update={"log_level": "debug"}) if debug else loaded)

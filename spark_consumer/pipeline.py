@@ -1,4 +1,4 @@
-"""What happens to one micro-batch: read once, part by table, decode, normalize where the sink wants it, apply."""
+"""Processes one micro-batch: split by table, decode, normalize for the sink, write."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.schemas.watermark import Watermark, WatermarkKind
 from tailrace.spark_consumer.background import run_in_background
 from tailrace.spark_consumer.changelog.rowkind import to_changelog
+from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.normalize.split_resolution import (
@@ -24,10 +25,10 @@ from tailrace.spark_consumer.normalize.split_resolution import (
     hold_incomplete,
     resolve_splits,
 )
-from tailrace.spark_consumer.normalize.summary import summarize
+from tailrace.spark_consumer.normalize.split_stats import summarize
 from tailrace.spark_consumer.sink.base import Sink, SinkContext, TableBatch
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.json_decoder import Images, decode
+from tailrace.spark_consumer.source.json_decoder import decode
 from tailrace.spark_consumer.source.offsets import topics_of_batch
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
@@ -45,147 +46,164 @@ _LEVEL = StorageLevel.MEMORY_AND_DISK
 
 
 class Pipeline:
-    """The function of foreachBatch; one per query."""
+    """The function for foreachBatch; one per query."""
 
-    def __init__(self, *, prefix: str, client: Mapping[str, str], sink: Sink, checkpoint: str, status: Status) -> None:
+    def __init__(
+        self,
+        *,
+        prefix: str,
+        client: Mapping[str, str],
+        images: Images,
+        open_sink: Callable[[SparkSession, SinkContext], Sink],
+        checkpoint: str,
+        status: Status,
+    ) -> None:
         self._prefix = prefix
-        self._sink = sink
+        self._client = dict(client)
+        self._images = images
+        self._open_sink = open_sink
+        self._sink: Sink | None = None
         self._status = status
         self._schemas = SchemaTracker(ControlTopic(schemas_topic(prefix), client))
-        self._runs = SnapshotRuns(ControlTopic(watermarks_topic(prefix), client))
         self._checkpoint = checkpoint
-        self._carry = CarryOver(checkpoint)
+        self._carry_over = CarryOver(checkpoint)
         self._query_id = ""
         self._started = threading.Event()
-        self._prepared = False
-        self.gate: Callable[[], None] = lambda: None
-        """Called before a batch begins; an orderly stop holds the query here."""
+        self.pause_point: Callable[[], None] = lambda: None
+        """Called before each batch; an orderly stop pauses the query here."""
 
     def start(self, query_id: str) -> None:
-        """Let batches begin: the query's id is known."""
+        """Allow batches to run: the id of the query is known."""
         self._query_id = query_id
         self._started.set()
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Apply one micro-batch; when this returns, Spark commits it."""
-        self.gate()
+        """Process one micro-batch; Spark commits it when this returns."""
+        self.pause_point()
         self._started.wait()
-        begun = time.monotonic()
-        spark = batch.sparkSession
-        if not self._prepared:
-            _tune(spark)
-            context = SinkContext(query_id=self._query_id, prefix=self._prefix, runs=self._runs)
-            self._sink.prepare(spark, context)
-            self._prepared = True
+        started = time.monotonic()
+        sink = self._open(batch.sparkSession) if self._sink is None else self._sink
         incomplete = 0
-        if self._sink.images is Images.UPSERT:
-            self._upserts(batch, batch_id)
+        if self._images is Images.UPSERT:
+            self._write_upserts(sink, batch, batch_id)
         else:
-            incomplete = self._changelog(batch, batch_id)
-        seconds = time.monotonic() - begun
+            incomplete = self._write_changelog(sink, batch, batch_id)
+        seconds = time.monotonic() - started
         self._status.batch_applied(batch_id, seconds, incomplete)
-        log.info("batch", batch=batch_id, seconds=round(seconds, 3), incomplete=incomplete)
+        log.info("batch applied", batch=batch_id, seconds=round(seconds, 3), splits_incomplete=incomplete)
 
-    def _topics(self, raw: DataFrame) -> list[str]:
-        rows = raw.where(fn.col("value").isNotNull()).groupBy("topic").count().collect()
-        return self._data_topics({row["topic"] for row in rows})
+    def close(self) -> None:
+        """Close the sink; no batch may run any more."""
+        if self._sink is not None:
+            self._sink.close()
 
-    def _data_topics(self, topics: set[str]) -> list[str]:
+    def _open(self, spark: SparkSession) -> Sink:
+        _tune(spark)
+        runs = SnapshotRuns(ControlTopic(watermarks_topic(self._prefix), self._client))
+        context = SinkContext(query_id=self._query_id, prefix=self._prefix, client=self._client, runs=runs)
+        self._sink = self._open_sink(spark, context)
+        return self._sink
+
+    def _table_topics(self, topics: set[str]) -> list[str]:
         return sorted(topics - {watermarks_topic(self._prefix)})
 
-    def _upserts(self, batch: DataFrame, batch_id: int) -> None:
-        moved = topics_of_batch(batch.sparkSession, self._checkpoint, batch_id)
-        if moved is not None and len(self._data_topics(moved)) <= 1:
-            # Of one table nothing but the decoded records is needed twice.
-            self._each_upsert(batch, self._data_topics(moved), batch_id)
+    def _topics_of(self, raw: DataFrame) -> list[str]:
+        rows = raw.where(fn.col("value").isNotNull()).groupBy("topic").count().collect()
+        return self._table_topics({row["topic"] for row in rows})
+
+    def _write_upserts(self, sink: Sink, batch: DataFrame, batch_id: int) -> None:
+        topics = topics_of_batch(batch.sparkSession, self._checkpoint, batch_id)
+        if topics is not None and len(self._table_topics(topics)) <= 1:
+            # With one table the raw records are read once, so only the decoded records need a cache.
+            self._write_tables(sink, batch, self._table_topics(topics), batch_id)
             return
         raw = batch.persist(_LEVEL)
         try:
-            self._each_upsert(raw, self._topics(raw), batch_id)
+            self._write_tables(sink, raw, self._topics_of(raw), batch_id)
         finally:
             raw.unpersist()
 
-    def _each_upsert(self, raw: DataFrame, topics: list[str], batch_id: int) -> None:
+    def _write_tables(self, sink: Sink, raw: DataFrame, topics: list[str], batch_id: int) -> None:
         if topics:
             self._schemas.refresh(raw.sparkSession)
         for topic in topics:
             schema = self._schemas.get(topic)
             decoded = decode(raw.where(fn.col("topic") == topic), schema, Images.UPSERT).persist(_LEVEL)
             try:
-                with run_in_background(raw.sparkSession, partial(self._sink.make_ready, raw.sparkSession, schema)):
-                    facts = summarize(decoded)
-                if facts:
-                    self._sink.apply(TableBatch(schema, decoded, facts), batch_id)
-                newest = max((fact.newest_ms for fact in facts if fact.newest_ms is not None), default=None)
-                self._status.table_applied(topic, sum(fact.rows + fact.changes for fact in facts), newest)
+                with run_in_background(raw.sparkSession, partial(sink.prepare_table, schema)):
+                    stats = summarize(decoded)
+                if stats:
+                    sink.write_batch(TableBatch(schema, decoded, stats), batch_id)
+                newest = max((stat.newest_ms for stat in stats if stat.newest_ms is not None), default=None)
+                self._status.table_applied(topic, sum(stat.rows + stat.changes for stat in stats), newest)
             finally:
                 decoded.unpersist()
 
-    def _changelog(self, raw: DataFrame, batch_id: int) -> int:
-        """Complete what can be completed, carry the rest over, and hand the changelog on."""
+    def _write_changelog(self, sink: Sink, raw: DataFrame, batch_id: int) -> int:
+        """Resolve complete splits, carry over the others, write the changelog; return how many are incomplete."""
         spark = raw.sparkSession
-        self._carry.clean(spark, batch_id)
-        everything = raw.unionByName(self._carry.read(spark, batch_id)).persist(_LEVEL)
+        self._carry_over.clean(spark, batch_id)
+        records = raw.unionByName(self._carry_over.read(spark, batch_id)).persist(_LEVEL)
         tables: list[tuple[TableSchema, DataFrame]] = []
         try:
-            topics = self._topics(everything)
+            topics = self._topics_of(records)
             if topics:
                 self._schemas.refresh(spark)
             for topic in topics:
                 schema = self._schemas.get(topic)
-                decoded = decode(everything.where(fn.col("topic") == topic), schema, Images.CHANGELOG)
+                decoded = decode(records.where(fn.col("topic") == topic), schema, Images.CHANGELOG)
                 tables.append((schema, decoded.persist(_LEVEL)))
-            facts = [fact for _, decoded in tables for fact in summarize(decoded)]
-            verdict = check_completeness(facts, self._ends(everything))
-            self._carry.write(self._left_over(everything, verdict), spark, batch_id)
+            stats = [stat for _, decoded in tables for stat in summarize(decoded)]
+            completeness = check_completeness(stats, self._end_watermarks(records))
+            self._carry_over.write(self._held(records, completeness), spark, batch_id)
             for schema, decoded in tables:
-                ready, _ = hold_incomplete(decoded, verdict.incomplete)
-                rows = to_changelog(resolve_splits(ready, verdict.high)).persist(_LEVEL)
+                ready, _ = hold_incomplete(decoded, completeness.incomplete)
+                rows = to_changelog(resolve_splits(ready, completeness.high)).persist(_LEVEL)
                 try:
-                    self._apply(schema, rows, batch_id)
+                    self._write_changelog_rows(sink, schema, rows, batch_id)
                 finally:
                     rows.unpersist()
-            return len(verdict.incomplete)
+            return len(completeness.incomplete)
         finally:
             for _, decoded in tables:
                 decoded.unpersist()
-            everything.unpersist()
+            records.unpersist()
 
-    def _ends(self, everything: DataFrame) -> list[Watermark]:
+    def _write_changelog_rows(self, sink: Sink, schema: TableSchema, rows: DataFrame, batch_id: int) -> None:
+        totals = rows.agg(fn.count("*").alias("rows"), fn.max("ts_ms").alias("newest")).collect()[0]
+        if totals["rows"]:
+            sink.write_batch(TableBatch(schema, rows), batch_id)
+        self._status.table_applied(schema.topic, totals["rows"], totals["newest"])
+
+    def _end_watermarks(self, records: DataFrame) -> list[Watermark]:
+        """Return the END watermarks; those of incremental snapshots are ignored, because no record waits for them."""
         kind = fn.get_json_object(fn.col("value").cast("string"), "$.kind")
-        marks = everything.where(
-            (fn.col("topic") == watermarks_topic(self._prefix)) & (kind == WatermarkKind.END.value)
-        )
-        ends = [Watermark.from_json(bytes(row["value"])) for row in marks.select("value").collect()]
-        return [end for end in ends if not end.incremental]  # those name no record that has to wait
+        is_end = (fn.col("topic") == watermarks_topic(self._prefix)) & (kind == WatermarkKind.END.value)
+        values = records.where(is_end).select("value").collect()
+        ends = [Watermark.from_json(bytes(row["value"])) for row in values]
+        return [end for end in ends if not end.incremental]
 
-    def _left_over(self, everything: DataFrame, verdict: SplitCompleteness) -> DataFrame | None:
-        """Return the raw records for the next batch: held ones, and END records of splits still waited for."""
-        control = fn.col("topic") == watermarks_topic(self._prefix)
-        left: DataFrame | None = None
-        if verdict.incomplete:
-            records = everything.where(~control & fn.col("value").isNotNull())
-            _, left = hold_incomplete(records, verdict.incomplete, scope=("topic",))
-        if verdict.pending:
+    def _held(self, records: DataFrame, completeness: SplitCompleteness) -> DataFrame | None:
+        """Return the raw records to carry over: held records, and END watermarks whose records are not all there."""
+        is_control = fn.col("topic") == watermarks_topic(self._prefix)
+        held: DataFrame | None = None
+        if completeness.incomplete:
+            rows = records.where(~is_control & fn.col("value").isNotNull())
+            _, held = hold_incomplete(rows, completeness.incomplete, scope=("topic",))
+        if completeness.pending:
             split = fn.get_json_object(fn.col("value").cast("string"), "$.split")
             kind = fn.get_json_object(fn.col("value").cast("string"), "$.kind")
-            waiting = [end.split for end in verdict.pending]
-            ends = everything.where(control & (kind == WatermarkKind.END.value) & split.isin(waiting))
-            left = ends if left is None else left.unionByName(ends)
-        return left
-
-    def _apply(self, schema: TableSchema, rows: DataFrame, batch_id: int) -> None:
-        facts = rows.agg(fn.count("*").alias("n"), fn.max("ts_ms").alias("newest")).collect()[0]
-        if facts["n"]:
-            self._sink.apply(TableBatch(schema, rows), batch_id)
-        self._status.table_applied(schema.topic, facts["n"], facts["newest"])
+            pending = [end.split for end in completeness.pending]
+            ends = records.where(is_control & (kind == WatermarkKind.END.value) & split.isin(pending))
+            held = ends if held is None else held.unionByName(ends)
+        return held
 
 
 def _tune(spark: SparkSession) -> None:
-    """Set, for this query's session, what Spark switches off or sets for large clusters."""
-    # Streaming switches adaptive execution off for its stateful plans; the jobs of a batch are ordinary ones.
+    """Change defaults of Spark that do not suit this query."""
+    # Streaming disables adaptive execution because of stateful plans; the jobs of a batch are ordinary batch jobs.
     spark.conf.set("spark.sql.adaptive.enabled", "true")
-    # Cached rows live for one batch: packing them costs more than the memory it saves, and what does not fit spills.
+    # Cached rows live for one batch: compression costs more than the memory it saves. What does not fit is spilled.
     spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
     if spark.conf.get("spark.sql.shuffle.partitions") == "200":
         spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))

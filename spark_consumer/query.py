@@ -1,61 +1,59 @@
-"""One streaming query: started, watched, and stopped between two batches."""
+"""The streaming query: start, wait, and an orderly stop between two batches."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from pyspark.errors import StreamingQueryException
 
 from tailrace.runtime.errors import SinkError, TailraceError
 from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.pipeline import Pipeline
-from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.source.kafka import read_stream, stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = structlog.get_logger(__name__)
-
-_POLL_S = 1
+_POLL_S: Final = 1
 
 
 class RunningQuery:
-    """A started query. ``stop`` may be called from a signal handler; ``wait`` returns when the query has ended."""
+    """A started query. A signal handler can call ``stop``; ``wait`` returns when the query has ended."""
 
-    def __init__(self, spark: SparkSession, config: ConsumerConfig, sink: Sink, status: Status) -> None:
-        self._sink, self._status = sink, status
+    def __init__(self, spark: SparkSession, config: ConsumerConfig, plugin: SinkPlugin, status: Status) -> None:
+        self._status = status
         self._stopping = threading.Event()
-        self._parked = threading.Event()
-        self._released = threading.Event()
+        self._paused = threading.Event()
+        self._resume = threading.Event()
         self._error: BaseException | None = None
         self._pipeline = Pipeline(
             prefix=config.topic_prefix,
             client=config.kafka_client,
-            sink=sink,
+            images=plugin.images,
+            open_sink=lambda session, context: plugin.open(session, config.sink_options, context),
             checkpoint=config.checkpoint,
             status=status,
         )
-        self._pipeline.gate = self._gate
+        self._pipeline.pause_point = self._pause_point
         self.query = self._start(spark, config)
         self._pipeline.start(self.query.id)
         status.running()
 
     def stop(self) -> None:
-        """Ask for an orderly end: the running batch is finished, the next one does not begin."""
+        """Request an orderly stop: the current batch ends, the next one does not start."""
         self._stopping.set()
 
     def wait(self) -> None:
-        """Return after an orderly end; raise the error that ended the query otherwise."""
+        """Return after an orderly end of the query; raise the error that ended it otherwise."""
         try:
-            while not self._ended():
-                if self._stopping.is_set() and (self._parked.is_set() or not self._busy()):
-                    self._released.set()
+            while not self._has_ended():
+                if self._stopping.is_set() and (self._paused.is_set() or not self._is_busy()):
+                    self._resume.set()
                     self.query.stop()
                     break
             self._status.stopped("stopped")
@@ -63,31 +61,31 @@ class RunningQuery:
             self._status.stopped("failed")
             raise
         finally:
-            self._sink.close()
+            self._pipeline.close()
 
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         try:
             return bool(self.query.awaitTermination(_POLL_S))
         except StreamingQueryException as error:
-            raise self._told(error) from error
+            raise self._translated(error) from error
 
-    def _told(self, error: StreamingQueryException) -> TailraceError:
-        """Return the error in our words where a batch raised one, else Spark's first line."""
+    def _translated(self, error: StreamingQueryException) -> TailraceError:
+        """Return the error that a batch raised, or a SinkError with the first lines of Spark's message."""
         if isinstance(self._error, TailraceError):
             return self._error
         return SinkError(
             "the query failed",
-            hint="read the log above for the whole story",
+            hint="read the log above for the complete error",
             cause=_first_lines(str(self._error or error)),
         )
 
-    def _busy(self) -> bool:
+    def _is_busy(self) -> bool:
         return bool(self.query.status["isTriggerActive"])
 
-    def _gate(self) -> None:
+    def _pause_point(self) -> None:
         if self._stopping.is_set():
-            self._parked.set()
-            self._released.wait()
+            self._paused.set()
+            self._resume.wait()
 
     def _start(self, spark: SparkSession, config: ConsumerConfig) -> StreamingQuery:
         options = stream_options(
@@ -97,7 +95,7 @@ class RunningQuery:
             extra=config.source_options,
         )
         writer: Any = read_stream(spark, options).writeStream.queryName(config.name)
-        writer = writer.option("checkpointLocation", config.checkpoint).foreachBatch(self._remember(self._pipeline))
+        writer = writer.option("checkpointLocation", config.checkpoint).foreachBatch(self._keep_error(self._pipeline))
         if config.available_now:
             writer = writer.trigger(availableNow=True)
         else:
@@ -105,8 +103,8 @@ class RunningQuery:
         started: StreamingQuery = writer.start()
         return started
 
-    def _remember(self, pipeline: Pipeline) -> Callable[[DataFrame, int], None]:
-        """Wrap the pipeline so that its own error is at hand; Spark passes on only a text."""
+    def _keep_error(self, pipeline: Pipeline) -> Callable[[DataFrame, int], None]:
+        """Wrap the pipeline so that its error object is kept; Spark passes on only the text of an error."""
 
         def run(batch: DataFrame, batch_id: int) -> None:
             try:

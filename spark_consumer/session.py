@@ -1,125 +1,124 @@
-"""The Spark session: one table of jar coordinates per sink and Spark version, and the settings each sink needs.
+"""The Spark session: jars and settings of the Kafka source and of the sink.
 
-Under spark-submit the session is there already with its master and jars; here only what must hold is added.
+Under spark-submit the master and the jars are set by spark-submit; here only the settings are added that must hold.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import cache
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.config import ConsumerConfig
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCALA: Final = "2.13"
-
-KAFKA: Final[Mapping[str, str]] = {
-    "4.1": f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:4.1.3",
+KAFKA_JARS: Final[Mapping[str, tuple[str, ...]]] = {
+    "4.1": ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",),
 }
-"""Spark version -> coordinates of its Kafka source and sink."""
-
-SINK_JARS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "delta": {"4.1": (f"io.delta:delta-spark_4.1_{SCALA}:4.4.0",)},
-    "kafka": {"4.1": ()},
-    "console": {"4.1": ()},
-}
-"""Sink -> Spark version -> coordinates; their own dependencies come with them."""
-
-_DELTA: Final = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
+"""Spark version to Maven coordinates of its Kafka source."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOCAL: Final = {
     "spark.master": "local[*]",
     "spark.driver.memory": "3g",
-    # The jobs that make a table need not wait until all records of the batch are decoded (beside.py).
+    # The jobs that create a table do not wait until all records of the batch are decoded (background.py).
     "spark.scheduler.mode": "FAIR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Defaults of a session that nothing else configures."""
+"""Defaults of a session that spark-submit has not started."""
 
 
-def coordinates(sink: str, spark_version: str) -> tuple[str, ...]:
-    """Return the Maven coordinates that a sink needs on a Spark version.
-
-    Raises ConfigError for a pair that does not exist.
-    """
+def coordinates(plugin: SinkPlugin, spark_version: str) -> tuple[str, ...]:
+    """Return the Maven coordinates for a sink and a Spark version; raises ConfigError if there are none."""
     line = ".".join(spark_version.split(".")[:2])
-    if line not in KAFKA or line not in SINK_JARS[sink]:
-        usable = ", ".join(sorted(SINK_JARS[sink]))
-        raise ConfigError([f"the {sink} sink is not available for Spark {spark_version}; use Spark {usable}"])
-    return (KAFKA[line], *SINK_JARS[sink][line])
+    supported = [version for version in KAFKA_JARS if not plugin.jars or version in plugin.jars]
+    if line not in supported:
+        raise ConfigError(
+            [f"the {plugin.name} sink is not available for Spark {spark_version}; use Spark {', '.join(supported)}"]
+        )
+    return (*KAFKA_JARS[line], *plugin.jars.get(line, ()))
 
 
-def submitted() -> bool:
-    """Tell whether spark-submit started this process, so that master and jars are its business."""
+def is_submitted() -> bool:
+    """Return whether spark-submit has started this process; it then sets the master and the jars."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def settings(config: ConsumerConfig, environment: Mapping[str, str], *, spark_version: str) -> dict[str, str]:
-    """Return the session's settings; those of the configuration come last."""
-    chosen: dict[str, str] = {"spark.sql.session.timeZone": "UTC"}
-    if config.sink == "delta":
-        chosen |= _DELTA
-    if not submitted():
-        chosen |= _LOCAL
+def settings(
+    config: ConsumerConfig, plugin: SinkPlugin, environment: Mapping[str, str], *, spark_version: str
+) -> dict[str, str]:
+    """Return the settings of the session; the configuration overrides the defaults."""
+    merged: dict[str, str] = {"spark.sql.session.timeZone": "UTC", **plugin.spark_settings}
+    if not is_submitted():
+        merged |= _LOCAL
         jars = environment.get("SPARK_JARS", "")
         if "spark.jars" not in config.spark and "spark.jars.packages" not in config.spark:
             if jars:
-                chosen["spark.jars"] = ",".join(part for part in re.split(r"[,\s]+", jars) if part)
+                merged["spark.jars"] = ",".join(part for part in re.split(r"[,\s]+", jars) if part)
             else:
-                chosen["spark.jars.packages"] = ",".join(coordinates(config.sink, spark_version))
-    chosen |= dict(config.spark)
-    if not submitted():
-        chosen[_JAVA_OPTIONS] = _java_options(chosen.get(_JAVA_OPTIONS, ""), run_ends=config.available_now)
-    return chosen
+                merged["spark.jars.packages"] = ",".join(coordinates(plugin, spark_version))
+    merged |= dict(config.spark)
+    if not is_submitted():
+        merged[_JAVA_OPTIONS] = _java_options(merged.get(_JAVA_OPTIONS, ""), run_ends=config.available_now)
+    return merged
 
 
 _LATE_COMPILATION: Final = (
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=4000 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=200000"
 )
-"""The optimizing compiler takes four times as many calls to begin: on few cores it took as much time as the tasks."""
-
-
-_PLANNING_CODE: Final = Path(__file__).with_name("planning_code.directives")
-"""What the optimizing compiler leaves alone in a run that ends: it would not live to gain from it."""
+"""C2, the optimizing compiler, starts after four times as many calls: on few cores it took as long as the tasks."""
 
 
 def _java_options(options: str, *, run_ends: bool) -> str:
-    """Add what costs a batch job on few cores the least, unless it is chosen."""
+    """Add JVM options that save CPU time on few cores, unless the configuration has set them."""
     if not re.search(r"-XX:\+Use\w+GC", options):
         options = f"{options} -XX:+UseParallelGC"
     if "-XX:Tier" not in options:
         options = f"{options} {_LATE_COMPILATION}"
-    if run_ends and "-XX:CompilerDirectivesFile" not in options and not re.search(r"\s", str(_PLANNING_CODE)):
-        # The virtual machine says that it has read the file; stdout is for what a sink shows.
-        options = (
-            f"{options} -XX:+UnlockDiagnosticVMOptions -XX:+DisplayVMOutputToStderr "
-            f"-XX:CompilerDirectivesFile={_PLANNING_CODE}"
-        )
+    if run_ends and "-XX:CompilerDirectivesFile" not in options:
+        directives = str(_compiler_directives())
+        if not re.search(r"\s", directives):
+            # The JVM reports that it has read the file; standard output belongs to the sink.
+            options = (
+                f"{options} -XX:+UnlockDiagnosticVMOptions -XX:+DisplayVMOutputToStderr "
+                f"-XX:CompilerDirectivesFile={directives}"
+            )
     return options.strip()
 
 
-def build(config: ConsumerConfig) -> SparkSession:
+@cache
+def _compiler_directives() -> Path:
+    """Return the file of code that C2 does not compile in a run that ends: the gain would come too late.
+
+    The JVM needs a real file. Inside a zip archive it is extracted to a temporary file until the process ends.
+    """
+    extracted = ExitStack()
+    atexit.register(extracted.close)
+    return extracted.enter_context(as_file(files("tailrace.spark_consumer") / "planning_code.directives"))
+
+
+def build(config: ConsumerConfig, plugin: SinkPlugin) -> SparkSession:
     """Return the session."""
-    import pyspark  # noqa: PLC0415 - takes a second; configuration faults are told before
+    import pyspark  # noqa: PLC0415 - importing all of it takes a second; configuration errors are reported before
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = pyspark.sql.SparkSession.builder.appName(config.name)
-    for name, value in settings(config, os.environ, spark_version=pyspark.__version__).items():
+    for name, value in settings(config, plugin, os.environ, spark_version=pyspark.__version__).items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
-    # Static settings of a session that already ran are not changed by the builder; this one can be and must.
+    # The builder does not change a session that is already running; the time zone must hold there too.
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session

@@ -28,6 +28,7 @@ from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.catalog import list_tables, read_table
 from tailrace.producer.mysql.connection import connect, query
 from tailrace.producer.mysql.key_order import QueryServer
+from tailrace.producer.mysql.offset import mysql_offset
 from tailrace.producer.mysql.prerequisites import check
 from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.ops.status import Status
@@ -121,7 +122,7 @@ class Capture:
         config, prefix = self._config, self._config.topics.prefix
         self._over = threading.Event()
         self._session = self._connect()
-        wanted = config.filters.tables.wanted
+        wanted = config.filters.tables.includes
         captured = list_tables(self._session, wanted)
         for note in check(self._session, captured, server_id=config.database.server_id):
             log.warning(note)
@@ -154,7 +155,7 @@ class Capture:
             prefix=prefix,
             workers=self._worker_count,
             captured=captured,
-            renew=config.snapshot.renews,
+            renew=config.snapshot.resnapshot_on_missing_binlog,
             beside=None
             if changes is None
             else lambda publisher, state, at: changes.structure(publisher, captured, state.structure, at),
@@ -177,10 +178,10 @@ class Capture:
         parts: AuxiliaryTopics,
     ) -> None:
         config, prefix = self._config, self._config.topics.prefix
-        wanted, signals = config.filters.tables.wanted, config.signals.table
+        wanted, signals = config.filters.tables.includes, config.signals.table
         stream = BinlogStream(
             source_settings(config),
-            start=place.seen,
+            start=mysql_offset(place.position).gtids,
             server_id=config.database.server_id,
             wanted=wanted if signals is None else lambda table: table == signals or wanted(table),
         )
@@ -203,17 +204,17 @@ class Capture:
             ),
             context_headers=self._headers,
             ensure_topic=lambda table: self._ensure_topics([table]),
-            wanted=config.filters.tables.wanted,
+            wanted=config.filters.tables.includes,
             companions=parts,
             status=self._status,
             stop=self._over,
         )
         self._status.connected(prefix)
-        self._status.log_committed(file=place.file, pos=place.pos, gtids=str(place.seen))
+        self._status.log_committed(place.position.to_json())
         self._todo = self._track(registry, captured)
         self._asking = SignalService(config, self._state, registry, publisher, self._log_reader)
         self._closing.append(self._asking)
-        if config.snapshot.always and self._first_life:
+        if config.snapshot.resnapshot_on_start and self._first_life:
             self._asking.desk.request_incremental(table for table in captured if str(table) in self._state.tables)
         self._incremental = IncrementalSnapshotRunner(
             self._asking.desk, self._new_incremental, self._start_workers, self._release_incremental, over=self._over
@@ -232,7 +233,7 @@ class Capture:
         todo: list[TableId] = []
         for table in captured:
             known = stored.get(str(table))
-            needless = known is None and not self._config.snapshot.wants(str(table))
+            needless = known is None and not self._config.snapshot.should_snapshot(str(table))
             if needless or (known is not None and known.phase in {"log", "incremental"}):
                 registry.track(table, Phase.LOG)
                 self._status.table_finished(table)
@@ -294,7 +295,7 @@ class Capture:
         """Run until stopped, or until log reader or snapshot failed."""
         watcher = threading.Thread(target=self._pass_stop_on, name="stop-watch", daemon=True)
         watcher.start()
-        self._log_reader.stop_when_ended = self._config.snapshot.ends and self._enumerator is None
+        self._log_reader.stop_when_ended = self._config.snapshot.stop_after_snapshot and self._enumerator is None
         failure: list[BaseException] = []
         snapshot = threading.Thread(target=self._snapshot, args=(failure,), name="enumerator", daemon=True)
         snapshot.start()
@@ -319,7 +320,7 @@ class Capture:
                 finally:
                     workers.close()
                 log.info("every split is read")
-            if self._config.snapshot.ends:
+            if self._config.snapshot.stop_after_snapshot:
                 self._log_reader.stop_when_ended = True
                 return
             self._incremental.run()

@@ -84,7 +84,7 @@ class SignalService:
             publisher,
             notifier,
             prefix=prefix,
-            wanted=config.filters.tables.wanted,
+            wanted=config.filters.tables.includes,
             open_transaction=log_reader.open_transaction,
         )
         table = config.signals.table

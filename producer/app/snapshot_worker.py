@@ -14,12 +14,12 @@ from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
-from tailrace.producer.ops.log import configure
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.source_info import context_headers
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.snapshot.reader import SnapshotReader
 from tailrace.producer.snapshot.workers import serve_pipe
+from tailrace.runtime.logging import configure_logging
 
 _LONGEST_TRANSACTION_MS: Final = 900_000
 """The broker's default of transaction.max.timeout.ms."""
@@ -55,5 +55,5 @@ def open_reader(
 
 def process_main(config: ProducerConfig, run_id: str, worker: int, pipe: Pipe) -> None:
     """Run a snapshot reader in a process of its own."""
-    configure(config.ops.log_format, config.ops.log_level)
+    configure_logging(config.ops.log_format, config.ops.log_level)
     serve_pipe(worker, lambda on_rows: open_reader(config, run_id, worker, on_rows), pipe)

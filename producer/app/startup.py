@@ -17,13 +17,15 @@ from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
+from tailrace.producer.mysql.watermark import current_offset
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
 from tailrace.runtime.errors import BinlogError
 from tailrace.schemas.names import state_topic
-from tailrace.schemas.watermark import BinlogPosition
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +57,7 @@ def acquire_and_restore(
     workers: int,
     captured: Iterable[TableId],
     renew: bool = False,
-    beside: Callable[[TransactionalProducer, State, BinlogPosition], None] | None = None,
+    beside: Callable[[TransactionalProducer, State, Offset], None] | None = None,
 ) -> StartupState:
     """Fence older instances and return the state to go on from; on the first start that is the log's end now.
 
@@ -67,12 +69,12 @@ def acquire_and_restore(
     publisher = TransactionalProducer(kafka, stream_transactional_id(prefix))
     publisher.fence()
     # The number of readers of an older instance was committed before any of them started.
-    known = states.read(kafka, topic)
+    known = states.read(kafka, topic, MySqlOffset.from_json)
     for worker in range(max(known.readers, workers)):
         other = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
         other.fence()
         other.close()
-    state = states.read(kafka, topic) if known.readers else known
+    state = states.read(kafka, topic, MySqlOffset.from_json) if known.readers else known
     publisher.begin()
     position = _position(session, state, publisher, topic, renew=renew)
     publisher.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
@@ -103,7 +105,7 @@ def _position(
     begin = _first(session)
     _read_all_again(state, publisher, topic)
     # The epoch grows: whatever is read from now on is later than all that was read before.
-    return replace(begin, position=replace(begin.position, epoch=state.log.position.epoch + 1))
+    return replace(begin, position=mysql_offset(begin.position)._replace(epoch=state.log.position.epoch + 1))
 
 
 def _read_all_again(state: State, publisher: TransactionalProducer, topic: str) -> None:
@@ -132,16 +134,15 @@ def _first(session: Connection) -> StoredOffset:
     The offset is the start of the file, not its end: transactions that stand in the log but are not executed yet are to
     be read, and until they are, no split may count as passed. The stream's first events tell the true place.
     """
-    file, pos, gtids = database.log_position(session)
-    server = database.server_uuid(session)
-    log.info("first start: reading the log from its end", file=file, pos=pos, gtids=gtids)
-    return StoredOffset(BinlogPosition(1, file, _FILE_START, gtids, server))
+    end = current_offset(session)
+    log.info("first start: reading the binlog from its end", file=end.file, pos=end.pos, gtids=str(end.gtids))
+    return StoredOffset(end._replace(pos=_FILE_START))
 
 
 def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredOffset:
     """Return the stored position, its epoch grown when the server is another one."""
-    position = stored.position
-    seen = GtidSet.parse(position.gtids)
+    position = mysql_offset(stored.position)
+    seen = position.gtids
     executed = GtidSet.parse(database.executed_gtids(session))
     purged = GtidSet.parse(database.purged_gtids(session))
     if not seen.contains(purged):
@@ -149,7 +150,7 @@ def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredO
             "the source has purged binlog that was not read yet",
             hint="take a new snapshot under another topic.prefix, and keep the binlog longer "
             "(binlog_expire_logs_seconds)",
-            read=position.gtids,
+            read=str(seen),
             purged=str(purged),
         )
     if not executed.contains(seen):
@@ -157,11 +158,11 @@ def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredO
             "the source has not executed transactions that were read before: it is another server, or lost data",
             hint="point database.hostname at a server of the same cluster that has all transactions, "
             "or take a new snapshot under another topic.prefix",
-            read=position.gtids,
+            read=str(seen),
             executed=str(executed),
         )
     server = database.server_uuid(session)
-    log.info("resuming", file=position.file, pos=position.pos, gtids=position.gtids)
+    log.info("resuming", file=position.file, pos=position.pos, gtids=str(seen))
     if server == position.server_uuid:
         return stored
     if any(table.phase == "snapshot" for table in state.tables.values()):
@@ -174,7 +175,7 @@ def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredO
         )
     log.warning("the source is another server of the same history", was=position.server_uuid, now=server)
     file, _, _ = database.log_position(session)
-    moved = BinlogPosition(position.epoch + 1, file, _FILE_START, position.gtids, server)
+    moved = MySqlOffset(position.epoch + 1, file, _FILE_START, seen, server)
     return replace(stored, position=moved)
 
 

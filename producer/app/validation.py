@@ -35,13 +35,13 @@ def validate_tables(
             found = read(table)
             columns = found.table.columns
             every += [(table, column) for column in columns]
-            faults += keys.faults(table, [column.name for column in columns])
+            faults += keys.problems(table, [column.name for column in columns])
             key = tables.key(table, columns, found.primary_key)
         except SchemaError as error:
             faults.append(f"{error.message}: {error.hint}")
             continue
-        faults += rules.faults(table, columns, key)
-        changed = rules.changed_keys(table, columns, key)
+        faults += rules.problems(table, columns, key)
+        changed = rules.transformed_keys(table, columns, key)
         if changed:
             notes.append(
                 f"{table}: key columns are masked, hashed or cut in rows only, keys show them as they are: "
@@ -49,6 +49,6 @@ def validate_tables(
             )
         if not found.index_key and len(key) == len(columns):
             notes.append(f"{table}: the table has no key, equal rows are held to be one row")
-    idle = (*rules.idle(every), *keys.idle(every))
+    idle = (*rules.unmatched(every), *keys.unmatched(every))
     notes += [f"no captured column has a name that this is for: {setting}" for setting in idle]
     return TableValidation(faults, notes)

@@ -1,80 +1,67 @@
-"""The reference page of the configuration, made from the table of properties."""
+"""The reference pages of the producer's configuration, generated from its sections."""
 
 from __future__ import annotations
 
-from tailrace.producer.config.properties import GROUPS
-from tailrace.producer.config.property import ANY, Property, Status
+from typing import Final
 
-_HEAD = """# Configuration
+from tailrace.producer.config.definition import DEFINITION, GROUPS
+from tailrace.runtime.config.property import Status
+from tailrace.runtime.config.reference import GENERATED, supported_table, unsupported_table
 
-<!-- Made from producer/config/properties by `python -m tailrace.producer.config --docs`; change it there. -->
+_SUPPORTED: Final = f"""# Configuration of the producer
 
-A configuration is a JSON file or a `.properties` file in UTF-8.
-The JSON may be flat, or as it is posted to Kafka Connect: `{"name": …, "config": {…}}`.
-The names are those of the Debezium MySQL connector 3.6.
-What Tailrace cannot honour of a connector's file is told at start, all of it at once.
+{GENERATED.format(command="python -m tailrace.producer.config --docs docs")}
+
+Tailrace reads the configuration of a Debezium MySQL connector 3.6. The properties have the same names and, unless the
+tables below say otherwise, the same defaults. Properties that start with `tailrace.` exist only here.
+Properties that Tailrace ignores or rejects are on [a page of their own](configuration-ignored.md).
+
+A configuration is a JSON file or a `.properties` file in UTF-8. JSON can be flat, nested (names are joined by dots), or
+have the form that is posted to Kafka Connect: `{{"name": …, "config": {{…}}}}`.
 
 ```
 tailrace produce --config shop.json --set snapshot.max.threads=4
-tailrace config --config shop.json     # the effective configuration, secrets masked
-tailrace check --config shop.json      # the source's prerequisites, nothing is written
+tailrace config --config shop.json     # prints the effective configuration, secrets masked
+tailrace check --config shop.json      # checks configuration and database, writes nothing
 ```
 
-**Where a value comes from.** The file, over it the environment, over it the flags.
-The variable of a property is its name in capitals with `_` for every other character: `DATABASE_HOSTNAME` is
-`database.hostname`. With `_FILE` at its end the variable names a file that holds the value, as secrets are mounted:
-`DATABASE_PASSWORD_FILE=/run/secrets/password`. `PRODUCER_OVERRIDE_SASL_PASSWORD` is `producer.override.sasl.password`.
-`name`, `transforms`, `predicates`, `converters` and `config.providers` are not read from the environment.
+An unknown property is an error; the message suggests a similar name. All errors are reported together.
 
-**Placeholders** in any value: `${file:/path/secrets.properties:key}`, `${dir:/path:file}` and `${env:NAME}`.
+**Precedence.** Options of the command line (`--set`) override environment variables, which override the file.
 
-**What happens to a property** is in the column *status*:
+**Environment variables.** The variable of a property is its name in upper case, with `_` for all other characters:
+`database.hostname` is `DATABASE_HOSTNAME`. If a variable ends in `_FILE`, it is the path of a file that contains the
+value: `DATABASE_PASSWORD_FILE=/run/secrets/password`. `PRODUCER_OVERRIDE_SASL_PASSWORD` is
+`producer.override.sasl.password`. `name`, `transforms`, `predicates`, `converters` and `config.providers` cannot be set
+by environment variables.
 
-- *honoured*: it has its effect;
-- *accepted*: it has no effect here, and a warning says why;
-- *refused*: it would change the records and is not there, so that the start fails; values after "only" ask for what
-  happens anyway and are taken.
+**Placeholders.** Values may contain `${{file:/path/secrets.properties:key}}`, `${{dir:/path:file}}` and
+`${{env:NAME}}`.
 
-A name that is in none of the tables is a fault, with the nearest known name.
-`*` in a name stands for any text.
+**Wildcards.** `*` in a name stands for any text.
+"""
+
+_UNSUPPORTED: Final = f"""# Ignored and rejected properties
+
+{GENERATED.format(command="python -m tailrace.producer.config --docs docs")}
+
+These properties of the Debezium MySQL connector and of Kafka Connect have no effect in Tailrace:
+
+- *ignored*: the producer logs a warning with the reason;
+- *rejected*: the property would change the records, so that the producer does not start.
+
+Values after *except* ask for what Tailrace does anyway. They cause neither a warning nor an error.
+[Supported properties](configuration.md) are on a page of their own.
 """
 
 
-def page() -> str:
-    """Return docs/configuration.md."""
-    parts = [_HEAD]
-    for title, properties in GROUPS:
-        parts.append(f"\n## {title}\n\n| property | meaning | default | status |\n| --- | --- | --- | --- |\n")
-        parts += [_line(entry) for entry in properties]
-    return "".join(parts)
-
-
-def _line(entry: Property) -> str:
-    name = f"`{entry.name}`" + "".join(f"<br>also `{alias}`" for alias in entry.aliases)
-    meaning = entry.meaning
-    if entry.status is Status.SUPPORTED and entry.kind is not ANY:
-        meaning += f" *{entry.kind.expects[0].upper()}{entry.kind.expects[1:]}.*"
-    return f"| {name} | {_cell(meaning)} | {_default(entry)} | {_cell(_status(entry))} |\n"
-
-
-def _default(entry: Property) -> str:
-    if entry.status is not Status.SUPPORTED:
-        return ""
-    if entry.required:
-        return "required"
-    default = f"`{entry.default}`" if entry.default else ""
-    return f"{default} (Debezium: `{entry.debezium}`)" if entry.debezium else default
-
-
-def _status(entry: Property) -> str:
-    if entry.status is Status.SUPPORTED:
-        later = "".join(f"; `{value}` refused: {reason}" for value, reason in entry.later.items())
-        return "honoured" + later
-    known = " or ".join(f"`{word}`" for word in entry.harmless if word)
-    if entry.status is Status.REJECTED and known:
-        return f"refused, only {known}: {entry.reason}"
-    return f"{entry.status.value}: {entry.reason}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def pages() -> dict[str, str]:
+    """Return the reference pages by file name."""
+    supported, unsupported = [_SUPPORTED], [_UNSUPPORTED]
+    for group in GROUPS:
+        properties = DEFINITION.properties_of(group)
+        if any(entry.status is Status.SUPPORTED for entry in properties):
+            supported.append(f"\n## {group.title}\n\n{supported_table(properties)}")
+        if group.unsupported:
+            unsupported.append(f"\n## {group.title}\n\n{unsupported_table(properties)}")
+    return {"configuration.md": "".join(supported), "configuration-ignored.md": "".join(unsupported)}

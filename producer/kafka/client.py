@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -58,10 +58,11 @@ class KafkaSettings:
     """Where Kafka is and how to talk to it; ``overrides`` are librdkafka's own names."""
 
     bootstrap_servers: str
-    overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
-    transaction_timeout_ms: int = 60_000
+    overrides: Mapping[str, str] = field(repr=False)
+    transaction_timeout_ms: int
     """How long a transaction may stay open before the broker aborts it."""
-    request_timeout_s: float = 30.0
+    request_timeout_s: ClassVar[float] = 30.0
+    """How long a request waits for the broker."""
 
     def common(self) -> ClientConfig:
         """Return what every client needs."""

@@ -13,16 +13,19 @@ Keys, and what their JSON values hold::
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
+from tailrace.producer.model.protocols import Offset
 from tailrace.runtime.errors import KafkaUnavailableError
-from tailrace.schemas.watermark import BinlogPosition
+
+ReadOffset = Callable[[Mapping[str, Any]], Offset]
+"""Reads an offset of the source from its JSON form."""
 
 OFFSET_KEY: Final = b"log"
 READERS_KEY: Final = b"readers"
@@ -34,15 +37,15 @@ SIGNALS_KEY: Final = b"signals"
 class StoredOffset:
     """How far the log is in Kafka.
 
-    ``position`` is where a restart reads from: outside a transaction, or the begin of the one named by ``gtid``, of
-    which the first ``events`` rows events of captured tables are done already. ``backfill`` holds, for committed splits
-    whose END is not written yet, how many backfill records they have got. ``counts`` holds, for transaction metadata,
-    the row records that the transaction has given so far, by table. ``rows`` of the next event's rows are done too,
-    where the place was taken over from a connector that stopped within an event.
+    ``position`` is where a restart reads from: outside a transaction, or the begin of the one named by ``transaction``,
+    of which the first ``events`` rows events of captured tables are done already. ``backfill`` holds, for committed
+    splits whose END is not written yet, how many backfill records they have got. ``counts`` holds, for transaction
+    metadata, the row records that the transaction has given so far, by table. ``rows`` of the next event's rows are
+    done too, if the offset was taken over from a connector that stopped within an event.
     """
 
-    position: BinlogPosition
-    gtid: str = ""
+    position: Offset
+    transaction: str = ""
     events: int = 0
     backfill: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -50,7 +53,7 @@ class StoredOffset:
 
     def to_json(self) -> bytes:
         """Return the record value."""
-        return orjson.dumps(asdict(self))
+        return orjson.dumps({**_fields(self), "position": self.position.to_json()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,8 @@ class SplitState:
     lower: list[Any] | None
     upper: list[Any] | None
     closed: bool
-    low: BinlogPosition
-    high: BinlogPosition
+    low: Offset
+    high: Offset
     rows: int
     checksum: int
     schema: str
@@ -92,7 +95,8 @@ class SplitState:
 
     def to_json(self) -> bytes:
         """Return the record value; the checksum as text, since it has 64 bits."""
-        return orjson.dumps({**asdict(self), "checksum": f"{self.checksum:016x}"})
+        positions = {"low": self.low.to_json(), "high": self.high.to_json()}
+        return orjson.dumps({**_fields(self), **positions, "checksum": f"{self.checksum:016x}"})
 
 
 @dataclass(slots=True)
@@ -119,14 +123,18 @@ def split_key(split_id: str) -> bytes:
     return f"split/{split_id}".encode()
 
 
-def decode(records: Mapping[bytes, bytes]) -> State:
+def _fields(record: StoredOffset | SplitState) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
     """Return the state that these records (last value per key) describe."""
     state = State()
     for key, value in records.items():
         kind, _, name = key.decode().partition("/")
         body = orjson.loads(value)
         if kind == "log":
-            state.log = StoredOffset(**{**body, "position": BinlogPosition(**body["position"])})
+            state.log = StoredOffset(**{**body, "position": read_offset(body["position"])})
         elif kind == "readers":
             state.readers = body["count"]
         elif kind == "structure":
@@ -136,17 +144,17 @@ def decode(records: Mapping[bytes, bytes]) -> State:
         elif kind == "table":
             state.tables[name] = TableState(**{**body, "key": tuple(body["key"])})
         elif kind == "split":
-            positions = {"low": BinlogPosition(**body["low"]), "high": BinlogPosition(**body["high"])}
+            positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
             state.splits[name] = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})
     return state
 
 
-def read(settings: KafkaSettings, topic: str) -> State:
+def read(settings: KafkaSettings, topic: str, read_offset: ReadOffset) -> State:
     """Read the topic from its beginning to its end, committed records only.
 
     Call it after fencing every producer that writes to the topic: then no transaction is open and the end is the end.
     """
-    return decode(read_compacted(settings, topic))
+    return decode(read_compacted(settings, topic), read_offset)
 
 
 def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:

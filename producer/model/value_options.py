@@ -1,4 +1,4 @@
-"""The modes that decide how values are written; names and defaults are Debezium's."""
+"""The modes that decide how values are represented; the names are Debezium's."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BinaryHandling = Literal["bytes", "base64", "base64-url-safe", "hex"]
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
-    """One set of modes; equal settings and equal tables give equal bytes."""
+    """One set of modes. Their defaults are those of the configuration."""
 
-    time_precision_mode: TimePrecision = "adaptive_time_microseconds"
-    decimal_handling_mode: DecimalHandling = "precise"
-    bigint_unsigned_handling_mode: BigintUnsignedHandling = "long"
-    binary_handling_mode: BinaryHandling = "bytes"
-    enable_time_adjuster: bool = True
+    time_precision_mode: TimePrecision
+    decimal_handling_mode: DecimalHandling
+    bigint_unsigned_handling_mode: BigintUnsignedHandling
+    binary_handling_mode: BinaryHandling
+    enable_time_adjuster: bool
     """Years 0 to 69 become 2000 to 2069, years 70 to 99 become 1970 to 1999."""
-    tinyint_as_int8: bool = False
+    tinyint_as_int8: bool
     """Signed TINYINT is INT8 as from Debezium 3.7, not INT16."""

@@ -71,18 +71,18 @@ _GONE: Final = frozenset(
 class SourceSettings:
     """How to reach the source. ``password`` never shows in a repr; times are seconds."""
 
-    host: str = "localhost"
-    port: int = 3306
-    user: str = "root"
-    password: str = field(default="", repr=False)
-    ssl_mode: str = "preferred"
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    ssl_mode: str
     """One of SSL_MODES; preferred uses TLS where the server offers it, without verifying it."""
-    ssl_ca: str | None = None
+    ssl_ca: str | None
     """File with the certificates of trusted authorities (PEM)."""
-    ssl_cert: str | None = None
-    ssl_key: str | None = None
-    connect_timeout_s: float = 30.0
-    read_timeout_s: float = 600.0
+    ssl_cert: str | None
+    ssl_key: str | None
+    connect_timeout_s: float
+    read_timeout_s: float
     """Silence of the server within one query that counts as a lost connection."""
 
 

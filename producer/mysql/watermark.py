@@ -1,58 +1,63 @@
-"""Watermarks of a split, taken so that a position never stands for more than what a SELECT can see.
+"""The watermarks of a split, taken so that an offset never claims more than a SELECT sees.
 
-MySQL moves the binlog position in the flush stage of group commit, before the engine commit makes the rows visible;
-a GTID enters ``gtid_executed`` only after it. So LW is a GTID set, taken behind a barrier and before the SELECT: all of
-it is visible. HW is file and offset, read after the SELECT: what the SELECT saw is in the log already.
+MySQL moves the binlog position in the flush stage of group commit, before the engine commit makes the rows visible. A
+GTID enters ``gtid_executed`` only after the engine commit. So LW is the executed GTID set, read behind a barrier and
+before the SELECT: all of it is visible. HW is file and position, read after the SELECT: all that the SELECT saw is in
+the binlog already.
+
+The barrier is the offset of the binlog reader when it opened the split: the SELECT must see everything that the binlog
+reader has skipped.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pymysql.connections import Connection
 
 from tailrace.producer.mysql import connection as database
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.runtime.errors import SourceUnavailableError
-from tailrace.schemas.watermark import BinlogPosition
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
-    """Where the log reader stood when the split was opened: everything it had dropped must be visible to the SELECT."""
-
-    gtids: str
-    file: str
-    pos: int
-    epoch: int
-    server_uuid: str
+def current_offset(session: Connection, *, epoch: int = 1) -> MySqlOffset:
+    """Return the end of the binlog, with the transactions executed by now."""
+    file, pos, gtids = database.log_position(session)
+    return MySqlOffset(epoch, file, pos, GtidSet.parse(gtids), database.server_uuid(session))
 
 
-def take_low(session: Connection, barrier: Barrier, timeout_s: float) -> BinlogPosition:
-    """Wait until the log reader's GTID set is executed on the server, then return the executed set.
+def wait_until_visible(session: Connection, barrier: MySqlOffset, timeout_s: float) -> None:
+    """Wait until the server has executed every GTID of the barrier.
 
-    ``file`` and ``pos`` are the barrier's: every change that the rows do not contain lies after them.
+    Raises SourceUnavailableError on timeout.
     """
-    if not database.wait_for_gtids(session, barrier.gtids, timeout_s):
+    if not database.wait_for_gtids(session, str(barrier.gtids), timeout_s):
         raise SourceUnavailableError(
-            "transactions read from the log did not become visible on the server",
-            hint="check that the producer reads log and tables from the same server, and that it is not stalled",
+            "transactions read from the binlog did not become visible on the server",
+            hint="check that the producer reads binlog and tables from the same server, and that it is not stalled",
             waited_s=timeout_s,
-            gtids=barrier.gtids,
+            gtids=str(barrier.gtids),
         )
+
+
+def take_low(session: Connection, barrier: MySqlOffset, timeout_s: float) -> MySqlOffset:
+    """Wait for the barrier, then return the low watermark: the executed GTID set at the barrier's coordinates.
+
+    Every change that the rows do not contain is at or after these coordinates.
+    """
+    wait_until_visible(session, barrier, timeout_s)
     server = database.server_uuid(session)
     require_same_server(barrier.server_uuid, server)
-    return BinlogPosition(barrier.epoch, barrier.file, barrier.pos, database.executed_gtids(session), server)
+    return barrier._replace(gtids=GtidSet.parse(database.executed_gtids(session)))
 
 
-def take_high(session: Connection, low: BinlogPosition) -> BinlogPosition:
-    """Return the log's end as the server names it, after the SELECT."""
-    file, pos, gtids = database.log_position(session)
-    server = database.server_uuid(session)
-    require_same_server(low.server_uuid, server)
-    return BinlogPosition(low.epoch, file, pos, gtids, server)
+def take_high(session: Connection, low: MySqlOffset) -> MySqlOffset:
+    """Return the high watermark: the end of the binlog after the SELECT."""
+    high = current_offset(session, epoch=low.epoch)
+    require_same_server(low.server_uuid, high.server_uuid)
+    return high
 
 
-def require_same_server(expected: str, seen: str) -> None:
-    """Raise where the server changed: positions of two servers do not compare, the split is read again."""
-    if expected != seen:
-        raise SourceUnavailableError("the source server changed while a split was read", expected=expected, seen=seen)
+def require_same_server(expected: str, found: str) -> None:
+    """Raise if the server changed: positions of two servers do not compare, so the split is read again."""
+    if expected != found:
+        raise SourceUnavailableError("the source server changed while a split was read", expected=expected, found=found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -130,8 +130,3 @@ def registry(status: Status) -> CollectorRegistry:
     ProcessCollector(registry=made)
     PlatformCollector(registry=made)
     return made
-
-
-def exposition(source: CollectorRegistry) -> bytes:
-    """Return the metrics as text."""
-    return generate_latest(source)

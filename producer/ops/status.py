@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -212,11 +213,11 @@ class Status:
             self._log.lag_ms = 0
             self._log.seen_ts_us = time.time_ns() // 1000
 
-    def log_committed(self, *, file: str, pos: int, gtids: str) -> None:
-        """Set the position that is stored in Kafka, in the transaction with everything before it."""
+    def log_committed(self, position: Mapping[str, Any]) -> None:
+        """Set the position (the JSON form of an offset) that is stored in Kafka with everything before it."""
         with self._lock:
             log = self._log
-            log.file, log.pos, log.gtids = file, pos, gtids
+            log.file, log.pos, log.gtids = position["file"], position["pos"], position["gtids"]
             log.commits += 1
 
     # -- reading --

@@ -40,7 +40,7 @@ class CapturedTables:
         self._read_catalog = read_catalog
         self._unique: dict[TableId, tuple[str, ...]] = {}
         self._owners: dict[str, TableId] = {}
-        self._values = config.values.settings
+        self._values = config.values.options
         converters = config.converters
         self._publication = (
             None
@@ -69,7 +69,7 @@ class CapturedTables:
                 hint="exclude one of them by table.exclude.list, or capture it under another topic.prefix",
             )
         version = Table(table, tuple(columns), tuple(key))
-        codec = self._codec(version, topic, self._config.filters.columns.shape(table, columns, key))
+        codec = self._codec(version, topic, self._config.filters.columns.project(table, columns, key))
         return CapturedTable(version, topic, codec, SourceInfo(self._config.topics.prefix, table))
 
     def _codec(self, version: Table, topic: str, shape: ColumnProjection | None) -> TableCodec:
@@ -78,7 +78,7 @@ class CapturedTables:
             return compile_table(
                 version, topic, self._values, tombstones=tombstones, shape=shape, skip_unchanged=changed_only
             )
-        columns = version.columns if shape is None else shape.kept(version.columns)
+        columns = version.columns if shape is None else shape.visible(version.columns)
         wire = self._publication.wire(version.id, topic, columns, version.key, shape)
         return compile_converter_codec(
             version, topic, self._values, wire, tombstones=tombstones, shape=shape, skip_unchanged=changed_only
@@ -98,8 +98,8 @@ class CapturedTables:
         else:
             columns = found.table.columns
             key = self.key(table, columns, found.primary_key)
-            shape = self._config.filters.columns.shape(table, columns, key)
-            kept = columns if shape is None else shape.kept(columns)
+            shape = self._config.filters.columns.project(table, columns, key)
+            kept = columns if shape is None else shape.visible(columns)
             wire = self._publication.wire(table, self.topic(table), kept, key, shape)
         return None if wire is None else envelope_frame(wire).emptied(stamp)
 
@@ -109,7 +109,7 @@ class CapturedTables:
         found = self._keys.columns(table, names) or tuple(primary_key) or self._unique_key(table)
         if found:
             return found
-        if self._config.tables_without_key == "full-row":
+        if self._config.filters.tables_without_key == "full-row":
             return names
         raise SchemaError(
             f"table {table} has neither a primary key nor a unique index without NULLs",

@@ -54,7 +54,7 @@ class Projection:
 def project(names: Sequence[str], key: Sequence[int], shape: ColumnProjection | None) -> Projection:
     """Return the plan of a function that reads columns of these names."""
     shape = shape or ColumnProjection()
-    changes = {i: shape.changes[name] for i, name in enumerate(names) if name in shape.changes}
+    changes = {i: shape.transforms[name] for i, name in enumerate(names) if name in shape.transforms}
     dropped = frozenset(i for i, name in enumerate(names) if name in shape.dropped)
     twice = [i for i in key if i in changes]
     unchanged = {i: len(names) + at for at, i in enumerate(twice)}

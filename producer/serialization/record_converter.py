@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Literal
 
-from tailrace.producer.config.sections import ConvertersConfig
+from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.model.value_options import Converter
 from tailrace.producer.serialization.avro_encoding import json_encoder
 from tailrace.producer.serialization.envelope.json import Struct, to_json

@@ -66,8 +66,8 @@ class RowLayouts:
 
 def row_layouts(table: Table, settings: ValueOptions, shape: ColumnProjection | None) -> RowLayouts:
     """Return the ways of a table version. Raises SchemaError where a column has no type."""
-    changed = shape is not None and any(name in shape.changes for name in table.key)
-    kept = table.columns if shape is None else shape.kept(table.columns)
+    changed = shape is not None and any(name in shape.transforms for name in table.key)
+    kept = table.columns if shape is None else shape.visible(table.columns)
     return RowLayouts(
         _row_layout(kept, table.key, settings, shape),
         _row_layout(table.columns, table.key, settings, shape),

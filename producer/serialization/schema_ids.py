@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.config.registry_settings import RegistrySettings
-from tailrace.producer.config.sections import ConvertersConfig
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient
 from tailrace.schemas.connect import ConnectSchema

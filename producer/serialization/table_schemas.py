@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import structlog
 
+from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.config.column_transforms import ColumnProjection, ColumnTransforms, Truncate
-from tailrace.producer.config.sections import ConvertersConfig
 from tailrace.producer.model.source_type import source_parameters, source_type
 from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.model.value_options import ValueOptions
@@ -100,7 +100,7 @@ class TableSchemaBuilder:
         self, table: TableId, field: ConnectField, column: Column, shape: ColumnProjection | None
     ) -> ConnectField:
         """Add what rows tell of a column beyond what keys tell: the rule that changes it, or its source type."""
-        change = shape.changes.get(column.name) if shape is not None else None
+        change = shape.transforms.get(column.name) if shape is not None else None
         more: tuple[tuple[str, str], ...] = ()
         if isinstance(change, Truncate):
             length = source_type(column).length
@@ -108,7 +108,7 @@ class TableSchemaBuilder:
                 more = (("truncateLength", str(change.length)),)
         elif change is not None:
             more = (("masked", "true"),)
-        elif self._rules is not None and self._rules.propagates(table, column):
+        elif self._rules is not None and self._rules.carries_source_type(table, column):
             more = source_parameters(column, comments=self._comments)
         if not more:
             return field

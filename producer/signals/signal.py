@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from tailrace.producer.config.filters import FilterFault, compile_expression
+from tailrace.producer.config.filters import InvalidExpressionError, compile_expression
 
 
 class InvalidSignalError(ValueError):
@@ -142,8 +142,8 @@ def _expressions(data: Mapping[str, Any]) -> tuple[re.Pattern[str], ...]:
 def _expression(text: str) -> re.Pattern[str]:
     try:
         return compile_expression(text)
-    except FilterFault as fault:
-        raise InvalidSignalError(f"data-collections: {fault}") from None
+    except InvalidExpressionError as error:
+        raise InvalidSignalError(f"data-collections: {error}") from None
 
 
 def _data(given: Any) -> Mapping[str, Any]:

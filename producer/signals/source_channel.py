@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import orjson
 
+from tailrace.producer.config import ValuesConfig
 from tailrace.producer.model.binlog_events import RowsEvent, TableVersion
 from tailrace.producer.model.codec import EventEnvelope, TableCodec
 from tailrace.producer.model.table import Table, TableId
-from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_row
 from tailrace.runtime.errors import SchemaError
@@ -34,7 +34,7 @@ class SourceSignalChannel:
         if self._version is None or self._version[0] is not mapped:
             columns = tuple(mapped.columns)
             version = Table(mapped.id, columns, (columns[0].name,))
-            self._version = mapped, compile_table(version, str(mapped.id), ValueOptions())
+            self._version = mapped, compile_table(version, str(mapped.id), ValuesConfig().options)
         return self._version[1]
 
 

@@ -21,6 +21,8 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.catalog import CatalogTable, exists, read_table
 from tailrace.producer.mysql.key_order import KeyColumn, KeyOrder, QueryServer, from_json, to_json
+from tailrace.producer.mysql.offset import mysql_offset
+from tailrace.producer.mysql.watermark import wait_until_visible
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables, splitting_columns
 from tailrace.producer.snapshot.reader import SplitDone, SplitTask
@@ -304,12 +306,7 @@ class Enumerator:
         barrier = self._asked(lambda: self._log.begin_table(table, order))
         if barrier is None:
             return None
-        if not database.wait_for_gtids(self._session, barrier.gtids, self._barrier_timeout_s):
-            raise SourceUnavailableError(
-                "transactions read from the log did not become visible on the server",
-                waited_s=self._barrier_timeout_s,
-                gtids=barrier.gtids,
-            )
+        wait_until_visible(self._session, mysql_offset(barrier), self._barrier_timeout_s)
         planner = self._planner(table, columns)
         greatest = planner.greatest()
         if greatest is None:  # nothing to cut: one split over every key

@@ -14,9 +14,9 @@ import structlog
 
 from tailrace.producer.kafka.state_store import TableState
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.catalog import exists
 from tailrace.producer.mysql.key_order import KeyOrder, to_json
+from tailrace.producer.mysql.watermark import current_offset
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.snapshot.enumerator import Enumerator, TablePlan, TableUnreadableError
 from tailrace.producer.snapshot.workers import Workers
@@ -42,10 +42,10 @@ class IncrementalEnumerator(Enumerator):
     def _can_go_on(self, table: TableId, stored: TableState) -> bool:
         if not exists(self._session, table):
             return False
-        server = database.server_uuid(self._session)
+        current = current_offset(self._session)
         _, columns = self._catalog(table)
         return tuple(c.column.name for c in columns[: len(stored.key)]) == stored.key and all(
-            split.low.server_uuid == server
+            split.low.same_server(current)
             for split in self._state.splits.values()
             if (split.database, split.table, split.snapshot) == (*table, stored.snapshot)
         )

@@ -16,13 +16,15 @@ from pymysql.connections import Connection
 
 from tailrace.producer.kafka.state_store import SplitState, split_key
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql import split_sql
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.key_order import KeyColumn, key_changed, to_json
-from tailrace.producer.mysql.watermark import Barrier, take_high, take_low
+from tailrace.producer.mysql.offset import mysql_offset
+from tailrace.producer.mysql.watermark import take_high, take_low
 from tailrace.producer.serialization.captured_tables import CapturedTable, CapturedTables, splitting_columns
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.result_stream import read_rows
@@ -37,7 +39,7 @@ class SplitTask:
 
     split: Split
     columns: tuple[KeyColumn, ...]
-    barrier: Barrier
+    barrier: Offset
     condition: str = ""
     """SQL that the rows must meet besides; empty: all rows."""
 
@@ -47,8 +49,8 @@ class SplitDone:
     """A split that is in Kafka."""
 
     split: Split
-    low: BinlogPosition
-    high: BinlogPosition
+    low: Offset
+    high: Offset
     rows: int
     checksum: int
     schema: str
@@ -93,7 +95,7 @@ class SnapshotReader:
         started = time.monotonic()
         split, session, publisher = task.split, self._session, self._publisher
         self._hooks.before_low(split)
-        low = take_low(session, task.barrier, self._barrier_timeout_s)
+        low = take_low(session, mysql_offset(task.barrier), self._barrier_timeout_s)
         self._hooks.after_low(split)
         with _definition_held(session):
             captured = self._definition(split.table, task.columns)
@@ -126,7 +128,7 @@ class SnapshotReader:
         self._published.add(schema)
         return SplitDone(split, low, high, rows, checksum, schema, time.monotonic() - started)
 
-    def _copy(self, task: SplitTask, captured: CapturedTable, low: BinlogPosition) -> tuple[int, int]:
+    def _copy(self, task: SplitTask, captured: CapturedTable, low: Offset) -> tuple[int, int]:
         split = task.split
         headers: Headers = [
             (INCREMENTAL_HEADER if split.incremental else SPLIT_HEADER, split.id.encode()),
@@ -135,9 +137,7 @@ class SnapshotReader:
         ]
         now = "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
         read_at_us = int(database.query(self._session, now)[0][0])
-        stamp = captured.source.snapshot_stamp(
-            file=low.file, pos=low.pos, read_at_us=read_at_us, incremental=split.incremental
-        )
+        stamp = captured.source.snapshot_stamp(low.to_json(), read_at_us=read_at_us, incremental=split.incremental)
         sql = (
             f"SELECT {captured.codec.select_list} FROM {split.table.quoted} "
             f"WHERE {split_sql.predicate(task.columns, split.range)}"
@@ -180,7 +180,7 @@ class SnapshotReader:
         kind: WatermarkKind,
         split: Split,
         captured: CapturedTable,
-        position: BinlogPosition,
+        position: Offset,
         *,
         rows: int = 0,
         checksum: int = 0,
@@ -207,7 +207,7 @@ def watermark_record(
     kind: WatermarkKind,
     split: Split,
     topic: str,
-    position: BinlogPosition,
+    position: Offset,
     schema: str,
     *,
     rows: int,
@@ -226,7 +226,7 @@ def watermark_record(
         lower=to_json(split.range.lower),
         upper=to_json(split.range.upper),
         closed=split.range.closed,
-        position=position,
+        position=BinlogPosition.from_json(position.to_json()),
         rows=rows,
         checksum=checksum,
         backfill=backfill,

@@ -38,15 +38,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cmp_to_key
 from typing import Final
 
+from tailrace.producer.model.binlog_events import TransactionBegin
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.key_order import SortKey
-
-BinlogCoordinates = tuple[int, int]
-"""(numeric suffix of the binlog file, offset): totally ordered on one server."""
 
 
 class Phase(Enum):
@@ -73,22 +72,22 @@ class TrackedSplit:
     """A split that has been opened."""
 
     split: Split
-    low: GtidSet | None = None
-    high: BinlogCoordinates | None = None
+    low: Offset | None = None
+    high: Offset | None = None
     ended: bool = False
     backfill: int = 0
     """Change records written with the split's header so far, tombstones not counted."""
     abandoned: bool = False
     """Its table went away before it was read: it never will be."""
-    _gtid: str = ""
-    _at_or_before_low: bool = False
+    _transaction: TransactionBegin | None = None
+    _in_snapshot: bool = False
 
-    def sees(self, gtid: str) -> bool:
-        """Tell whether a transaction is at or before LW; the answer is kept for the rest of the transaction."""
-        if gtid != self._gtid:
+    def is_in_snapshot(self, transaction: TransactionBegin) -> bool:
+        """Return whether a transaction is at or before LW; the answer is cached for the rest of the transaction."""
+        if transaction is not self._transaction:
             assert self.low is not None
-            self._gtid, self._at_or_before_low = gtid, self.low.has(gtid)
-        return self._at_or_before_low
+            self._transaction, self._in_snapshot = transaction, self.low.contains(transaction)
+        return self._in_snapshot
 
 
 @dataclass(slots=True)
@@ -172,7 +171,7 @@ class SplitRegistry:
         )
         self._unended[split.id] = table.add(split)
 
-    def commit(self, split: Split, low: GtidSet, high: BinlogCoordinates, *, backfill: int = 0) -> None:
+    def commit(self, split: Split, low: Offset, high: Offset, *, backfill: int = 0) -> None:
         """The split's rows are in Kafka."""
         tracked = self.tables[split.table].opened[split.id]
         assert tracked.high is None, f"split {split.id} committed twice"
@@ -197,10 +196,10 @@ class SplitRegistry:
         open_backfills = [self._unended.pop(split) for split in tracked.opened if split in self._unended]
         return [split for split in open_backfills if split.high is not None]
 
-    def judge(
-        self, table: TrackedTable, key: SortKey, gtid: str, begin: BinlogCoordinates
+    def decide(
+        self, table: TrackedTable, key: SortKey, transaction: TransactionBegin, begin: Offset
     ) -> tuple[ChangeDecision, TrackedSplit | None]:
-        """Return the verdict on a change of ``key`` in transaction ``gtid`` that begins at ``begin``."""
+        """Return the decision for a change of ``key`` in ``transaction``, which begins at offset ``begin``."""
         if table.phase is Phase.LOG:
             return _PLAIN
         if table.phase is Phase.WAITING:
@@ -216,27 +215,25 @@ class SplitRegistry:
             return _PLAIN
         if tracked.high is None:
             return _DROP if tracked.abandoned else (ChangeDecision.HOLD, tracked)
-        if tracked.sees(gtid):
+        if tracked.is_in_snapshot(transaction):
             return _DROP
-        # HW is read between transactions: a transaction is at or before it exactly if it begins before it.
-        if begin < tracked.high:
+        # HW lies between transactions: a transaction is at or before HW exactly if it begins before HW.
+        if begin.before(tracked.high):
             return ChangeDecision.BACKFILL, tracked
         return _PLAIN
 
     @staticmethod
-    def _decide_incremental(
-        tracked: TrackedSplit | None, begin: BinlogCoordinates
-    ) -> tuple[ChangeDecision, TrackedSplit | None]:
+    def _decide_incremental(tracked: TrackedSplit | None, begin: Offset) -> tuple[ChangeDecision, TrackedSplit | None]:
         if tracked is None or tracked.ended or tracked.abandoned:
             return _PLAIN
         if tracked.high is None:
             return ChangeDecision.HOLD, tracked
-        return (ChangeDecision.BACKFILL, tracked) if begin < tracked.high else _PLAIN
+        return (ChangeDecision.BACKFILL, tracked) if begin.before(tracked.high) else _PLAIN
 
-    def passed(self, place: BinlogCoordinates) -> list[TrackedSplit]:
-        """Return the splits whose HW the log reader has now passed, in order of HW; they are ended from here on."""
-        done = [t for t in self._unended.values() if t.high is not None and t.high <= place]
-        done.sort(key=lambda t: t.high or (0, 0))
+    def end_passed(self, offset: Offset) -> list[TrackedSplit]:
+        """End the splits whose HW is at or before ``offset``; return them in order of HW."""
+        done = [t for t in self._unended.values() if t.high is not None and not offset.before(t.high)]
+        done.sort(key=cmp_to_key(_compare_high))
         for tracked in done:
             tracked.ended = True
             del self._unended[tracked.split.id]
@@ -280,6 +277,12 @@ class SplitRegistry:
         tracked = self.tables[table]
         assert tracked.phase is before, f"{table}: {tracked.phase.value} -> {after.value} is no legal step"
         tracked.phase = after
+
+
+def _compare_high(one: TrackedSplit, other: TrackedSplit) -> int:
+    assert one.high is not None
+    assert other.high is not None
+    return -1 if one.high.before(other.high) else int(other.high.before(one.high))
 
 
 _PLAIN: Final = (ChangeDecision.PLAIN, None)

@@ -36,7 +36,7 @@ from tailrace.producer.snapshot.split_registry import ChangeDecision, Phase, Spl
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.change_router import ChangeRouter
 from tailrace.producer.streaming.mailbox import Mailbox
-from tailrace.producer.streaming.offset import StreamOffset, file_number
+from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.partial import rows_from
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
@@ -145,7 +145,7 @@ class BinlogReader:
         self._transactions = self._last_ts_us = 0
         self._published: set[str] = set()
         self._skip = 0
-        self._stored: tuple[str, int] = (place.file, place.pos)
+        self._stored = place.position
         self._opened_at = time.monotonic()
         self._take: dict[type, Callable[..., None]] = {
             RowsEvent: self._rows,
@@ -213,7 +213,7 @@ class BinlogReader:
             if sent >= self._settings.max_records or now - self._opened_at >= self._settings.commit_interval_s:
                 self.commit()
         elif self._beat_due or (
-            (place.file, place.pos) != self._stored and now - self._opened_at >= self._settings.idle_interval_s
+            place.position != self._stored and now - self._opened_at >= self._settings.idle_interval_s
         ):
             self.commit()
 
@@ -224,7 +224,7 @@ class BinlogReader:
     def commit(self) -> None:
         """Commit what was written since the last commit, with the position it belongs to."""
         place = self._place
-        if self._publisher.sent == 0 and (place.file, place.pos) == self._stored and not self._beat_due:
+        if self._publisher.sent == 0 and place.position == self._stored and not self._beat_due:
             return
         self._publisher.begin()
         if self._heartbeats is not None and self._heartbeats.due:
@@ -233,9 +233,9 @@ class BinlogReader:
         self._publisher.send(state_topic(self._settings.prefix), OFFSET_KEY, state.to_json())
         self._publisher.commit()
         self._publisher.sent = 0
-        self._stored = (place.file, place.pos)
+        self._stored = place.position
         self._opened_at = time.monotonic()
-        self._status.log_committed(file=place.file, pos=place.pos, gtids=state.position.gtids)
+        self._status.log_committed(place.position.to_json())
 
     def open_transaction(self) -> None:
         """Have a Kafka transaction open, for a record that is about to be written."""
@@ -252,7 +252,7 @@ class BinlogReader:
         transaction = self._place.transaction
         if self._metadata is not None:
             self._metadata.end(event)
-        self._place.finish(event.gtid, event.file, event.end)
+        self._place.commit(event)
         if self._registry.waiting_for_end:
             self.progress.end_splits()
         self._transactions += 1
@@ -260,7 +260,7 @@ class BinlogReader:
 
     def _progress(self, event: PositionAdvanced) -> None:
         if self._place.transaction is None:
-            self._place.advance(event.file, event.end)
+            self._place.advance(event)
 
     def _statement(self, event: QueryEvent) -> None:
         place = self._place
@@ -271,7 +271,7 @@ class BinlogReader:
                 self._definitions.statement(event, place)
             return
         anew = self._definitions.statement(event, place)
-        place.finish(event.gtid, event.file, event.end)
+        place.commit(event)
         if self._registry.waiting_for_end:
             self.progress.end_splits()
         if anew:
@@ -292,7 +292,7 @@ class BinlogReader:
         stamp = captured.source.rows_event(event, transaction, query=self._settings.include_query)
         headers: Headers = [event_header(place.epoch, place.events), *self._context_headers]
         if tracked.phase is Phase.LOG:
-            if place.rows and (first := place.first_row()):
+            if place.rows and (first := place.rows_to_skip()):
                 rows = rows_from(version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True), first)
             else:
                 rows = version.encode[event.op](event.data, event.start, event.stop, stamp)
@@ -324,7 +324,7 @@ class BinlogReader:
         tracked = version.tracked
         transaction = self._place.transaction
         assert transaction is not None
-        first = self._place.first_row()
+        first = self._place.rows_to_skip()
         # This event is not done while it is held: a commit meanwhile must let a restart read it again.
         self._place.events -= 1
         while tracked.phase is Phase.RANGING:
@@ -337,8 +337,8 @@ class BinlogReader:
             self.progress.orders[event.table.id],
             topic=version.captured.topic,
             headers=headers,
-            gtid=transaction.gtid,
-            begin=(file_number(transaction.file), transaction.pos),
+            transaction=transaction,
+            begin=self._place.position,
             wait=self._wait,
             number=self._metadata.numbering(event.table.id, version.captured.codec, stamp)
             if self._metadata is not None

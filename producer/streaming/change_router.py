@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange, KeyTuple
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql.key_order import KeyOrder, SortKey
 from tailrace.producer.snapshot.split_registry import (
-    BinlogCoordinates,
     ChangeDecision,
     SplitRegistry,
     TrackedSplit,
@@ -38,8 +39,8 @@ class ChangeRouter:
         *,
         topic: str,
         headers: Headers,
-        gtid: str,
-        begin: BinlogCoordinates,
+        transaction: TransactionBegin,
+        begin: Offset,
         wait: Callable[[], None],
         number: Number | None = None,
     ) -> int:
@@ -48,12 +49,12 @@ class ChangeRouter:
         ``wait`` blocks until some split moved on, and may commit what was written before. ``number`` is put to each
         envelope that is written, and to no other.
 
-        All keys are judged before anything is written: a held key holds the whole event.
+        All keys are decided on before anything is written: a held key holds the whole event.
         """
         before, after = _placed(rows.keys, order)
         while True:
-            olds = [None if k is None else self._registry.judge(table, k, gtid, begin) for k in before]
-            news = [None if k is None else self._registry.judge(table, k, gtid, begin) for k in after]
+            olds = [None if k is None else self._registry.decide(table, k, transaction, begin) for k in before]
+            news = [None if k is None else self._registry.decide(table, k, transaction, begin) for k in after]
             if not any(j is not None and j[0] is ChangeDecision.HOLD for j in (*olds, *news)):
                 break
             wait()

@@ -16,6 +16,7 @@ from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.kafka.state_store import STRUCTURE_KEY
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.binlog_events import QueryEvent
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.catalog import read_table
@@ -33,7 +34,6 @@ from tailrace.producer.serialization.envelope.schema_change import (
 from tailrace.producer.serialization.record_converter import TopicConverter
 from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
 from tailrace.schemas.names import state_topic
-from tailrace.schemas.watermark import BinlogPosition
 
 _KINDS = {Change.CREATE: "CREATE", Change.ALTER: "ALTER", Change.RENAME: "ALTER", Change.DROP: "DROP"}
 
@@ -65,7 +65,7 @@ class SchemaChangeTopic:
         publisher: TransactionalProducer,
         captured: Sequence[TableId],
         known: frozenset[str] | None,
-        position: BinlogPosition,
+        position: Offset,
     ) -> None:
         """Write the definitions of captured tables that are not ``known``, into the open Kafka transaction.
 
@@ -128,7 +128,7 @@ class SchemaChangeTopic:
                 described = None if gone else self._described(part.table)
                 changes.append(self._change(_KINDS[part.change], part.table, described))
                 self._known.discard(str(part.former or part.table))
-                if not gone and self._filters.wanted(part.table):
+                if not gone and self._filters.includes(part.table):
                     self._known.add(str(part.table))
             write(name, source, part.sql, changes)
         if self._known != known:
@@ -141,8 +141,8 @@ class SchemaChangeTopic:
         if part.change is Change.TRUNCATE:
             return False
         if not part.table.table:
-            return self._filters.wanted_database(part.table.database)
-        return self._filters.wanted(part.table) or (part.former is not None and self._filters.wanted(part.former))
+            return self._filters.includes_database(part.table.database)
+        return self._filters.includes(part.table) or (part.former is not None and self._filters.includes(part.former))
 
     def _described(self, table: TableId) -> Described | None:
         """Return the table as it is now, or None where it is gone by now."""
@@ -169,10 +169,10 @@ class _Snapshot:
     """Writes records of the structure read at the start: their source is the position and the clock."""
 
     def __init__(
-        self, prefix: str, position: BinlogPosition, write: Callable[[str, Struct, str, Sequence[Struct]], None]
+        self, prefix: str, position: Offset, write: Callable[[str, Struct, str, Sequence[Struct]], None]
     ) -> None:
         self._prefix = prefix
-        self._position = position
+        self._position = position.to_json()
         self._write = write
 
     def __call__(self, database: str, table: str | None, ddl: str, changes: Sequence[Struct] = ()) -> None:
@@ -181,8 +181,8 @@ class _Snapshot:
             database=database,
             table=table,
             ts_us=time.time_ns() // 1000,
-            file=self._position.file,
-            pos=self._position.pos,
+            file=self._position["file"],
+            pos=self._position["pos"],
             snapshot=True,
         )
         self._write(database, source, ddl, changes)

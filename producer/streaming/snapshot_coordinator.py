@@ -13,16 +13,15 @@ import structlog
 
 from tailrace.producer.kafka.state_store import SplitState, TableState, split_key, table_key
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.key_order import KeyOrder
-from tailrace.producer.mysql.watermark import Barrier
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.snapshot.reader import watermark_record
 from tailrace.producer.snapshot.split_registry import Phase, SplitRegistry, TrackedSplit
-from tailrace.producer.streaming.offset import StreamOffset, file_number
+from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.schemas.names import state_topic, watermarks_topic
 from tailrace.schemas.watermark import WatermarkKind
 
@@ -82,7 +81,7 @@ class SnapshotCoordinator:
 
     # -- asked by the enumerator -------------------------------------------------------------------------------------
 
-    def begin_table(self, table: TableId, order: KeyOrder) -> Barrier | None:
+    def begin_table(self, table: TableId, order: KeyOrder) -> Offset | None:
         """Hold the table's changes until its range is known; return the barrier for reading its greatest key.
 
         None: the log has brought its end.
@@ -169,7 +168,7 @@ class SnapshotCoordinator:
         if state.ended:
             self._registry.mark_ended(split)
 
-    def open_split(self, split: Split) -> Barrier | None:
+    def open_split(self, split: Split) -> Offset | None:
         """Hold the split's changes from here on; return the barrier for its low watermark.
 
         None: the table's snapshot is about to begin anew, nothing more of it may be read.
@@ -192,8 +191,7 @@ class SnapshotCoordinator:
 
     def _commit_split(self, split: Split, state: SplitState, backfill: int) -> None:
         self._splits[split.id] = (split, state)
-        high = (file_number(state.high.file), state.high.pos)
-        self._registry.commit(split, GtidSet.parse(state.low.gtids), high, backfill=backfill)
+        self._registry.commit(split, state.low, state.high, backfill=backfill)
 
     def all_read(self, table: TableId) -> None:
         """The table's plan is finished and every split committed."""
@@ -230,7 +228,7 @@ class SnapshotCoordinator:
 
     def end_splits(self) -> None:
         """Write END of the splits whose HW is passed, and let finished tables go."""
-        for tracked in self._registry.passed(self._place.log_place):
+        for tracked in self._registry.end_passed(self._place.position):
             self._end(tracked)
         for table in self._registry.finished_tables():
             self._finish(table)

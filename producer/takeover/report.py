@@ -11,12 +11,12 @@ def report(adopted: TakeoverResult, *, stored: bool) -> str:
     lines = [
         f"connector: {offset.owner.connector}",
         f"stopped at: {offset.file}:{offset.pos}, event {offset.events}, row {offset.rows}",
-        f"goes on at: {log.position.file}:{log.position.pos}",
-        f"GTIDs seen: {log.position.gtids or 'none'}",
+        f"goes on at: {adopted.position.file}:{adopted.position.pos}",
+        f"GTIDs seen: {adopted.position.gtids or 'none'}",
     ]
-    if log.gtid:
+    if log.transaction:
         lines.append(
-            f"within {log.gtid}: {log.events} rows event(s) of captured tables are done, "
+            f"within {log.transaction}: {log.events} rows event(s) of captured tables are done, "
             f"and {log.rows} row(s) of the next"
         )
     lines.append(f"tables taken over: {len(adopted.adopted)}")

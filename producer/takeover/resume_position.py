@@ -15,6 +15,7 @@ from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.takeover.binlog_listing import (
     FILE_START,
     gtids_before_position,
@@ -23,7 +24,6 @@ from tailrace.producer.takeover.binlog_listing import (
 )
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
 from tailrace.runtime.errors import TakeoverError
-from tailrace.schemas.watermark import BinlogPosition
 
 _FIRST_EVENT_S: Final = 300.0
 """How long the server may take to find the first event in its log."""
@@ -76,7 +76,7 @@ def resolve_resume_position(offset: ConnectorOffset, source: BinlogSource) -> Re
                 file=offset.file,
                 pos=offset.pos,
             )
-    position = BinlogPosition(1, start.file, start.pos, str(gtids), database.server_uuid(source.session))
+    position = MySqlOffset(1, start.file, start.pos, gtids, database.server_uuid(source.session))
     if not offset.within:
         return ResumePosition(StoredOffset(position), notes)
     begin, events = read_transaction(source.session, start.file, start.pos, offset.events + 1)

@@ -24,6 +24,7 @@ from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.catalog import list_tables
 from tailrace.producer.mysql.connection import connect, query
+from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.prerequisites import check
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file, running_parts
@@ -64,6 +65,11 @@ class TakeoverResult:
     """Captured tables without a topic: the connector has written nothing of them, so they are read as new ones."""
     notes: Sequence[str]
 
+    @property
+    def position(self) -> MySqlOffset:
+        """Return the offset from which the binlog reader resumes."""
+        return mysql_offset(self.log.position)
+
 
 def take_over(config: ProducerConfig, wish: TakeoverOptions) -> TakeoverResult:
     """Store the place where a connector stopped as that of ``config``'s prefix; in a dry run, only find it.
@@ -75,12 +81,12 @@ def take_over(config: ProducerConfig, wish: TakeoverOptions) -> TakeoverResult:
     notes = [] if wish.stopped else _require_stopped(kafka, wish, offset.owner.connector)
     known = existing_topics(kafka)
     if state_topic(prefix) in known:
-        _require_no_state(states.read(kafka, state_topic(prefix)), wish)
+        _require_no_state(states.read(kafka, state_topic(prefix), MySqlOffset.from_json), wish)
     settings = source_settings(config)
     with closing(connect(settings)) as session:
         for statement in config.database.initial_statements:
             query(session, statement)
-        wanted = config.filters.tables.wanted
+        wanted = config.filters.tables.includes
         captured = list_tables(session, wanted)
         notes += check(session, captured, server_id=config.database.server_id)
         notes += _other_readers(session)
@@ -128,7 +134,7 @@ def _require_no_state(state: State, wish: TakeoverOptions) -> None:
             hint="go on with `tailrace produce`; or, to forget how far Tailrace has come and start at the connector's "
             "place, add --force",
             tables=len(state.tables),
-            gtids=state.log.position.gtids if state.log is not None else "",
+            gtids=str(mysql_offset(state.log.position).gtids) if state.log is not None else "",
         )
 
 
@@ -167,11 +173,11 @@ def _store(
     with closing(TransactionalProducer(kafka, stream_transactional_id(prefix))) as publisher:
         publisher.fence()
         known = states.read_compacted(kafka, topic)
-        for worker in range(max(states.decode(known).readers, workers)):
+        for worker in range(max(states.decode(known, MySqlOffset.from_json).readers, workers)):
             with closing(TransactionalProducer(kafka, reader_transactional_id(prefix, worker))) as reader:
                 reader.fence()
         known = states.read_compacted(kafka, topic)
-        _require_no_state(states.decode(known), wish)
+        _require_no_state(states.decode(known, MySqlOffset.from_json), wish)
         publisher.begin()
         for key in known:
             publisher.send(topic, key, None)

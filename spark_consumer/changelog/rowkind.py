@@ -1,4 +1,4 @@
-"""From changes to changelog rows: c and r insert, u retracts and adds, d retracts; order is kept by ``part``."""
+"""Change events to changelog rows: c and r give +I, u gives -U and +U, d gives -D."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORDER: Final = ("partition", "offset", "part")
 def to_changelog(decoded: DataFrame) -> DataFrame:
     """Return one row per changelog entry: key, partition, offset, part, kind, seq, ts_ms, row.
 
-    ``part`` is 0, or 1 for the second row of an update; ``row`` is the row image as a struct.
+    ``part`` is 0, or 1 for the second row of an update. ``row`` is the row image as a struct.
     """
     op = fn.col("op")
     entries = (

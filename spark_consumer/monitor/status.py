@@ -1,4 +1,4 @@
-"""What the running query has done: the numbers behind /status and /metrics."""
+"""Progress of the running query, for /status and /metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class Status:
-    """Shared between the query's thread, which writes, and the HTTP server's, which reads."""
+    """Written by the thread of the query, read by the threads of the HTTP server."""
 
     def __init__(self, query: str, sink: str) -> None:
         self._lock = threading.Lock()
@@ -33,10 +33,16 @@ class Status:
             registry=self.registry,
         )
         lag = Gauge(
-            "cdc_milli_seconds_behind_source", "Now less the newest applied change's time", registry=self.registry
+            "cdc_milli_seconds_behind_source",
+            "Time since the newest applied change",
+            registry=self.registry,
         )
         lag.set_function(lambda: float(self.lag_ms() or 0))
-        held = Gauge("tailrace_splits_incomplete", "Splits held until their END watermark", registry=self.registry)
+        held = Gauge(
+            "tailrace_splits_incomplete",
+            "Incomplete snapshot splits, which are held",
+            registry=self.registry,
+        )
         held.set_function(lambda: float(self._incomplete))
 
     def running(self) -> None:
@@ -50,7 +56,7 @@ class Status:
             self._state = reason
 
     def table_applied(self, topic: str, records: int, source_ms: int | None) -> None:
-        """One table's part of a batch is in the sink."""
+        """The sink has written the records of one table."""
         self._rows.labels(topic).inc(records)
         with self._lock:
             self._applied[topic] += records
@@ -58,7 +64,7 @@ class Status:
                 self._source_ms = max(source_ms, self._source_ms or 0)
 
     def batch_applied(self, batch_id: int, seconds: float, incomplete: int) -> None:
-        """A whole batch is in the sink."""
+        """The sink has written a whole batch."""
         self._batches.inc()
         self._seconds.observe(seconds)
         with self._lock:
@@ -66,21 +72,21 @@ class Status:
             self._last_end = time.time()
 
     def lag_ms(self) -> int | None:
-        """Milliseconds between the newest applied change and now; on an idle source it grows."""
+        """Return the milliseconds since the newest applied change; the value grows while the source is idle."""
         return None if self._source_ms is None else max(0, int(time.time() * 1000) - self._source_ms)
 
     @property
     def alive(self) -> bool:
-        """Whether the query runs or is about to."""
+        """Whether the query is starting or running."""
         return self._state in {"starting", "running"}
 
     @property
     def ready(self) -> bool:
-        """Whether the query runs."""
+        """Whether the query is running."""
         return self._state == "running"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything, for /status."""
+        """Return the content of /status."""
         with self._lock:
             return {
                 "query": self._query,

@@ -1,12 +1,12 @@
-"""What a batch leaves for the next one: raw records of splits that are not complete, as Parquet beside the checkpoint.
+"""Records of incomplete splits that a batch passes on to the next batch, as Parquet files next to the checkpoint.
 
-Batch N reads folder N-1 and writes folder N, whole, before anything goes to the sink. A batch that is run again reads
-the same folder and overwrites its own, so it does the same again. Folders before N-1 are removed when N begins.
+Batch N reads folder N-1 and writes folder N completely before any row goes to the sink. A batch that runs again reads
+the same folder and overwrites its own, so the result is the same. Folders before N-1 are removed when batch N starts.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as tp
 
@@ -15,7 +15,7 @@ from tailrace.runtime.errors import SinkError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CARRY_TYPE = tp.StructType(
+CARRY_OVER_TYPE: Final = tp.StructType(
     [
         tp.StructField("topic", tp.StringType()),
         tp.StructField("partition", tp.IntegerType()),
@@ -26,38 +26,39 @@ CARRY_TYPE = tp.StructType(
         tp.StructField("event", tp.StringType()),
     ]
 )
-_KEPT_FOLDERS = 2
+_KEPT_FOLDERS: Final = 2
 
 
 class CarryOver:
-    """The folders under ``<checkpoint>/carry-over``; the checkpoint may lie on any file system that Spark writes."""
+    """The folders under ``<checkpoint>/carry-over``, on any file system that Spark can write."""
 
     def __init__(self, checkpoint: str) -> None:
         self._root = f"{checkpoint.rstrip('/')}/carry-over"
 
     def read(self, spark: SparkSession, batch_id: int) -> DataFrame:
-        """Return what the batch before ``batch_id`` left.
+        """Return the records that the batch before ``batch_id`` passed on.
 
-        Raises SinkError where its folder is gone: going on would lose records.
+        Raises SinkError if its folder is missing: without it records would be lost.
         """
         if batch_id == 0:
-            return spark.createDataFrame([], CARRY_TYPE)
+            return spark.createDataFrame([], CARRY_OVER_TYPE)
         folder = self._folder(batch_id - 1)
         if not _exists(spark, f"{folder}/_SUCCESS"):
             raise SinkError(
-                f"the records carried over to batch {batch_id} are gone",
-                hint="restore the checkpoint directory as a whole, or start with an empty one and an empty target",
+                f"the records carried over to batch {batch_id} are missing",
+                hint="restore the whole checkpoint directory, or start with an empty checkpoint and an empty target",
                 missing=folder,
             )
-        return spark.read.schema(CARRY_TYPE).parquet(folder)
+        return spark.read.schema(CARRY_OVER_TYPE).parquet(folder)
 
     def write(self, records: DataFrame | None, spark: SparkSession, batch_id: int) -> None:
-        """Store what this batch leaves, in place of what an earlier try of it left."""
-        rows = spark.createDataFrame([], CARRY_TYPE) if records is None else records.select(*CARRY_TYPE.names)
-        rows.coalesce(_files(spark)).write.mode("overwrite").parquet(self._folder(batch_id))
+        """Store the records that this batch passes on; replaces what an earlier attempt of the batch stored."""
+        rows = spark.createDataFrame([], CARRY_OVER_TYPE) if records is None else records.select(*CARRY_OVER_TYPE.names)
+        files = max(1, int(spark.sparkContext.defaultParallelism))
+        rows.coalesce(files).write.mode("overwrite").parquet(self._folder(batch_id))
 
     def clean(self, spark: SparkSession, batch_id: int) -> None:
-        """Remove folders that no batch from ``batch_id`` on can need."""
+        """Remove the folders that neither ``batch_id`` nor a later batch reads."""
         path = _path(spark, self._root)
         files = _file_system(spark, path)
         if not files.exists(path):
@@ -71,12 +72,8 @@ class CarryOver:
         return f"{self._root}/{batch_id}"
 
 
-def _files(spark: SparkSession) -> int:
-    return max(1, int(spark.sparkContext.defaultParallelism))
-
-
 def _path(spark: SparkSession, name: str) -> Any:
-    jvm: Any = spark._jvm  # noqa: SLF001 - the only way to the cluster's own file systems
+    jvm: Any = spark._jvm  # noqa: SLF001 - the only access to the cluster's file systems
     return jvm.org.apache.hadoop.fs.Path(name)
 
 

@@ -1,7 +1,7 @@
-"""Last change per key within a batch: what an upsert needs of many changes of one key.
+"""Reduces a batch to the last change per key, which is all that an upsert needs.
 
-Kafka keeps the order of a key within its partition, so the greatest offset is the last change. The rows are sorted
-once; nothing is aggregated, which would copy every candidate row.
+Kafka keeps the order of a key within its partition, so the record with the greatest offset is the last change. The
+records are sorted once. An aggregation would copy every candidate row.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 def last_per_key(decoded: DataFrame, *, incremental: bool = False) -> DataFrame:
-    """Return the last record of each key, columns unchanged.
+    """Return the last record of each key, with the same columns.
 
-    ``again``: rows of tables that were read again may be among them. Such a row shows all that stands before it, but
-    may bear the sequence of a moment before; it then takes the greatest one of its key, or the guard would drop both.
+    ``incremental``: the batch may contain rows of an incremental snapshot. Such a row contains all changes before it in
+    the topic, but its sequence can be that of an earlier position. It then gets the greatest sequence of its key in the
+    batch. Otherwise a sink that compares sequences would drop both the row and the change.
     """
     key = Window.partitionBy("key")
     newest_first = key.orderBy(fn.col("partition").desc(), fn.col("offset").desc())

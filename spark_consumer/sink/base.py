@@ -1,65 +1,60 @@
-"""What every sink offers: prepare once, apply one table's part of a batch, close; and which guarantee it gives."""
+"""The protocol of a sink: prepare one table, write one table's part of a batch, close."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.normalize.summary import SplitStats
-from tailrace.spark_consumer.source.json_decoder import Images
-from tailrace.spark_consumer.source.runs import SnapshotRuns
-
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+
+    from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.normalize.split_stats import SplitStats
+    from tailrace.spark_consumer.source.runs import SnapshotRuns
 
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What stays the same while a query runs."""
+    """The query that a sink is opened for; it does not change while the query runs."""
 
     query_id: str
-    """Of the checkpoint: a new checkpoint is a new query, with batch numbers from 0."""
+    """Belongs to the checkpoint: a new checkpoint is a new query, whose batches are numbered from 0."""
     prefix: str
+    """The topic prefix."""
+    client: Mapping[str, str]
+    """Kafka client options of the source, with their ``kafka.`` prefix."""
     runs: SnapshotRuns
+    """The snapshot runs of the prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableBatch:
-    """One table's part of a micro-batch.
-
-    ``records``: for a sink that takes UPSERT images, decoded records (source/json_decoder.py); for CHANGELOG images,
-    changelog rows (changelog/rowkind.py). Both are cached while the sink works.
-    """
+    """The records of one table in a micro-batch; they are cached during ``write_batch``."""
 
     schema: TableSchema
     records: DataFrame
-    facts: Sequence[SplitStats] = ()
-    """Of the decoded records, per split; only for UPSERT images."""
+    """Images.UPSERT: decoded records (source/json_decoder.py). Images.CHANGELOG: rows of changelog/rowkind.py."""
+    stats: Sequence[SplitStats] = ()
+    """Counts per split; only for Images.UPSERT."""
 
 
 class Sink(Protocol):
-    """A target for all tables of a prefix.
+    """A target for all tables of a prefix, opened by its plug-in in the session of the first batch.
 
-    ``apply`` may be called again with the same batch after a failure; what that means is the sink's ``guarantee``.
+    After a failure the same batch is written again, by a new sink with the same query id. The guarantee of the plug-in
+    says what the target then contains.
     """
 
-    name: str
-    images: Images
-    guarantee: str
+    def prepare_table(self, schema: TableSchema) -> None:
+        """Create or change the target table; needs no record of the batch.
 
-    def prepare(self, spark: SparkSession, context: SinkContext) -> None:
-        """Called once per query in the session of its first batch."""
-
-    def make_ready(self, spark: SparkSession, schema: TableSchema) -> None:
-        """Do for one table what needs no record of the batch; called while they are decoded, on another thread.
-
-        Only for UPSERT images. ``apply`` may follow, or not.
+        Called on a background thread while the records are decoded, and only for Images.UPSERT. ``write_batch`` does
+        not always follow.
         """
 
-    def apply(self, batch: TableBatch, batch_id: int) -> None:
-        """Apply one table's records; when it returns they are durable as far as the guarantee says."""
+    def write_batch(self, batch: TableBatch, batch_id: int) -> None:
+        """Write the records of one table; on return they are durable, as far as the guarantee says."""
 
     def close(self) -> None:
-        """Called once, after the last batch."""
+        """Release resources after the last batch."""

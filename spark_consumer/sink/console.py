@@ -1,4 +1,4 @@
-"""The changelog on the terminal: the first rows of each batch, to look at."""
+"""Sink ``console``: prints the first changelog rows of each batch, for a first look."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
 
+from tailrace.runtime.config.section import Section, supported
+from tailrace.runtime.config.value_types import integer
 from tailrace.spark_consumer.changelog.rowkind import ORDER
+from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.source.json_decoder import Images
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,24 +20,25 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
 
 
+class ConsoleOptions(Section):
+    """Settings of the console sink."""
+
+    rows: int = supported(
+        "sink.numRows", integer(1), default="20", doc="Rows that the console sink prints per table and batch."
+    )
+
+
 class ConsoleSink:
-    """Prints at most ``rows`` changelog rows per table and batch."""
+    """Prints changelog rows to standard output."""
 
-    name = "console"
-    images = Images.CHANGELOG
-    guarantee = "none: it only shows"
-
-    def __init__(self, rows: int = 20) -> None:
+    def __init__(self, rows: int) -> None:
         self._rows = rows
 
-    def prepare(self, spark: SparkSession, context: SinkContext) -> None:
-        """Nothing to prepare."""
+    def prepare_table(self, schema: TableSchema) -> None:
+        """Do nothing: there is no table."""
 
-    def make_ready(self, spark: SparkSession, schema: TableSchema) -> None:
-        """Nothing to make ready."""
-
-    def apply(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the protocol's form
-        """Print one table's rows in the order of the topic."""
+    def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - part of the protocol
+        """Print the rows of one table in the order of the topic."""
         shown = batch.records.orderBy(*ORDER).limit(self._rows)
         lines = shown.select("kind", fn.to_json("row", {"ignoreNullFields": "false"}).alias("row")).collect()
         for line in lines:
@@ -42,4 +46,18 @@ class ConsoleSink:
         sys.stdout.flush()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
+
+
+def _open(spark: SparkSession, options: ConsoleOptions, context: SinkContext) -> ConsoleSink:  # noqa: ARG001
+    return ConsoleSink(options.rows)
+
+
+SINK = SinkPlugin(
+    name="console",
+    doc="Prints changelog rows.",
+    options=ConsoleOptions,
+    images=Images.CHANGELOG,
+    guarantee="none: the output is for people",
+    open=_open,
+)

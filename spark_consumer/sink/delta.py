@@ -1,10 +1,10 @@
-"""Delta tables, one per captured table: the last change per key of each batch, applied once.
+"""Sink ``delta``: one Delta table per captured table, with the last change per key of each batch.
 
-A batch makes at most two commits per table, an append (first_load.py) and a MERGE, each stamped with a transaction id
-of this query, table and batch number, so that Delta skips what an earlier try has committed. MERGE changes a row only
-where the record's sequence is greater than the stored one. The batch that makes the table needs no MERGE: nothing can
-be found in an empty table, so what each key ends as is appended in one commit. Run again after that commit, the same
-records take MERGE, whose guard finds each of them applied.
+A batch makes at most two commits per table, an append (initial_load.py) and a MERGE. Both have a transaction id of
+query, table and batch number, so Delta skips a commit that an earlier attempt has made. MERGE changes a row only if the
+sequence of the record is greater than the stored one. The batch that creates a table needs no MERGE, because the table
+is empty: the final row of each key is appended in one commit. If that batch runs again after its commit, the records go
+through MERGE, which finds each of them already applied.
 """
 
 from __future__ import annotations
@@ -17,28 +17,24 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from tailrace.runtime.config.section import Section, prefixed, supported
+from tailrace.runtime.config.value_types import ANY_TEXT, TEXT
 from tailrace.runtime.errors import SinkError
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
+from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_table import (
-    FIRST_LOAD,
-    FIRST_LOAD_EARLY,
-    FIRST_LOAD_START,
-    QUERY,
-    TOPIC,
-    DeltaTable,
-    quote,
-)
-from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge
-from tailrace.spark_consumer.source.json_decoder import Images
+from tailrace.spark_consumer.sink.delta_table import QUERY, TOPIC, DeltaTable, quote
+from tailrace.spark_consumer.sink.initial_load import PROPERTIES, InitialLoad, append_or_merge
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
+_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _SOURCE: Final = "tailrace_batch"
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
@@ -46,117 +42,121 @@ _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 log = structlog.get_logger(__name__)
 
 
+class DeltaOptions(Section):
+    """Settings of the Delta sink."""
+
+    path: str = supported(
+        "sink.path", TEXT, required=True, doc="Directory of the tables; a table is at <path>/<database>/<table>."
+    )
+    table_properties: Mapping[str, str] = prefixed(
+        "sink.properties.*", ANY_TEXT, doc="Table properties of new tables, such as delta.logRetentionDuration."
+    )
+
+
 class DeltaSink:
-    """Writes ``<path>/<database>/<table>``."""
+    """Writes the tables ``<path>/<database>/<table>``."""
 
-    name = "delta"
-    images = Images.UPSERT
-    guarantee = "exactly once: each batch changes a table once, whatever fails"
-
-    def __init__(self, path: str, properties: Mapping[str, str]) -> None:
-        self._path = path.rstrip("/")
-        self._table_properties = dict(properties)
-        self._tables: dict[str, DeltaTable] = {}
-        self._evolved: dict[str, TableSchema] = {}
-        self._empty: set[str] = set()
-        """Topics whose tables this query has made and not written to."""
-        self._context: SinkContext | None = None
-
-    def prepare(self, spark: SparkSession, context: SinkContext) -> None:
-        """Keep the query's identity."""
-        if "DeltaSparkSessionExtension" not in (spark.conf.get("spark.sql.extensions", "") or ""):
+    def __init__(self, spark: SparkSession, options: DeltaOptions, context: SinkContext) -> None:
+        if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
             raise SinkError(
-                "this Spark session has no Delta Lake",
-                hint="start it with the settings that docs/consumer.md lists for the delta sink",
+                "the Spark session has no Delta Lake extension",
+                hint="start the session with the settings that docs/consumer.md lists for the delta sink",
             )
+        self._spark = spark
+        self._path = options.path.rstrip("/")
+        self._table_properties = dict(options.table_properties)
         self._context = context
+        self._tables: dict[str, DeltaTable] = {}
+        self._schemas: dict[str, TableSchema] = {}
+        self._empty: set[str] = set()
+        """Topics whose tables were created by this sink and not written yet."""
 
-    def make_ready(self, spark: SparkSession, schema: TableSchema) -> None:
-        """Make or widen the table to hold what the schema says."""
+    def prepare_table(self, schema: TableSchema) -> None:
+        """Create the table, or add the columns that the schema has gained."""
         table = self._tables.get(schema.topic)
         if table is None:
-            table = DeltaTable(spark, f"{self._path}/{schema.database}/{schema.table}")
+            table = DeltaTable(self._spark, f"{self._path}/{schema.database}/{schema.table}")
             if not table.exists:
-                self._create(spark, table, schema)
+                self._create(table, schema)
                 self._empty.add(schema.topic)
             self._tables[schema.topic] = table
-        seen = table.properties.get(TOPIC)
-        if seen != schema.topic:
+        owner = table.properties.get(TOPIC)
+        if owner != schema.topic:
             raise SinkError(
                 f"the Delta table at {table.path} belongs to another topic",
-                hint="give each topic.prefix its own sink.path",
-                table_topic=seen,
+                hint="use a separate sink.path for each topic.prefix",
+                table_topic=owner,
                 batch_topic=schema.topic,
             )
-        if self._evolved.get(schema.topic) != schema:
+        if self._schemas.get(schema.topic) != schema:
             table.evolve(schema)
-            self._evolved[schema.topic] = schema
+            self._schemas[schema.topic] = schema
 
-    def apply(self, batch: TableBatch, batch_id: int) -> None:
-        """Append and merge one table's records."""
+    def write_batch(self, batch: TableBatch, batch_id: int) -> None:
+        """Append and merge the records of one table."""
         table, empty = self._tables[batch.schema.topic], batch.schema.topic in self._empty
         self._empty.discard(batch.schema.topic)
         load = self._open_load(table, batch)
         if load is not None:
             self._load(table, batch, batch_id, load, empty=empty)
             return
-        last = last_per_key(batch.records, incremental=any(fact.incremental for fact in batch.facts))
+        last = last_per_key(batch.records, incremental=any(stat.incremental for stat in batch.stats))
         if empty:
             self._append(table, batch.schema, None, last, batch_id)
         else:
             self._merge(table, batch.schema, last, batch_id)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
     def _open_load(self, table: DeltaTable, batch: TableBatch) -> InitialLoad | None:
-        """Return what the first load still allows for this batch, None where it is closed; its properties are kept."""
-        load = InitialLoad.from_properties(table.properties, self._known().query_id)
+        """Return the initial load for this batch, or None if it is closed; updates the table properties."""
+        load = InitialLoad.from_properties(table.properties, self._context.query_id)
         if load is None:
             return None
-        seen = [fact.split for fact in batch.facts if fact.split is not None]
-        runs = self._known().runs
-        runs.learn(batch.records.sparkSession, seen)
-        splits = runs.splits_of(load.run, seen)
-        still = None if load.meets_other_run(batch.facts, splits) else load.with_early(batch.records, batch.facts)
-        if still is None:
-            log.info("first load closed", table=table.path, run=load.run)
-            table.unset(FIRST_LOAD, FIRST_LOAD_START, FIRST_LOAD_EARLY)
+        splits = [stat.split for stat in batch.stats if stat.split is not None]
+        self._context.runs.refresh_for(self._spark, splits)
+        own_splits = self._context.runs.splits_of(load.run, splits)
+        updated = None
+        if not load.closes_for(batch.stats, own_splits):
+            updated = load.with_early_keys(batch.records, batch.stats)
+        if updated is None:
+            log.info("initial load closed", table=table.path, run=load.run)
+            table.unset(*PROPERTIES)
             return None
-        if still != load:
-            table.set(still.early_property)
-        return still
+        if updated != load:
+            table.set(updated.early_keys_property)
+        return updated
 
     def _load(self, table: DeltaTable, batch: TableBatch, batch_id: int, load: InitialLoad, *, empty: bool) -> None:
-        changes = sum(fact.changes for fact in batch.facts)
-        loads, others = append_or_merge(batch.records, load.early, changes=changes)
-        more = bool(changes) or (bool(load.early) and not others.isEmpty())
+        changes = sum(stat.changes for stat in batch.stats)
+        rows, others = append_or_merge(batch.records, load.early_keys, changes=changes)
+        has_others = bool(changes) or (bool(load.early_keys) and not others.isEmpty())
         if empty:
-            self._append(table, batch.schema, loads, last_per_key(others) if more else None, batch_id)
+            self._append(table, batch.schema, rows, last_per_key(others) if has_others else None, batch_id)
             return
-        if any(fact.split is not None for fact in batch.facts):
-            self._append(table, batch.schema, loads, None, batch_id)
-        if more:
+        if any(stat.split is not None for stat in batch.stats):
+            self._append(table, batch.schema, rows, None, batch_id)
+        if has_others:
             self._merge(table, batch.schema, last_per_key(others), batch_id)
 
-    def _create(self, spark: SparkSession, table: DeltaTable, schema: TableSchema) -> None:
-        context = self._known()
-        context.runs.refresh(spark)
-        run = context.runs.first(schema.topic)
-        marks = {TOPIC: schema.topic, QUERY: context.query_id}
-        table.create(schema, {**self._table_properties, **marks, **InitialLoad.properties(run)})
-        log.info("table created", table=table.path, first_load=run.id if run else None)
+    def _create(self, table: DeltaTable, schema: TableSchema) -> None:
+        self._context.runs.refresh(self._spark)
+        run = self._context.runs.first(schema.topic)
+        owner = {TOPIC: schema.topic, QUERY: self._context.query_id}
+        table.create(schema, {**self._table_properties, **owner, **InitialLoad.properties(run)})
+        log.info("table created", table=table.path, initial_load=run.id if run else None)
 
     def _append(
-        self, table: DeltaTable, schema: TableSchema, loads: DataFrame | None, last: DataFrame | None, batch_id: int
+        self, table: DeltaTable, schema: TableSchema, rows: DataFrame | None, last: DataFrame | None, batch_id: int
     ) -> None:
-        """Append ``loads``, of which each is a key's only record, and what the keys of ``last`` end as."""
-        parts = [] if loads is None else [loads]
+        """Append ``rows``, each the only record of its key, and the final rows of the keys in ``last``."""
+        parts = [] if rows is None else [rows]
         if last is not None:
             parts.append(last.where(fn.col("op") != Op.DELETE.value))
         stored = [*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN)]
-        rows = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
-        writer = rows.write.format("delta").mode("append")
+        appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
+        writer = appended.write.format("delta").mode("append")
         writer = writer.option("txnAppId", self._app_id(schema, "append")).option("txnVersion", str(batch_id))
         writer.save(table.path)
 
@@ -170,21 +170,17 @@ class DeltaSink:
         try:
             spark.sql(merge_statement(table.sql_name, schema))
         finally:
-            # Left set, they would make Delta skip the next table's commits.
+            # Delta would otherwise skip the commits of the next table.
             spark.conf.unset(_APP_ID)
             spark.conf.unset(_VERSION)
             spark.catalog.dropTempView(_SOURCE)
 
     def _app_id(self, schema: TableSchema, kind: str) -> str:
-        return f"tailrace/{self._known().query_id}/{schema.topic}/{kind}"
-
-    def _known(self) -> SinkContext:
-        assert self._context is not None, "prepare comes first"
-        return self._context
+        return f"tailrace/{self._context.query_id}/{schema.topic}/{kind}"
 
 
 def _stored(table: DeltaTable, schema: TableSchema) -> list[Column]:
-    """Return the batch's columns in the types that the table stores; a number that does not fit fails the batch."""
+    """Return the columns of the batch in the types of the table; a number that does not fit fails the batch."""
     types = {field.name.lower(): field.dataType for field in table.columns}
     return [
         column.cast(types[field.name.lower()]).alias(field.name)
@@ -193,7 +189,7 @@ def _stored(table: DeltaTable, schema: TableSchema) -> list[Column]:
 
 
 def merge_statement(target: str, schema: TableSchema) -> str:
-    """Return the MERGE of the batch view into a table."""
+    """Return the MERGE statement from the batch view into a table."""
     names = [quote(column.name) for column in schema.columns] + [quote(SEQUENCE_COLUMN)]
     optional = {column.name for column in schema.columns if column.schema.optional}
     on = " AND ".join(f"t.{quote(k)} {'<=>' if k in optional else '='} s.{quote(k)}" for k in schema.key)
@@ -205,3 +201,18 @@ def merge_statement(target: str, schema: TableSchema) -> str:
         f"WHEN NOT MATCHED AND NOT s.{DELETED_COLUMN} THEN INSERT ({', '.join(names)})"
         f" VALUES ({', '.join(f's.{n}' for n in names)})"
     )
+
+
+SINK = SinkPlugin(
+    name="delta",
+    doc="Keeps one Delta table per captured table, equal to the source table.",
+    options=DeltaOptions,
+    images=Images.UPSERT,
+    guarantee="exactly once: each batch changes a table once, whatever fails",
+    open=DeltaSink,
+    jars={"4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0",)},
+    spark_settings={
+        "spark.sql.extensions": _EXTENSION,
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+)

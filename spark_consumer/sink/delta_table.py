@@ -1,4 +1,4 @@
-"""One Delta table by its path: created with the captured table's types, widened by new columns, its properties."""
+"""One Delta table at a path: creation, new columns, table properties."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from tailrace.runtime.errors import SinkError
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
-from tailrace.spark_consumer.normalize.sequence import SEQUENCE_TYPE
 from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOPIC: Final = "tailrace.topic"
+"""Table property: the topic whose rows the table has."""
 QUERY: Final = "tailrace.query"
-FIRST_LOAD: Final = "tailrace.firstLoad"
-FIRST_LOAD_START: Final = "tailrace.firstLoadStart"
-FIRST_LOAD_EARLY: Final = "tailrace.firstLoadEarly"
+"""Table property: the id of the query that created the table."""
 
 DEFAULTS: Final[Mapping[str, str]] = {
-    # A change then marks rows as removed instead of rewriting every file that holds one.
+    # A change marks rows as deleted instead of rewriting every file that contains one.
     "delta.enableDeletionVectors": "true",
 }
 _NEEDS_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
@@ -43,7 +42,7 @@ def literal(text: str) -> str:
 
 
 class DeltaTable:
-    """A table at a path; what is known of it is read once and kept, since this query is its only writer."""
+    """A table at a path. Properties and columns are read once and cached, because this query is the only writer."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
@@ -54,8 +53,8 @@ class DeltaTable:
 
     @property
     def exists(self) -> bool:
-        """Tell whether a Delta log is at the path."""
-        jvm: Any = self._spark._jvm  # noqa: SLF001 - the only way to the cluster's own file systems
+        """Whether the path has a Delta log."""
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - the only access to the cluster's file systems
         path = jvm.org.apache.hadoop.fs.Path(f"{self.path}/_delta_log")
         session: Any = self._spark._jsparkSession  # noqa: SLF001
         return bool(path.getFileSystem(session.sessionState().newHadoopConf()).exists(path))
@@ -76,37 +75,38 @@ class DeltaTable:
         return self._columns
 
     def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
-        """Create the table, empty, with the columns of the captured table and the sequence column."""
+        """Create the empty table with the columns of the captured table and the sequence column."""
         check_names(schema)
         _require_key(schema)
         columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)]
-        given = {**DEFAULTS, **properties}
+        all_properties = {**DEFAULTS, **properties}
         if any(_NEEDS_MAPPING.search(column.name) for column in columns):
-            given.setdefault("delta.columnMapping.mode", "name")
+            all_properties.setdefault("delta.columnMapping.mode", "name")
         listed = ", ".join(f"{quote(c.name)} {c.dataType.simpleString()}" for c in columns)
-        stated = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in given.items())
-        self._spark.sql(f"CREATE TABLE {self.sql_name} ({listed}) USING DELTA TBLPROPERTIES ({stated})")
+        self._spark.sql(
+            f"CREATE TABLE {self.sql_name} ({listed}) USING DELTA TBLPROPERTIES ({_assignments(all_properties)})"
+        )
         self._properties = self._columns = None
 
     def evolve(self, schema: TableSchema) -> None:
-        """Add the columns that the captured table has gained; raise SinkError for a change that cannot be followed."""
+        """Add the columns that the captured table has gained; raises SinkError for a type change."""
         _require_key(schema)
         known = {field.name.lower(): field for field in self.columns}
         if SEQUENCE_COLUMN not in known:
             raise SinkError(
-                f"the Delta table at {self.path} was not made by Tailrace: it has no column {SEQUENCE_COLUMN}",
-                hint="choose another sink.path, or move that table away",
+                f"the Delta table at {self.path} was not created by Tailrace: it has no column {SEQUENCE_COLUMN}",
+                hint="set another sink.path, or move the table away",
             )
         missing = []
         for field in row_type(schema).fields:
-            have = known.get(field.name.lower())
-            if have is None:
+            stored = known.get(field.name.lower())
+            if stored is None:
                 missing.append(field)
-            elif not _storable(field.dataType, have.dataType):
+            elif not _storable(field.dataType, stored.dataType):
                 raise SinkError(
-                    f"column {field.name} of {schema.database}.{schema.table} has changed its type",
-                    hint="move the Delta table away and start with an empty checkpoint to load it anew",
-                    stored=have.dataType.simpleString(),
+                    f"the type of column {field.name} of {schema.database}.{schema.table} has changed",
+                    hint="move the Delta table away and start with an empty checkpoint to load the table again",
+                    stored=stored.dataType.simpleString(),
                     now=field.dataType.simpleString(),
                 )
         if missing:
@@ -116,27 +116,30 @@ class DeltaTable:
             self._columns = None
 
     def set(self, properties: Mapping[str, str]) -> None:
-        """Set properties."""
-        stated = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-        self._spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({stated})")
+        """Set table properties."""
+        self._spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({_assignments(properties)})")
         self._properties = None
 
     def unset(self, *names: str) -> None:
-        """Remove properties."""
+        """Remove table properties."""
         listed = ", ".join(literal(name) for name in names)
         self._spark.sql(f"ALTER TABLE {self.sql_name} UNSET TBLPROPERTIES IF EXISTS ({listed})")
         self._properties = None
 
 
+def _assignments(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+
+
 def _require_key(schema: TableSchema) -> None:
     if not schema.key:
         raise SinkError(
-            f"{schema.database}.{schema.table} has no key, so its rows cannot be told apart",
-            hint="in the producer, name key columns for it with message.key.columns, and leave key columns out of "
-            "column.mask and column.truncate",
+            f"{schema.database}.{schema.table} has no key, so its rows cannot be identified",
+            hint="set key columns with message.key.columns in the producer, and do not mask or truncate key columns "
+            "(column.mask, column.truncate)",
         )
 
 
 def _storable(now: tp.DataType, stored: tp.DataType) -> bool:
-    """Tell whether values of one type can go into a column of the other; numbers that do not fit fail the write."""
+    """Return whether a column can store values of a type; numbers that do not fit fail the write."""
     return now == stored or (isinstance(now, _NUMBERS) and isinstance(stored, _NUMBERS))

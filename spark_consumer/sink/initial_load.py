@@ -1,22 +1,26 @@
-"""When a row may be appended to a Delta table without looking whether its key is there: the first load.
+"""Decides which snapshot rows can be appended to a Delta table without a look-up of their keys: the initial load.
 
-MERGE reads the target to find keys. For a snapshot row that is wasted where the key cannot be in the table. Let the
-table have been created by this very query, and let X be the snapshot run whose LOW watermark is the first one known
-for the topic. The producer promises, per partition and so per key: within a run each split is read once, splits are
-disjoint, and no record of a key of a split is written between the start of the run and the key's ``r`` row.
+MERGE reads the target to find keys. That is wasted for a snapshot row whose key cannot be in the table. Consider a
+table that this query has created, and let X be the snapshot run whose LOW watermark is the first one known for the
+topic. The producer guarantees, per partition and therefore per key: within a run each split is read once, splits are
+disjoint, and no record of a key of a split is written between the start of the run and the ``r`` record of that key.
 
-A record that the promise does not cover is *foreign*. There are two kinds. One that carries a split of another run, or
-a row without any (the table was read again beside its log), closes the load for good: from then on every row goes
-through MERGE. One without a split that lies before the start of
-X (the least LOW position of X known when the table was created) is *early*: rows inserted above the greatest planned
-key while the run begins are such, few as a rule. Hashes of their keys are kept in a property of the table, and those
-keys take MERGE; beyond MAX_EARLY of them the load is closed. So a key that is appended had no record before its ``r``
-that this query could have read, and is not in the table. The properties change before any row of the batch is written.
+Two kinds of records are outside this guarantee:
 
-Within a batch, a key that has no record but its ``r`` of X is appended; every other key goes through MERGE, by its last
-change alone: by the promise a change that is not early stands behind the ``r`` of its key. Which keys those are depends
-on the batch and the properties alone, and these only ever move keys from append to MERGE. So a batch that is run again
-takes the same path, or MERGE, whose guard on the sequence makes the repetition change nothing.
+- A row of another run: it has a split of another run, or is an ``r`` record without a split (a row of an incremental
+  snapshot). It closes the initial load permanently: from then on every row goes through MERGE.
+- An early record: it has no split, and its sequence is before the start of X. The start is the least LOW position of X
+  that was known when the table was created. Rows that are inserted above the greatest planned key while the run starts
+  are early; there are usually few. A table property stores hashes of the early keys, and these keys go through MERGE.
+  More than MAX_EARLY_KEYS early keys close the initial load.
+
+So an appended key had no record before its ``r`` that this query could have read, and it is not in the table. The table
+properties change before any row of the batch is written.
+
+Within a batch, a key whose only record is its ``r`` of X is appended. Every other key goes through MERGE with its last
+change: by the guarantee a change that is not early comes after the ``r`` of its key. This choice depends only on the
+batch and on the properties, and the properties only ever move keys from append to MERGE. So a batch that runs again
+makes the same choice, or uses MERGE, which compares sequences and then changes nothing.
 """
 
 from __future__ import annotations
@@ -28,83 +32,89 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op
-from tailrace.schemas.sequence import Sequence as LogSequence
-from tailrace.spark_consumer.normalize.sequence import sequence_literal
-from tailrace.spark_consumer.normalize.summary import SplitStats
-from tailrace.spark_consumer.sink.delta_table import FIRST_LOAD, FIRST_LOAD_EARLY, FIRST_LOAD_START, QUERY
+from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.normalize.split_stats import SplitStats
+from tailrace.spark_consumer.sink.delta_table import QUERY
 from tailrace.spark_consumer.source.runs import SnapshotRun
+from tailrace.spark_consumer.source.sequence import sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-MAX_EARLY: Final = 1000
+RUN: Final = "tailrace.initialLoad.run"
+START: Final = "tailrace.initialLoad.start"
+EARLY_KEYS: Final = "tailrace.initialLoad.earlyKeys"
+PROPERTIES: Final = (RUN, START, EARLY_KEYS)
+"""Table properties of an open initial load."""
+
+MAX_EARLY_KEYS: Final = 1000
 _CHANGES: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value)
 _BROADCAST_KEYS: Final = 1_000_000
-"""More keys than this are too many to have in every process at once."""
+"""Above this number the changed keys are too many to broadcast."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitialLoad:
-    """An open first load: the run, the position before which a record without split is early, hashes of early keys."""
+    """An open initial load: its run, the start of the run, and hashes of the early keys."""
 
     run: str
-    start: LogSequence
-    early: frozenset[int] = frozenset()
+    start: Sequence
+    early_keys: frozenset[int] = frozenset()
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], query_id: str) -> InitialLoad | None:
-        """Return the open load of a table, None where it is closed or another query made the table."""
-        if properties.get(QUERY) != query_id or FIRST_LOAD not in properties:
+        """Return the open initial load of a table; None if it is closed or another query has created the table."""
+        if properties.get(QUERY) != query_id or RUN not in properties:
             return None
-        numbers = [int(append_or_merge) for append_or_merge in properties[FIRST_LOAD_START].split(".")]
-        early = [
-            int(append_or_merge)
-            for append_or_merge in properties.get(FIRST_LOAD_EARLY, "").split(",")
-            if append_or_merge
-        ]
-        return cls(properties[FIRST_LOAD], LogSequence(*numbers), frozenset(early))
+        start = Sequence(*(int(number) for number in properties[START].split(".")))
+        hashes = properties.get(EARLY_KEYS, "")
+        return cls(properties[RUN], start, frozenset(int(number) for number in hashes.split(",") if number))
 
     @staticmethod
     def properties(run: SnapshotRun | None) -> dict[str, str]:
         """Return the properties of a table that is about to be created."""
         if run is None:
             return {}
-        return {FIRST_LOAD: run.id, FIRST_LOAD_START: ".".join(str(append_or_merge) for append_or_merge in run.start)}
+        return {RUN: run.id, START: ".".join(str(number) for number in run.start)}
 
-    def meets_other_run(self, facts: Iterable[SplitStats], splits: Collection[str]) -> bool:
-        """Tell whether a batch has rows of another run; ``splits`` are those of this run in the batch."""
-        return any(fact.incremental or (fact.split is not None and fact.split not in splits) for fact in facts)
+    def closes_for(self, stats: Iterable[SplitStats], own_splits: Collection[str]) -> bool:
+        """Return whether a batch has rows of another run; ``own_splits`` are the splits of this run in the batch."""
+        return any(self._other_run(stat, own_splits) for stat in stats)
 
-    def with_early(self, decoded: DataFrame, facts: Iterable[SplitStats]) -> InitialLoad | None:
-        """Return the load with the batch's early keys added, None where they are too many."""
-        if all(fact.split is not None or fact.earliest >= self.start for fact in facts):
+    def with_early_keys(self, decoded: DataFrame, stats: Iterable[SplitStats]) -> InitialLoad | None:
+        """Return the initial load with the early keys of the batch added, or None if there are too many."""
+        if all(stat.split is not None or stat.earliest >= self.start for stat in stats):
             return self
         early = fn.col("split").isNull() & (fn.col("seq") < sequence_literal(self.start))
-        rows = decoded.where(early).select(key_hash().alias("hash")).distinct().limit(MAX_EARLY + 1).collect()
-        known = self.early | {row["hash"] for row in rows}
-        return None if len(known) > MAX_EARLY else replace(self, early=frozenset(known))
+        found = decoded.where(early).select(key_hash().alias("hash")).distinct().limit(MAX_EARLY_KEYS + 1).collect()
+        early_keys = self.early_keys | {row["hash"] for row in found}
+        return None if len(early_keys) > MAX_EARLY_KEYS else replace(self, early_keys=frozenset(early_keys))
 
     @property
-    def early_property(self) -> dict[str, str]:
-        """The property that keeps the early keys."""
-        return {FIRST_LOAD_EARLY: ",".join(str(number) for number in sorted(self.early))}
+    def early_keys_property(self) -> dict[str, str]:
+        """The table property with the early keys."""
+        return {EARLY_KEYS: ",".join(str(number) for number in sorted(self.early_keys))}
+
+    @staticmethod
+    def _other_run(stat: SplitStats, own_splits: Collection[str]) -> bool:
+        return stat.incremental or (stat.split is not None and stat.split not in own_splits)
 
 
-def append_or_merge(decoded: DataFrame, early: Collection[int], *, changes: int) -> tuple[DataFrame, DataFrame]:
-    """Return records to append, and records to merge, of a batch with so many changes; every ``r`` is of the run.
+def append_or_merge(decoded: DataFrame, early_keys: Collection[int], *, changes: int) -> tuple[DataFrame, DataFrame]:
+    """Return the records to append and the records to merge; every ``r`` record is of the run of the initial load.
 
-    ``early`` holds hashes of keys whose ``r`` is merged. Of any other key with a change in the batch the ``r`` is in
-    neither part: the change stands behind it, and shows the row as it is since.
+    ``early_keys`` are hashes of keys whose ``r`` is merged. ``changes`` is the number of changes in the batch. For any
+    other key with a change the ``r`` is in neither part: the change comes later and contains the whole row.
     """
-    # Cached rows come in blocks that know the least and the greatest op in them: such filters pass whole ones over.
-    row, change = fn.col("op") == Op.READ.value, fn.col("op").isin(*_CHANGES)
-    kept = key_hash().isin(list(early)) if early else fn.lit(False)
-    alone = decoded.where(row & ~kept)
+    # Spark keeps the least and the greatest op of each cached block, so these filters skip whole blocks.
+    is_row, is_change = fn.col("op") == Op.READ.value, fn.col("op").isin(*_CHANGES)
+    is_early = key_hash().isin(list(early_keys)) if early_keys else fn.lit(False)
+    rows = decoded.where(is_row & ~is_early)
     if changes:
-        changed = decoded.where(change).select("key")
-        alone = alone.join(fn.broadcast(changed) if changes <= _BROADCAST_KEYS else changed, "key", "left_anti")
-    return alone.select(*decoded.columns), decoded.where(change | (row & kept))
+        changed = decoded.where(is_change).select("key")
+        rows = rows.join(fn.broadcast(changed) if changes <= _BROADCAST_KEYS else changed, "key", "left_anti")
+    return rows.select(*decoded.columns), decoded.where(is_change | (is_row & is_early))
 
 
 def key_hash() -> Column:

@@ -1,7 +1,8 @@
-"""The changelog as a Kafka topic per table: ``{"data":{…},"op":"+I"|"-U"|"+U"|"-D"}``, in order per key.
+"""Sink ``kafka``: the changelog of each table as a topic, ``{"data":{…},"op":"+I"|"-U"|"+U"|"-D"}``, in order per key.
 
-Spark's Kafka writer may write a batch again after a failure. Each record names the change it comes from in its headers
-(topic, partition, offset, part), so that a reader drops, per key, what is not later than what it has seen.
+Spark's Kafka writer can write a batch again after a failure. The headers of each record name the source record it comes
+from (topic, partition, offset, part). A reader removes repeats by ignoring, per key, every record that is not later
+than the last one it has read.
 """
 
 from __future__ import annotations
@@ -9,71 +10,82 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import SecretStr
 from pyspark.sql import functions as fn
 
+from tailrace.runtime.config.section import Section, prefixed, supported
+from tailrace.runtime.config.value_types import SECRET, TEXT, integer
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.rowkind import ORDER
+from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.source.json_decoder import Images
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.source.kafka import subscribe_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-DEFAULT_TOPIC: Final = "changelog.{topic}"
 TOPIC_HEADER: Final = "tailrace.topic"
 PARTITION_HEADER: Final = "tailrace.partition"
 OFFSET_HEADER: Final = "tailrace.offset"
 PART_HEADER: Final = "tailrace.part"
 
 
+class KafkaOptions(Section):
+    """Settings of the Kafka sink."""
+
+    topic: str = supported(
+        "sink.topic",
+        TEXT,
+        default="changelog.{topic}",
+        doc="Changelog topic of a table, with {topic}, {database} and {table}.",
+    )
+    partitions: int = supported(
+        "sink.partitions", integer(1), default="1", doc="Partitions of the changelog topics that the sink creates."
+    )
+    client: Mapping[str, SecretStr] = prefixed(
+        "sink.kafka.*", SECRET, doc="Kafka client options of the sink; they override kafka.*."
+    )
+
+
 class KafkaSink:
-    """Writes the changelog to topics named by a template with {topic}, {database} and {table}."""
+    """Writes changelog rows to one topic per table."""
 
-    name = "kafka"
-    images = Images.CHANGELOG
-    guarantee = "at least once, in order per key; headers let a reader drop repeats"
+    def __init__(self, spark: SparkSession, options: KafkaOptions, context: SinkContext) -> None:
+        self._spark = spark
+        self._options = options
+        self._prefix = context.prefix
+        own = {f"kafka.{name}": value.get_secret_value() for name, value in options.client.items()}
+        self._client = {**context.client, **own}
+        self._existing: set[str] = set()
 
-    def __init__(self, client: Mapping[str, str], topic: str = DEFAULT_TOPIC, *, partitions: int = 1) -> None:
-        self._client = dict(client)
-        self._template = topic
-        self._partitions = partitions
-        self._context: SinkContext | None = None
-        self._ready: set[str] = set()
+    def prepare_table(self, schema: TableSchema) -> None:
+        """Do nothing: a topic is created with its first rows."""
 
-    def prepare(self, spark: SparkSession, context: SinkContext) -> None:  # noqa: ARG002 - the protocol's form
-        """Keep the prefix, whose own topics may not be written."""
-        self._context = context
-
-    def make_ready(self, spark: SparkSession, schema: TableSchema) -> None:
-        """Nothing: topics are made when rows are there for them."""
-
-    def apply(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the protocol's form
-        """Write one table's changelog rows."""
+    def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - part of the protocol
+        """Write the changelog rows of one table."""
         target = self._target(batch.schema)
-        spark = batch.records.sparkSession
-        if target not in self._ready:
-            _ensure_topic(spark, self._client, target, self._partitions)
-            self._ready.add(target)
-        tasks = int(spark.sparkContext.defaultParallelism)
-        # One task per key, and within it the order of the changes: the writer sends rows as they come.
+        if target not in self._existing:
+            _ensure_topic(self._spark, self._client, target, self._options.partitions)
+            self._existing.add(target)
+        tasks = int(self._spark.sparkContext.defaultParallelism)
+        # The writer sends rows in the order it gets them: one task per key, sorted by the order of the changes.
         ordered = batch.records.repartition(tasks, "key").sortWithinPartitions("key", *ORDER)
         writer = changelog_records(ordered, batch.schema.topic).write.format("kafka").options(**self._client)
         writer.option("topic", target).option("includeHeaders", "true").save()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
     def _target(self, schema: TableSchema) -> str:
-        assert self._context is not None, "prepare comes first"
-        target = self._template.format(topic=schema.topic, database=schema.database, table=schema.table)
-        if target.startswith(f"{self._context.prefix}."):
+        target = self._options.topic.format(topic=schema.topic, database=schema.database, table=schema.table)
+        if target.startswith(f"{self._prefix}."):
             raise ConfigError(
                 [
                     (
-                        f"sink.topic gives {target!r}, which this consumer would read as a captured table "
-                        f"({subscribe_pattern(self._context.prefix)}); let it begin with another word"
+                        f"sink.topic results in {target!r}, which this consumer would read as a captured table "
+                        f"({subscribe_pattern(self._prefix)}); use a name that does not start with the topic prefix"
                     )
                 ]
             )
@@ -97,8 +109,8 @@ def _header(name: str, value: Column) -> Column:
 
 
 def _ensure_topic(spark: SparkSession, client: Mapping[str, str], topic: str, partitions: int) -> None:
-    """Create the topic where it is missing, with the administration client that comes with Spark's Kafka jars."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Spark offers no way to create a topic
+    """Create a missing topic with the admin client of Spark's Kafka jars."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no API to create a topic
     settings = jvm.java.util.Properties()
     for name, value in client.items():
         settings.setProperty(name.removeprefix("kafka."), value)
@@ -106,9 +118,17 @@ def _ensure_topic(spark: SparkSession, client: Mapping[str, str], topic: str, pa
     try:
         if topic not in set(admin.listTopics().names().get()):
             replication = jvm.java.util.Optional.empty()
-            wanted = jvm.org.apache.kafka.clients.admin.NewTopic(
-                topic, jvm.java.util.Optional.of(partitions), replication
-            )
-            admin.createTopics(jvm.java.util.Collections.singletonList(wanted)).all().get()
+            new = jvm.org.apache.kafka.clients.admin.NewTopic(topic, jvm.java.util.Optional.of(partitions), replication)
+            admin.createTopics(jvm.java.util.Collections.singletonList(new)).all().get()
     finally:
         admin.close()
+
+
+SINK = SinkPlugin(
+    name="kafka",
+    doc="Writes the changelog of each table to a topic.",
+    options=KafkaOptions,
+    images=Images.CHANGELOG,
+    guarantee="at least once, in order per key; headers let a reader remove repeats",
+    open=KafkaSink,
+)

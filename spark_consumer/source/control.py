@@ -1,10 +1,10 @@
-"""Batch reads of a prefix's control topics: table schemas and watermarks, always up to the end of the log.
+"""Reads the control topics of a prefix (table schemas and watermarks) in Spark batch jobs, up to the end of the topic.
 
-Read uncommitted on purpose. A schema or a LOW watermark is written before, or in the same Kafka transaction as, the
-first row that needs it, and a transaction commits only after all its records are in the log. So whoever sees a row as
-committed finds its control record in the log, even where the commit marker of that partition is not written yet; a
-read-committed reader might not. An aborted control record does no harm: it describes a real schema or split, and
-nothing is decided by its absence.
+The isolation level is read_uncommitted on purpose. The producer writes a schema or a LOW watermark before the first
+row that needs it, or in the same Kafka transaction. A transaction commits only after all its records are written. So if
+a row is visible as committed, its control record is in the topic, even if the commit marker of that partition is not
+written yet; a read_committed reader could miss it. A control record of an aborted transaction does no harm: it
+describes a real schema or split, and nothing depends on its absence.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ class ControlRecord(NamedTuple):
 
 
 class ControlTopic:
-    """A one-partition topic read piece by piece, each time from where the last read ended."""
+    """A topic with one partition; each poll continues where the last one ended."""
 
     def __init__(self, topic: str, client: Mapping[str, str]) -> None:
         self.topic = topic
         self._client = dict(client)
         self._next = 0
 
-    def news(self, spark: SparkSession) -> list[ControlRecord]:
+    def poll(self, spark: SparkSession) -> list[ControlRecord]:
         """Return the records appended since the last call, in order.
 
-        Raises KafkaFailure where the topic cannot be read.
+        Raises KafkaRequestError if the topic cannot be read.
         """
         try:
             rows = self._read(spark).select("offset", "value").where(fn.col("value").isNotNull()).collect()
         except PySparkException as error:
             raise KafkaRequestError(
-                f"the topic {self.topic} cannot be read",
-                hint="start the producer of this prefix first, and let this client read the topic",
+                f"topic {self.topic} cannot be read",
+                hint="start the producer of this prefix first, and allow this client to read the topic",
                 cause=str(error).splitlines()[0],
             ) from error
         records = sorted(ControlRecord(row["offset"], bytes(row["value"])) for row in rows)
@@ -65,7 +65,7 @@ class ControlTopic:
             "subscribe": self.topic,
             "startingOffsets": start,
             "endingOffsets": "latest",
-            # Compaction and retention take old records away; what is missing is noticed where it is needed.
+            # Compaction and retention remove old records. The reader of a control record reports a missing one.
             "failOnDataLoss": "false",
         }
         return spark.read.format("kafka").options(**options).load()

@@ -1,13 +1,12 @@
-"""Envelope JSON without schemas to typed columns, by native expressions, and an error where a value does not fit.
+"""Decodes change events (JSON envelopes without schemas) to typed columns, with native Spark expressions.
 
-Spark's JSON reader turns what it cannot read into NULL. Here the record's own text is asked for beside it, and a NULL
-that the record did not have stops the batch with topic, partition and offset.
+Spark's JSON reader returns NULL for a value that it cannot read. The decoder compares the NULLs before and after each
+conversion: a NULL that was not in the record fails the batch with topic, partition and offset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
@@ -16,38 +15,31 @@ from pyspark.sql import types as tp
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.normalize.sequence import sequence_column
-from tailrace.spark_consumer.source.types import TypePlan, plan
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.source.sequence import sequence_column
+from tailrace.spark_consumer.source.types import FieldType, field_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _CORRUPT: Final = "_corrupt"
-_OPS: Final = ("c", "u", "d", "r")
+_OPS: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value, Op.READ.value)
 _TRUNCATE: Final = (
-    "it says that the source's table was emptied (op t), which no sink here applies: let the producer leave such "
-    "records out (skipped.operations=t, its default) and begin anew under another topic.prefix, with an empty target "
-    "and checkpoint, since this record stays in the topic"
+    "it is a truncate event (op t), which no sink supports: set skipped.operations=t in the producer (the default) and "
+    "start again with another topic.prefix, an empty target and an empty checkpoint; this record stays in the topic"
 )
 
 
-class Images(Enum):
-    """Which row images are decoded: an upsert needs less than a changelog."""
-
-    UPSERT = "after whole, before only its key columns"
-    CHANGELOG = "before and after whole"
-
-
 def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
-    """Decode the records of one table's topic; tombstones are left out first.
+    """Decode the records of one table topic, without tombstones.
 
-    ``raw`` has RAW_COLUMNS. The result: partition, offset, key (bytes), split, seq (struct), op, ts_ms, before, after.
-    A batch with a value that cannot be decoded fails when ``op`` is evaluated: whoever uses the result caches it whole
-    or reads ``op``, since Spark does not compute a column that nobody asks for.
+    ``raw`` has RAW_COLUMNS. The result has partition, offset, key (bytes), split, seq (struct), op, ts_ms, before,
+    after. An invalid record fails the batch when ``op`` is evaluated. Spark does not evaluate unused columns, so the
+    caller must cache the whole result or read ``op``.
     """
-    plans = {column.name: plan(column.schema, column=column.name, topic=schema.topic) for column in schema.columns}
+    types = _field_types(schema)
     before = _key_columns(schema) if images is Images.UPSERT else schema.columns
-    wire = _wire(schema.columns, before, plans)
+    envelope = _envelope_type(schema.columns, before, types)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = raw.where(fn.col("value").isNotNull()).select(
         "partition",
@@ -55,9 +47,9 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
         "key",
         "split",
         "event",
-        fn.from_json(fn.col("value").cast("string"), wire, options).alias("e"),
+        fn.from_json(fn.col("value").cast("string"), envelope, options).alias("e"),
     )
-    opened = parsed.select(
+    converted = parsed.select(
         "partition",
         "offset",
         "key",
@@ -65,21 +57,21 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
         sequence_column(fn.col("event"), fn.col("e.source")).alias("seq"),
         fn.col("e.op").alias("op"),
         fn.col("e.source.ts_ms").alias("ts_ms"),
-        _image("before", before, plans).alias("before"),
-        _image("after", schema.columns, plans).alias("after"),
+        _image("before", before, types).alias("before"),
+        _image("after", schema.columns, types).alias("after"),
         fn.col("event"),
         fn.col(f"e.{_CORRUPT}").alias(_CORRUPT),
-        *_raw_fallible("before", before, plans),
-        *_raw_fallible("after", schema.columns, plans),
+        *_had_value("before", before, types),
+        *_had_value("after", schema.columns, types),
     )
-    fault = _fault(schema, before, plans)
-    return opened.select(
+    problem = _problem(schema, before, types)
+    return converted.select(
         "partition",
         "offset",
         "key",
         "split",
         "seq",
-        fn.when(fault.isNotNull(), fn.raise_error(_message(schema, fault))).otherwise(fn.col("op")).alias("op"),
+        fn.when(problem.isNotNull(), fn.raise_error(_message(schema, problem))).otherwise(fn.col("op")).alias("op"),
         "ts_ms",
         "before",
         "after",
@@ -87,13 +79,12 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
 
 
 def row_type(schema: TableSchema) -> tp.StructType:
-    """Return the Spark type of a decoded row; every column is nullable, since a delete or an older row may lack it."""
-    return tp.StructType(
-        [
-            tp.StructField(column.name, plan(column.schema, column=column.name, topic=schema.topic).final)
-            for column in schema.columns
-        ]
-    )
+    """Return the Spark type of a decoded row. Every column is nullable: deletes and older rows can lack values."""
+    return tp.StructType([tp.StructField(name, found.column) for name, found in _field_types(schema).items()])
+
+
+def _field_types(schema: TableSchema) -> dict[str, FieldType]:
+    return {column.name: field_type(column.schema, column=column.name, topic=schema.topic) for column in schema.columns}
 
 
 def _key_columns(schema: TableSchema) -> tuple[ConnectField, ...]:
@@ -101,9 +92,11 @@ def _key_columns(schema: TableSchema) -> tuple[ConnectField, ...]:
     return tuple(by_name[name] for name in schema.key)
 
 
-def _wire(after: Sequence[ConnectField], before: Sequence[ConnectField], plans: dict[str, TypePlan]) -> tp.StructType:
+def _envelope_type(
+    after: Sequence[ConnectField], before: Sequence[ConnectField], types: dict[str, FieldType]
+) -> tp.StructType:
     def row(columns: Sequence[ConnectField]) -> tp.StructType:
-        return tp.StructType([tp.StructField(column.name, plans[column.name].wire) for column in columns])
+        return tp.StructType([tp.StructField(column.name, types[column.name].json) for column in columns])
 
     source = tp.StructType(
         [
@@ -128,64 +121,64 @@ def _field(image: str, column: ConnectField) -> Column:
     return fn.col(f"e.{image}").getField(column.name)
 
 
-def _image(image: str, columns: Sequence[ConnectField], plans: dict[str, TypePlan]) -> Column:
+def _image(image: str, columns: Sequence[ConnectField], types: dict[str, FieldType]) -> Column:
     if not columns:
         return fn.lit(None).cast(tp.StructType([]))
-    if all(plans[column.name].decode is None for column in columns):
+    if all(types[column.name].decode is None for column in columns):
         return fn.col(f"e.{image}")
     members = []
     for column in columns:
-        how = plans[column.name].decode
+        decode_value = types[column.name].decode
         value = _field(image, column)
-        members.append((value if how is None else how(value)).alias(column.name))
+        members.append((value if decode_value is None else decode_value(value)).alias(column.name))
     return fn.when(fn.col(f"e.{image}").isNotNull(), fn.struct(*members))
 
 
-def _fallible(columns: Sequence[ConnectField], plans: dict[str, TypePlan]) -> list[ConnectField]:
-    return [column for column in columns if plans[column.name].decode is not None]
+def _converted(columns: Sequence[ConnectField], types: dict[str, FieldType]) -> list[ConnectField]:
+    return [column for column in columns if types[column.name].decode is not None]
 
 
-def _raw_fallible(image: str, columns: Sequence[ConnectField], plans: dict[str, TypePlan]) -> list[Column]:
-    """Return, for each column that decoding could lose, whether the record had a value."""
+def _had_value(image: str, columns: Sequence[ConnectField], types: dict[str, FieldType]) -> list[Column]:
+    """Return, for each column that is converted, whether the record had a value."""
     return [
         _field(image, column).isNotNull().alias(f"had_{image}_{index}")
-        for index, column in enumerate(_fallible(columns, plans))
+        for index, column in enumerate(_converted(columns, types))
     ]
 
 
-def _fault(schema: TableSchema, before: Sequence[ConnectField], plans: dict[str, TypePlan]) -> Column:
-    """Return what is wrong with a record as text, NULL for a good one."""
+def _problem(schema: TableSchema, before: Sequence[ConnectField], types: dict[str, FieldType]) -> Column:
+    """Return what is wrong with a record as text; NULL for a valid record."""
     seq, op = fn.col("seq"), fn.col("op")
     no_sequence = (
         seq["epoch"].isNull() | seq["file"].isNull() | seq["pos"].isNull() | seq["event"].isNull() | seq["row"].isNull()
     )
-    no_row = fn.when(op == "d", fn.col("before").isNull()).otherwise(fn.col("after").isNull())
-    no_before = (op == "u") & fn.col("before").isNull()
+    no_row = fn.when(op == Op.DELETE.value, fn.col("before").isNull()).otherwise(fn.col("after").isNull())
+    no_before = (op == Op.UPDATE.value) & fn.col("before").isNull()
     checks = (
-        fn.when(fn.col(_CORRUPT).isNotNull(), fn.lit("it is not the JSON that the table's schema describes"))
-        .when(op.isNull(), fn.lit("it has no op; the envelope must be JSON without schemas"))
+        fn.when(fn.col(_CORRUPT).isNotNull(), fn.lit("its value does not match the table schema"))
+        .when(op.isNull(), fn.lit("it has no op; the value must be a JSON envelope without schema"))
         .when(op == Op.TRUNCATE.value, fn.lit(_TRUNCATE))
-        .when(~op.isin(*_OPS), fn.concat(fn.lit("its op is not known: "), op))
-        .when(fn.col("key").isNull(), fn.lit("it has no key; give the table one with message.key.columns"))
-        .when(no_sequence, fn.lit("its place in the log is incomplete (header tailrace.event, source.file, pos, row)"))
-        .when(no_row | no_before, fn.lit("it lacks the row image that its op must have"))
+        .when(~op.isin(*_OPS), fn.concat(fn.lit("unknown op: "), op))
+        .when(fn.col("key").isNull(), fn.lit("it has no key; set key columns with message.key.columns"))
+        .when(no_sequence, fn.lit("its sequence is incomplete (header tailrace.event; source.file, pos and row)"))
+        .when(no_row | no_before, fn.lit("it lacks a row image that its op requires"))
     )
     for image, columns in (("before", before), ("after", schema.columns)):
-        for index, column in enumerate(_fallible(columns, plans)):
+        for index, column in enumerate(_converted(columns, types)):
             lost = fn.col(f"had_{image}_{index}") & fn.col(image).getField(column.name).isNull()
             checks = checks.when(
                 lost,
-                fn.lit(f"{image}.{column.name} cannot be represented as {plans[column.name].final.simpleString()}"),
+                fn.lit(f"{image}.{column.name} does not fit {types[column.name].column.simpleString()}"),
             )
     return checks
 
 
-def _message(schema: TableSchema, fault: Column) -> Column:
+def _message(schema: TableSchema, problem: Column) -> Column:
     return fn.concat(
         fn.lit(f"a record cannot be decoded: topic {schema.topic}, partition "),
         fn.col("partition").cast("string"),
         fn.lit(", offset "),
         fn.col("offset").cast("string"),
         fn.lit(": "),
-        fault,
+        problem,
     )

@@ -1,4 +1,4 @@
-"""What is read from Kafka: which topics, with which options, and the raw columns of a record."""
+"""The Kafka source: topics, options, and the raw columns of a record."""
 
 from __future__ import annotations
 
@@ -14,35 +14,34 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 RAW_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "split", "event")
-"""A record as the pipeline carries it: Kafka's own columns and the two Tailrace headers as text."""
+"""A record in the pipeline: Kafka's columns, and the headers ``tailrace.split`` and ``tailrace.event`` as text."""
 
 READ_COMMITTED: Final = "read_committed"
 
 CLIENT_DEFAULTS: Final[Mapping[str, str]] = {
-    # The last offset of a batch is mostly a transaction marker, which no poll returns: do not wait long for it.
+    # The last offset of a batch is usually a transaction marker, which no poll returns: a long wait is useless.
     "kafka.fetch.max.wait.ms": "50",
     "kafka.max.poll.records": "2000",
 }
-"""Client options that suit reading a backlog; the configuration may set others."""
+"""Client options for reading a backlog; the configuration can override them."""
 
 
 def subscribe_pattern(prefix: str) -> str:
-    """Return the Java regular expression of the topics of a prefix that hold rows or watermarks.
+    """Return the Java regular expression of the topics of a prefix that contain rows or watermarks.
 
-    A data topic has at least two parts after the prefix, so ``<prefix>.transaction`` and ``<prefix>`` itself do not
-    match; heartbeats begin with another word. Table schemas are not streamed: they must be known before a batch that
-    needs them, whatever offsets the batch happens to have (schema_tracker.py).
+    A data topic has at least two parts after the prefix, so ``<prefix>`` and ``<prefix>.transaction`` do not match.
+    Heartbeat topics start with another word. Table schemas are not part of the stream: a batch needs all of them
+    before it starts, independent of its offsets (schema_tracker.py).
     """
-    own = [schemas_topic(prefix), state_topic(prefix)]
-    left_out = "|".join(re.escape(topic) for topic in own)
-    # Spark looks for the pattern anywhere in a name.
-    return f"^(?!(?:{left_out})$){re.escape(prefix)}\\.[^.]+\\..+$"
+    excluded = "|".join(re.escape(topic) for topic in (schemas_topic(prefix), state_topic(prefix)))
+    # Spark searches for the pattern anywhere in a topic name.
+    return f"^(?!(?:{excluded})$){re.escape(prefix)}\\.[^.]+\\..+$"
 
 
 def stream_options(
     *, client: Mapping[str, str], prefix: str, max_offsets: int, extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the options of the streaming source; ``client`` are the ``kafka.`` keys of the configuration."""
+    """Return the options of the streaming source; ``client`` has the ``kafka.`` keys of the configuration."""
     return {
         **CLIENT_DEFAULTS,
         **client,
@@ -58,14 +57,13 @@ def stream_options(
 
 def read_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """Return the stream of raw records."""
-    # A long stretch of a partition is read by several tasks: order is by (partition, offset), which every record
-    # carries, not by task.
+    # Several tasks can read one partition: the order of records comes from (partition, offset), not from the tasks.
     tasks = {"maxRecordsPerPartition": str(_RECORDS_PER_TASK)}
     return select_raw(spark.readStream.format("kafka").options(**{**tasks, **options}).load())
 
 
 def select_raw(records: DataFrame) -> DataFrame:
-    """Reduce Kafka's columns to RAW_COLUMNS. Headers are looked up natively; a missing one is NULL."""
+    """Return RAW_COLUMNS of Kafka records, with native expressions; a missing header is NULL."""
     return records.select(
         "topic",
         "partition",
@@ -78,26 +76,26 @@ def select_raw(records: DataFrame) -> DataFrame:
 
 
 _RECORDS_PER_TASK: Final = 75_000
-"""A second or so of work: tasks that are much longer leave cores idle at the end of a batch."""
+"""About a second of work. Much longer tasks leave cores idle at the end of a batch."""
 
-_LOOKED_AT: Final = 4
-"""Headers looked at one by one. The producer's own are among them, after at most one of Debezium's."""
+_COMPARED_HEADERS: Final = 4
+"""Headers that are compared one by one. Tailrace's headers are among them, after at most one Debezium header."""
 
 _CONTEXT: Final = "__debezium.context."
-"""Where these begin, the producer's own headers have passed."""
+"""Prefix of Debezium's context headers, which the producer writes after Tailrace's headers."""
 
 
 def _header(name: str) -> Column:
-    """Return a header's value as text, NULL where there is none.
+    """Return a header's value as text, or NULL.
 
-    A search through the array (``filter``) is interpreted for each element of each row; comparing the first elements is
-    compiled. The search is left for records that another program gave more headers in front.
+    Spark compiles the comparison of the first headers but interprets a search through the array (``filter``). The
+    search is used only if another program has put more headers in front.
     """
     headers = fn.col("headers")
-    first = [fn.get(headers, fn.lit(index)) for index in range(_LOOKED_AT)]
+    first = [fn.get(headers, fn.lit(index)) for index in range(_COMPARED_HEADERS)]
     found = fn.when(first[0]["key"] == name, first[0]["value"])
     for header in first[1:]:
         found = found.when(header["key"] == name, header["value"])
     searched = fn.get(fn.filter(headers, lambda header: header["key"] == fn.lit(name)), fn.lit(0))["value"]
-    further = (fn.size(headers) > _LOOKED_AT) & ~first[-1]["key"].startswith(_CONTEXT)
-    return found.when(further, searched).cast("string")
+    more = (fn.size(headers) > _COMPARED_HEADERS) & ~first[-1]["key"].startswith(_CONTEXT)
+    return found.when(more, searched).cast("string")

@@ -1,7 +1,7 @@
-"""Which topics a batch can have records of, from the offsets that Spark has logged for it in the checkpoint.
+"""Finds the topics of a batch in the offset log that Spark keeps in the checkpoint.
 
-Knowing it before anything is read saves keeping the raw records when they are of one table. The log's form is Spark's
-own business; where it is not as expected the answer is None, and the records are looked at instead.
+If a batch has records of one table only, its raw records need no cache. The format of the offset log is internal to
+Spark: if it is not as expected, the result is None and the pipeline finds the topics in the records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def topics_of_batch(spark: SparkSession, checkpoint: str, batch_id: int) -> set[str] | None:
-    """Return the topics whose offsets move in a batch, or None where that cannot be told."""
+    """Return the topics whose offsets advance in a batch, or None if the offset log cannot be read."""
     end = _offsets(spark, checkpoint, batch_id)
     start = {} if batch_id == 0 else _offsets(spark, checkpoint, batch_id - 1)
     if end is None or start is None:
@@ -25,7 +25,7 @@ def topics_of_batch(spark: SparkSession, checkpoint: str, batch_id: int) -> set[
 
 
 def _offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> dict[str, Any] | None:
-    jvm: Any = spark._jvm  # noqa: SLF001 - the only way to the cluster's own file systems
+    jvm: Any = spark._jvm  # noqa: SLF001 - the only access to the cluster's file systems
     session: Any = spark._jsparkSession  # noqa: SLF001
     path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint.rstrip('/')}/offsets/{batch_id}")
     try:
@@ -40,7 +40,7 @@ def _offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> dict[str, A
 
 
 def parse(text: str) -> dict[str, Any] | None:
-    """Return ``{topic: {partition: offset}}`` of an offset log entry with one source, else None."""
+    """Return ``{topic: {partition: offset}}`` of an offset log entry with one source, or None."""
     lines = text.splitlines()
     if len(lines) != 3 or lines[0] != "v1":
         return None
@@ -48,5 +48,5 @@ def parse(text: str) -> dict[str, Any] | None:
         offsets = json.loads(lines[2])
     except json.JSONDecodeError:
         return None
-    good = isinstance(offsets, dict) and all(isinstance(partitions, dict) for partitions in offsets.values())
-    return offsets if good else None
+    valid = isinstance(offsets, dict) and all(isinstance(partitions, dict) for partitions in offsets.values())
+    return offsets if valid else None

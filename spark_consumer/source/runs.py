@@ -1,4 +1,4 @@
-"""Which snapshot run a split belongs to, from LOW watermarks: what tells a first load from any other row."""
+"""Maps splits to snapshot runs, from LOW watermarks, so that a sink can recognize rows of the initial snapshot."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.watermark import Watermark, WatermarkKind
-from tailrace.spark_consumer.normalize.sequence import position_sequence
 from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.sequence import position_sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,37 +25,37 @@ class SnapshotRun:
 
 
 class SnapshotRuns:
-    """Splits by run, and each topic's first run."""
+    """The run of each split, and the first run of each topic. Incremental snapshots are ignored."""
 
     def __init__(self, watermarks: ControlTopic) -> None:
         self._watermarks = watermarks
         self._run_of: dict[str, str] = {}
         self._first: dict[str, SnapshotRun] = {}
 
-    def learn(self, spark: SparkSession, splits: Iterable[str]) -> None:
-        """Make sure that the runs of these splits are known, as far as the topic still tells them."""
+    def refresh_for(self, spark: SparkSession, splits: Iterable[str]) -> None:
+        """Read the watermarks topic if the run of one of these splits is unknown."""
         if any(split not in self._run_of for split in splits):
             self.refresh(spark)
 
     def refresh(self, spark: SparkSession) -> None:
-        """Take in what was appended to the watermarks topic since the last call."""
-        for record in self._watermarks.news(spark):
+        """Read the watermarks that were appended since the last call."""
+        for record in self._watermarks.poll(spark):
             self.add(Watermark.from_json(record.value))
 
-    def add(self, mark: Watermark) -> None:
-        """Take in one watermark record; only LOW tells something new. A table that is read again starts no load."""
-        if mark.kind is not WatermarkKind.LOW or mark.incremental:
+    def add(self, watermark: Watermark) -> None:
+        """Add one watermark; only the LOW watermarks of ordinary snapshots matter here."""
+        if watermark.kind is not WatermarkKind.LOW or watermark.incremental:
             return
-        self._run_of[mark.split] = mark.snapshot
-        start = position_sequence(mark.position)
-        first = self._first.get(mark.topic)
-        if first is None or (first.id == mark.snapshot and start < first.start):
-            self._first[mark.topic] = SnapshotRun(mark.topic, mark.snapshot, start)
+        self._run_of[watermark.split] = watermark.snapshot
+        start = position_sequence(watermark.position)
+        first = self._first.get(watermark.topic)
+        if first is None or (first.id == watermark.snapshot and start < first.start):
+            self._first[watermark.topic] = SnapshotRun(watermark.topic, watermark.snapshot, start)
 
     def first(self, topic: str) -> SnapshotRun | None:
-        """Return the earliest run that the watermarks topic still tells of, None where it tells of none."""
+        """Return the earliest run in the watermarks topic, or None."""
         return self._first.get(topic)
 
     def splits_of(self, run: str, splits: Iterable[str]) -> list[str]:
-        """Return those of ``splits`` that belong to the run."""
+        """Return the splits that belong to the run."""
         return [split for split in splits if self._run_of.get(split) == run]

@@ -1,7 +1,7 @@
-"""Which schema decodes which topic: the newest version of each table that the producer has published.
+"""Keeps the newest published schema of each table topic.
 
-Fields are found by name, so the newest schema reads older rows too: a column they lack is NULL. The topic is read
-before every batch, since a row may carry a column that was added after the last one.
+The decoder finds fields by name, so the newest schema decodes older rows too: a column that they lack is NULL. The
+schemas topic is read before every batch, because a row can have a column that was added after the last batch.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ log = structlog.get_logger(__name__)
 
 
 class SchemaTracker:
-    """Newest schema per topic."""
+    """The newest schema per topic."""
 
     def __init__(self, topic: ControlTopic) -> None:
         self._topic = topic
         self._newest: dict[str, tuple[int, TableSchema]] = {}
 
     def refresh(self, spark: SparkSession) -> None:
-        """Take in what was published since the last call."""
-        for record in self._topic.news(spark):
-            self.learn(record.value)
+        """Read the schemas that were published since the last call."""
+        for record in self._topic.poll(spark):
+            self.add(record.value)
 
-    def learn(self, value: bytes) -> None:
-        """Take in one record of the schemas topic; an older version than the one known is ignored."""
+    def add(self, value: bytes) -> None:
+        """Add one record of the schemas topic; an older version than the known one is ignored."""
         try:
             schema, version = TableSchema.from_json(value)
         except (KeyError, TypeError, ValueError) as error:
             raise SchemaError(
                 f"a record of {self._topic.topic} is not a table schema",
-                hint="let nothing but the producer write to this topic",
-                seen=value[:200],
+                hint="allow only the producer to write to this topic",
+                value=value[:200],
             ) from error
         known = self._newest.get(schema.topic)
         if known is None or version >= known[0]:
             self._newest[schema.topic] = (version, schema)
-            log.info("table schema", topic=schema.topic, version=version, columns=len(schema.columns))
+            log.info("table schema read", topic=schema.topic, version=version, columns=len(schema.columns))
 
     def get(self, topic: str) -> TableSchema:
-        """Return the schema of a topic's rows, or raise SchemaError."""
+        """Return the newest schema of a topic; raises SchemaError if none is published."""
         known = self._newest.get(topic)
         if known is None:
             raise SchemaError(
                 f"no table schema is published for topic {topic}",
-                hint="give each producer a prefix that does not begin with another's, and keep the schemas topic",
+                hint="use topic prefixes of which none is the start of another, and do not delete the schemas topic",
                 schemas_topic=self._topic.topic,
             )
         return known[1]

@@ -1,15 +1,15 @@
-"""Spark types of Connect schemas: how from_json reads a field, what it becomes, and when it could not.
+"""Spark types of Connect schemas: the type that from_json reads, and the type that a table stores.
 
-The wire type is what the JSON token must be; the decoded type is what a table stores. Decoding is made of native
-expressions that give NULL for a value they cannot represent, never an approximation: the decoder compares the
-nullness of the two and fails the batch. docs/consumer.md prints this table.
+The JSON type is what the JSON token must be. The column type is what a table stores. Native expressions convert one to
+the other; they return NULL for a value that they cannot represent, never an approximation. The decoder compares the
+NULLs before and after and fails the batch. docs/consumer.md lists the types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
@@ -26,11 +26,11 @@ _LONG_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class TypePlan:
-    """How one field travels from JSON to a column; ``decode`` None: the wire value is the value."""
+class FieldType:
+    """The types of one field; ``decode`` is None if the JSON value is the column value."""
 
-    wire: tp.DataType
-    final: tp.DataType
+    json: tp.DataType
+    column: tp.DataType
     decode: Callable[[Column], Column] | None = None
 
 
@@ -53,7 +53,7 @@ def _date(days: Column) -> Column:
 
 
 def _millis(value: Column) -> Column:
-    # The session's time zone is UTC (session.py), so that the cast keeps the digits.
+    # The session time zone is UTC (session.py), so the cast keeps the digits.
     return fn.timestamp_millis(value).cast("timestamp_ntz")
 
 
@@ -73,27 +73,24 @@ _LOGICAL: Final[dict[str, tuple[tp.DataType, Callable[[Column], Column]]]] = {
     "org.apache.kafka.connect.data.Date": (tp.DateType(), _date),
     "org.apache.kafka.connect.data.Timestamp": (tp.TimestampNTZType(), _millis),
 }
-"""Schema names whose value is not the wire value. All others, such as Enum, EnumSet, Json, Bits, Year and MicroTime
-(signed, beyond 24 hours, so no type of Spark fits), keep it."""
+"""Schema names whose values are converted. All others keep the JSON value, for example Enum, EnumSet, Json, Bits, Year
+and MicroTime (signed and beyond 24 hours, which no Spark type represents)."""
 
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 
 
-def plan(schema: ConnectSchema, *, column: str, topic: str) -> TypePlan:
-    """Return how a field of this schema is decoded.
-
-    Raises SchemaError for a schema that has no Spark type.
-    """
+def field_type(schema: ConnectSchema, *, column: str, topic: str) -> FieldType:
+    """Return the Spark types of a field; raises SchemaError for a schema without a Spark type."""
     if schema.name == _DECIMAL:
-        return _decimal_plan(schema, column, topic)
+        return _decimal_type(schema, column, topic)
     if schema.name in _LOGICAL:
-        final, decode = _LOGICAL[schema.name]
-        return TypePlan(_PRIMITIVE[schema.type], final, decode)
-    final = _plain(schema, column, topic)
-    return TypePlan(final, final)
+        column_type, decode = _LOGICAL[schema.name]
+        return FieldType(_PRIMITIVE[schema.type], column_type, decode)
+    same = _plain_type(schema, column, topic)
+    return FieldType(same, same)
 
 
-def _plain(schema: ConnectSchema, column: str, topic: str) -> tp.DataType:
+def _plain_type(schema: ConnectSchema, column: str, topic: str) -> tp.DataType:
     if schema.type in _PRIMITIVE:
         return _PRIMITIVE[schema.type]
     if schema.type == "struct":
@@ -104,32 +101,32 @@ def _plain(schema: ConnectSchema, column: str, topic: str) -> tp.DataType:
     if schema.type == "map" and schema.keys is not None and schema.values is not None and schema.keys.type == "string":
         return tp.MapType(tp.StringType(), _member(schema.values, column, topic))
     raise SchemaError(
-        f"column {column!r} has a Connect type that no Spark type fits",
-        hint="leave the column out with column.exclude.list in the producer",
+        f"column {column!r} has a Connect type without a Spark type",
+        hint="exclude the column with column.exclude.list in the producer",
         topic=topic,
         type=schema.type,
     )
 
 
 def _member(schema: ConnectSchema, column: str, topic: str) -> tp.DataType:
-    inner = plan(schema, column=column, topic=topic)
+    inner = field_type(schema, column=column, topic=topic)
     if inner.decode is not None:
         raise SchemaError(
-            f"column {column!r} holds {schema.name} inside a struct, array or map, which is not supported",
-            hint="leave the column out with column.exclude.list in the producer",
+            f"column {column!r} has {schema.name} inside a struct, array or map, which is not supported",
+            hint="exclude the column with column.exclude.list in the producer",
             topic=topic,
         )
-    return inner.final
+    return inner.column
 
 
-def _decimal_plan(schema: ConnectSchema, column: str, topic: str) -> TypePlan:
+def _decimal_type(schema: ConnectSchema, column: str, topic: str) -> FieldType:
     parameters = dict(schema.parameters)
     scale = int(parameters.get("scale", "0"))
     precision = int(parameters.get("connect.decimal.precision", str(MAX_PRECISION)))
     if precision > MAX_PRECISION or not 0 <= scale <= precision:
         raise SchemaError(
-            f"column {column!r} is a decimal of more digits than Spark's {MAX_PRECISION}",
-            hint="set decimal.handling.mode=string in the producer, or leave the column out with column.exclude.list",
+            f"column {column!r} is a decimal with more digits than Spark's maximum of {MAX_PRECISION}",
+            hint="set decimal.handling.mode=string in the producer, or exclude the column with column.exclude.list",
             topic=topic,
             precision=precision,
             scale=scale,
@@ -138,14 +135,14 @@ def _decimal_plan(schema: ConnectSchema, column: str, topic: str) -> TypePlan:
     def decode(unscaled: Column) -> Column:
         return _decimal(unscaled, precision, scale)
 
-    return TypePlan(tp.BinaryType(), tp.DecimalType(precision, scale), decode)
+    return FieldType(tp.BinaryType(), tp.DecimalType(precision, scale), decode)
 
 
 def _decimal(unscaled: Column, precision: int, scale: int) -> Column:
-    """Return the decimal for an unscaled two's complement big-endian integer; NULL where it does not fit."""
+    """Return the decimal of an unscaled two's complement big-endian integer; NULL if it does not fit."""
     digits = fn.hex(unscaled)
     length = fn.octet_length(unscaled)
-    # The sign is the first hex digit's upper bit; the value is widened with the sign's digit.
+    # The sign is the upper bit of the first hex digit; the value is padded with the digit of the sign.
     fill = fn.when(fn.substring(digits, 1, 1) >= fn.lit("8"), fn.lit("F")).otherwise(fn.lit("0"))
     if precision <= _LONG_DIGITS:
         wide = fn.lpad(digits, 2 * _LONG_BYTES, fill)
@@ -161,7 +158,7 @@ def _decimal(unscaled: Column, precision: int, scale: int) -> Column:
 
 
 def _let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """Return ``use(value)`` with the value computed once: an expression named twice is otherwise generated twice."""
+    """Return ``use(value)`` with the value computed once; Spark generates code for each occurrence of an expression."""
     return fn.get(fn.transform(fn.array(value), use), fn.lit(0))
 
 
@@ -172,14 +169,14 @@ def _text(high: Column, low: Column, scale: int) -> Column:
         fn.when(negative, fn.lit(str(2**64)).cast("decimal(20,0)") - low).otherwise(low).cast("decimal(21,0)"),
     )
     sign = fn.when(negative, fn.lit("-")).otherwise(fn.lit(""))
-    return fn.concat(sign, _let(magnitude, lambda digits: _pointed(digits, scale)))
+    return fn.concat(sign, _let(magnitude, lambda digits: _with_point(digits, scale)))
 
 
 def _magnitude(high: Column, low: Column) -> Column:
     """Return the digits of ``high * 2**64 + low``.
 
-    Spark rounds decimal arithmetic beyond 34 digits, so no step here needs more than 30: the upper half is taken in
-    two pieces of decimal digits, whose products are put together as text.
+    Spark rounds decimal arithmetic beyond 34 digits, so no step here needs more than 30. The upper half is split into
+    two groups of decimal digits, and their products are joined as text.
     """
     two_64 = fn.lit(str(2**64)).cast("decimal(20,0)")
     pieces = fn.lpad(high.cast("string"), 19, "0")
@@ -196,7 +193,7 @@ def _magnitude(high: Column, low: Column) -> Column:
     )
 
 
-def _pointed(digits: Column, scale: int) -> Column:
+def _with_point(digits: Column, scale: int) -> Column:
     """Return digits with the decimal point ``scale`` places from the right."""
     if scale == 0:
         return digits
@@ -214,14 +211,3 @@ def _scaled(number: Column, precision: int, scale: int) -> Column:
         return whole
     factor = fn.lit(f"0.{'0' * (scale - 1)}1").cast(f"decimal({scale + 1},{scale})")
     return fn.try_multiply(whole, factor).try_cast(f"decimal({precision},{scale})")
-
-
-def describe(schema: ConnectSchema) -> dict[str, Any]:
-    """Return what the documentation and messages say of a schema: Connect type and name, Spark's two types."""
-    chosen = plan(schema, column="?", topic="?")
-    return {
-        "connect": schema.type,
-        "name": schema.name,
-        "wire": chosen.wire.simpleString(),
-        "spark": chosen.final.simpleString(),
-    }

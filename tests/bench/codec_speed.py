@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope, TableCodec
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.serialization.json_codec import compile_table
+from tests.support.values import value_options
 
 ROWS = 3_000
 ROUNDS = 5
@@ -170,7 +170,7 @@ def measure(name: str, rows: int, work: Callable[[], object]) -> None:
 def main() -> None:
     """Measure every path of both shapes."""
     for table, rows in (customer(), orders()):
-        codec = compile_table(table, "p.db.table", ValueOptions())
+        codec = compile_table(table, "p.db.table", value_options())
         name = table.id.table
         block = packets(rows)
         images = [image(row) for row in rows]

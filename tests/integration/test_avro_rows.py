@@ -24,6 +24,7 @@ from tests.integration.test_snapshot_stream_equality import MODES
 from tests.support.avro import Avro, value_of
 from tests.support.codec import BothWays
 from tests.support.database import Database
+from tests.support.values import value_options
 
 KEY_ID: Final = 7
 VALUE_ID: Final = 0x01020304
@@ -66,7 +67,7 @@ class _Sides:
         self._ways = ways
         self._table = table
         source = SourceInfo("shop", table.id)
-        self._snapshot = source.snapshot_stamp(file="b.1", pos=4, read_at_us=1_795_256_413_373_893, now_us=1)
+        self._snapshot = source.snapshot_stamp({"file": "b.1", "pos": 4}, read_at_us=1_795_256_413_373_893, now_us=1)
         self._event = source.event(
             ts_us=1_795_256_413_000_000,
             server_id=4_294_967_295,
@@ -139,7 +140,7 @@ def test_key_and_value_are_independent(database: Database, key: str, value: str)
     family = next(each for each in TYPE_TABLES if each.name == "strings")
     ways = _filled(database, family)
     table = ways.table(family.name)
-    sides, settings = _Sides(ways, table), ValueOptions()
+    sides, settings = _Sides(ways, table), value_options()
 
     def records(key: str, value: str) -> list[Pair]:
         return sides.records(compile_converter_codec(table, "topic", settings, _wire(table, settings, key, value)))
@@ -155,7 +156,7 @@ def test_a_schema_around_a_payload_changes_nothing_else(database: Database) -> N
     family = next(each for each in TYPE_TABLES if each.name == "integers")
     ways = _filled(database, family)
     table = ways.table(family.name)
-    sides, settings = _Sides(ways, table), ValueOptions()
+    sides, settings = _Sides(ways, table), value_options()
     wire = _wire(table, settings, "json-schema", "json-schema")
     before = [f'{{"schema":{schema_json(each)},"payload":'.encode() for each in (wire.key_schema, wire.value_schema)]
 
@@ -179,7 +180,7 @@ def test_defaults_in_place_of_null_by_choice(database: Database, form: str) -> N
     for statement in _DEFAULT_ROWS:
         database.execute(statement.format(name="defaults", a=1, b=2))
     table = ways.table("defaults")
-    sides, settings = _Sides(ways, table), ValueOptions()
+    sides, settings = _Sides(ways, table), value_options()
     defaults = {field.name: field.schema.default for field in _wire(table, settings, form, form).columns}
 
     def rows(*, exact: bool, selected: bool) -> list[dict[str, object]]:

@@ -9,7 +9,6 @@ import pytest
 from tailrace.producer.model.table import ColumnCatalog, TableId
 from tailrace.producer.mysql.catalog import Collation, list_tables, read_table
 from tailrace.producer.mysql.connection import (
-    SourceSettings,
     connect,
     executed_gtids,
     log_position,
@@ -19,7 +18,7 @@ from tailrace.producer.mysql.connection import (
 )
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.runtime.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError
-from tests.support.binlog import settings_of
+from tests.support.binlog import account_settings, settings_of
 from tests.support.database import Database
 
 
@@ -156,7 +155,7 @@ def test_refused_account_is_not_tried_again(database: Database) -> None:
 
 def test_server_that_is_away_may_be_tried_again() -> None:
     """Nobody listens, or the name is unknown."""
-    for settings in (SourceSettings("127.0.0.1", 1), SourceSettings("nowhere.invalid")):
+    for settings in (account_settings("127.0.0.1", 1), account_settings("nowhere.invalid", 3306)):
         with pytest.raises(SourceUnavailableError):
             connect(settings)
 

@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.charset import DECODABLE, text_decoder
 from tailrace.producer.mysql.collation import CHARSETS
 from tests.support.codec import BothWays
 from tests.support.database import Database
+from tests.support.values import value_options
 
 SINGLE: Final = (
     *(
@@ -170,9 +170,9 @@ def test_select_and_log_give_what_the_server_says(database: Database, charset: s
     table = both.table("t")
     told = database.execute("SELECT CAST(CONVERT(v USING utf8mb4) AS BINARY) FROM t ORDER BY id")
 
-    selected = both.selected(table, ValueOptions())
+    selected = both.selected(table, value_options())
 
-    assert selected == both.logged(table, ValueOptions())
+    assert selected == both.logged(table, value_options())
     assert [json.loads(row)["v"] for _, row in selected] == [bytes(text).decode() for (text,) in told]
 
 

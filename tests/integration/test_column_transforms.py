@@ -23,11 +23,12 @@ from tests.integration.test_bad_input import _produce
 from tests.support.capture import properties
 from tests.support.codec import EVENT_STAMP, SNAPSHOT_STAMP, BothWays, row_of
 from tests.support.database import Database
+from tests.support.values import value_options
 
 TEXT = frozenset({"char", "varchar", "text", "enum", "set"})
 MODES = (
-    ValueOptions(),
-    ValueOptions(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex"),
+    value_options(),
+    value_options(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex"),
 )
 
 
@@ -41,9 +42,12 @@ def _shapes(table: Table) -> list[ColumnProjection]:
         Hash("md5", b"salt", plain=False),
     ]
     shapes = [
-        ColumnProjection(changes={column.name: Truncate(length) for column in table.columns}) for length in (0, 2, 10)
+        ColumnProjection(transforms={column.name: Truncate(length) for column in table.columns})
+        for length in (0, 2, 10)
     ]
-    shapes += [ColumnProjection(changes={c.name: change for c in others if c.data_type in TEXT}) for change in changes]
+    shapes += [
+        ColumnProjection(transforms={c.name: change for c in others if c.data_type in TEXT}) for change in changes
+    ]
     return [*shapes, ColumnProjection(dropped=frozenset(column.name for column in others[::2]))]
 
 
@@ -78,7 +82,7 @@ def test_select_and_log_give_the_same_bytes(database: Database, family: TypeTabl
             codec = compile_table(table, "topic", settings, shape=shape)
             rows = _selected(ways, table, codec)
             assert rows == _logged(ways, table, settings, shape), shape
-            names = [column.name for column in shape.kept(table.columns)]
+            names = [column.name for column in shape.visible(table.columns)]
             assert all(list(json.loads(row)) == names for _, row in rows)
             assert [json.loads(key)["id"] for key, _ in rows] == [json.loads(row)["id"] for _, row in rows]
             compared += len(rows)
@@ -102,10 +106,10 @@ def test_everything_wrong_with_columns_is_told_at_once(
 
     said = _produce(settings, tmp_path)
 
-    assert f"column.exclude.list={name}.b.id leaves out {name}.b.id, which is part of the table's key" in said
-    assert f"names {name}.a.n, which is DECIMAL: only text can be masked" in said
-    assert f"names {name}.b.j, which is JSON: only text can be masked" in said
-    assert f"{name}.a.t is named by rules of which only one can hold" in said
+    assert f"column.exclude.list={name}.b.id drops {name}.b.id, which is a key column" in said
+    assert f"matches {name}.a.n, which is DECIMAL: only text can be masked" in said
+    assert f"matches {name}.b.j, which is JSON: only text can be masked" in said
+    assert f"{name}.a.t is matched by properties of which only one can apply" in said
     assert f"column.mask.hash.v2.SHA-256.with.salt.********={name}.a.t, {name}.a.never" in said
     assert f"names columns that {name}.a does not have: nope" in said
 
@@ -133,7 +137,7 @@ def test_check_tells_the_same_before_anything_runs(
     good = check()
 
     assert (bad.returncode, good.returncode) == (1, 0)
-    assert f"names {name}.a.n, which is INT: only text can be masked" in bad.stderr
+    assert f"matches {name}.a.n, which is INT: only text can be masked" in bad.stderr
     assert "keys show them as they are: mail" in good.stderr
     assert f"no captured column has a name that this is for: column.truncate.to.2.chars={name}.a.nothing" in good.stderr
     assert "ready to capture 1 table(s)" in good.stdout

@@ -9,7 +9,7 @@ from tailrace.producer.mysql.connection import SourceSettings, connect
 from tailrace.producer.mysql.prerequisites import check
 from tailrace.runtime.errors import PrerequisiteError
 from tests.embedded.mysql import MySqlServer
-from tests.support.binlog import settings_of
+from tests.support.binlog import account_settings, settings_of
 from tests.support.database import Database
 
 
@@ -33,7 +33,7 @@ def faults_of(settings: SourceSettings, tables: list[TableId], server_id: int = 
 def test_server_as_it_should_be_has_no_faults(own_server: MySqlServer, shop: Database) -> None:
     """root, and the account with no more grants than needed."""
     tables = [TableId(shop.name, "t")]
-    capture = SourceSettings(own_server.host, own_server.port, own_server.capture_user, own_server.capture_password)
+    capture = account_settings(own_server.host, own_server.port, own_server.capture_user, own_server.capture_password)
 
     assert faults_of(settings_of(own_server), tables) == ()
     assert faults_of(capture, tables) == ()
@@ -81,7 +81,7 @@ def test_missing_grants_are_all_told(own_server: MySqlServer, shop: Database) ->
     """An account that sees the table's name but may read nothing."""
     shop.execute("CREATE USER IF NOT EXISTS weak IDENTIFIED BY 'w'")
     shop.execute(f"GRANT INSERT ON `{shop.name}`.* TO weak")
-    weak = SourceSettings(own_server.host, own_server.port, "weak", "w")
+    weak = account_settings(own_server.host, own_server.port, "weak", "w")
 
     client, replica, table = faults_of(weak, [TableId(shop.name, "t")])
     for fault in (client, replica, table):
@@ -99,7 +99,7 @@ def test_grants_by_a_role_count(own_server: MySqlServer, shop: Database) -> None
     shop.execute("GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader")
     shop.execute("CREATE USER IF NOT EXISTS actor IDENTIFIED BY 'a' DEFAULT ROLE reader")
 
-    assert faults_of(SourceSettings(own_server.host, own_server.port, "actor", "a"), [TableId(shop.name, "t")]) == ()
+    assert faults_of(account_settings(own_server.host, own_server.port, "actor", "a"), [TableId(shop.name, "t")]) == ()
 
 
 def test_server_id_must_not_be_the_servers_own(own_server: MySqlServer, shop: Database) -> None:

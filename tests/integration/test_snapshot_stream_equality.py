@@ -14,23 +14,23 @@ from typing import NamedTuple
 import pytest
 
 from tailrace.producer.model.codec import KeyChange
-from tailrace.producer.model.value_options import ValueOptions
 from tests.support.codec import BothWays
 from tests.support.database import Database
+from tests.support.values import value_options
 
 MODES = (
-    ValueOptions(),
-    ValueOptions(
+    value_options(),
+    value_options(
         time_precision_mode="connect",
         decimal_handling_mode="double",
         bigint_unsigned_handling_mode="precise",
         binary_handling_mode="base64",
     ),
-    ValueOptions(
+    value_options(
         time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="base64-url-safe"
     ),
-    ValueOptions(time_precision_mode="microseconds", binary_handling_mode="hex", enable_time_adjuster=False),
-    ValueOptions(time_precision_mode="nanoseconds", tinyint_as_int8=True),
+    value_options(time_precision_mode="microseconds", binary_handling_mode="hex", enable_time_adjuster=False),
+    value_options(time_precision_mode="nanoseconds", tinyint_as_int8=True),
 )
 
 
@@ -421,7 +421,7 @@ def test_every_pattern_of_nulls_gives_the_same_bytes(database: Database) -> None
         database.execute("INSERT INTO t VALUES " + ", ".join(rows[start : start + 500]))
     table = both.table("t")
 
-    assert both.selected(table, ValueOptions()) == both.logged(table, ValueOptions())
+    assert both.selected(table, value_options()) == both.logged(table, value_options())
 
 
 def test_names_of_columns_and_keys_of_many_types_give_the_same_bytes(database: Database) -> None:
@@ -434,9 +434,9 @@ def test_names_of_columns_and_keys_of_many_types_give_the_same_bytes(database: D
     database.execute("INSERT INTO t VALUES (1, 'é\"', '2020-02-29', -1.5, x'0100', 7)")
     table = both.table("t")
 
-    selected = both.selected(table, ValueOptions())
+    selected = both.selected(table, value_options())
 
-    assert selected == both.logged(table, ValueOptions())
+    assert selected == both.logged(table, value_options())
     assert selected[0][0].decode() == '{"f g":"AQAA","é\'":"/2o=","{c}":"é\\"","d\\\\\\\\":18321,"a\\"b":1}'
 
 
@@ -458,7 +458,7 @@ def test_random_numbers_give_the_same_bytes(database: Database) -> None:
     )
     table = both.table("t")
 
-    assert both.selected(table, ValueOptions()) == both.logged(table, ValueOptions())
+    assert both.selected(table, value_options()) == both.logged(table, value_options())
 
 
 def test_updates_and_deletes_carry_the_bytes_of_the_rows(database: Database) -> None:
@@ -467,16 +467,16 @@ def test_updates_and_deletes_carry_the_bytes_of_the_rows(database: Database) -> 
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET latin1, d DECIMAL(5,2), n DATE)")
     database.execute("INSERT INTO t VALUES (1, 'é', 1.5, NULL), (2, NULL, -1.5, '2020-01-01')")
     table = both.table("t")
-    before = [row for _, row in both.selected(table, ValueOptions())]
+    before = [row for _, row in both.selected(table, value_options())]
     database.execute("UPDATE t SET v = CONCAT(IFNULL(v, ''), '\\n'), n = NULL")
-    after = [row for _, row in both.selected(table, ValueOptions())]
+    after = [row for _, row in both.selected(table, value_options())]
     database.execute("UPDATE t SET id = 9 WHERE id = 2")
     database.execute("DELETE FROM t WHERE id = 1")
 
     changed, moved = both.rows_events(table, "u")
-    updates = both.encode(changed, table, ValueOptions(), keys=True)
-    (move,) = both.encode(moved, table, ValueOptions()).records
-    deletes = both.encode(both.rows_events(table, "d")[0], table, ValueOptions(), keys=True)
+    updates = both.encode(changed, table, value_options(), keys=True)
+    (move,) = both.encode(moved, table, value_options()).records
+    deletes = both.encode(both.rows_events(table, "d")[0], table, value_options(), keys=True)
 
     assert updates.records == [
         (b'{"id":1}', b'{"before":%b,"after":%b,"source":{"row":0},"op":"u"}' % (before[0], after[0])),
@@ -505,9 +505,9 @@ def test_generated_columns_give_the_same_bytes(database: Database) -> None:
     database.execute("INSERT INTO t (id, w) VALUES (1, 5), (2, NULL)")
     table = both.table("t")
 
-    selected = both.selected(table, ValueOptions())
+    selected = both.selected(table, value_options())
 
-    assert selected == both.logged(table, ValueOptions())
+    assert selected == both.logged(table, value_options())
     assert selected[0][1] == b'{"id":1,"s":2,"v":"v1","d":"GQ==","w":5}'
 
 
@@ -521,4 +521,4 @@ def test_seventy_columns_give_the_same_bytes(database: Database) -> None:
         database.execute(f"INSERT INTO t VALUES ({row}, {values})")
     table = both.table("t")
 
-    assert both.selected(table, ValueOptions()) == both.logged(table, ValueOptions())
+    assert both.selected(table, value_options()) == both.logged(table, value_options())

@@ -17,6 +17,7 @@ from tests.debezium_parity.value_exceptions import DECODED_DIFFERENTLY_BY_JAVA
 from tests.debezium_parity.variants import VARIANTS, Variant
 from tests.support.codec import BothWays
 from tests.support.database import Database
+from tests.support.values import value_options
 
 _FIRST_ID: Final = 101
 """The ids under which the golden script streams the rows of a family."""
@@ -66,12 +67,12 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
 
 def _settings(variant: Variant) -> ValueOptions:
     modes = variant.shared
-    plain = ValueOptions()
-    return ValueOptions(
-        time_precision_mode=modes.get("time.precision.mode", plain.time_precision_mode),  # type: ignore[arg-type]
-        decimal_handling_mode=modes.get("decimal.handling.mode", plain.decimal_handling_mode),  # type: ignore[arg-type]
-        bigint_unsigned_handling_mode=modes.get("bigint.unsigned.handling.mode", "long"),  # type: ignore[arg-type]
-        binary_handling_mode=modes.get("binary.handling.mode", plain.binary_handling_mode),  # type: ignore[arg-type]
+    plain = value_options()
+    return value_options(
+        time_precision_mode=modes.get("time.precision.mode", plain.time_precision_mode),
+        decimal_handling_mode=modes.get("decimal.handling.mode", plain.decimal_handling_mode),
+        bigint_unsigned_handling_mode=modes.get("bigint.unsigned.handling.mode", "long"),
+        binary_handling_mode=modes.get("binary.handling.mode", plain.binary_handling_mode),
         enable_time_adjuster=modes.get("enable.time.adjuster", "true") == "true",
     )
 

@@ -12,13 +12,13 @@ from pymysql.connections import Connection
 
 from tailrace.producer.model.codec import SnapshotRows, TableCodec
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.serialization import result_stream as reading
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.result_stream import read_rows
 from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
 from tests.support.codec import SNAPSHOT_STAMP, BothWays, row_of
 from tests.support.database import Database
+from tests.support.values import value_options
 
 DIGITS = "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)"  # noqa: E501
 
@@ -34,7 +34,7 @@ def _fill(database: Database, rows: int) -> None:
 
 
 def _codec(both: BothWays) -> TableCodec:
-    return compile_table(both.table("t"), "topic", ValueOptions())
+    return compile_table(both.table("t"), "topic", value_options())
 
 
 def _sql(both: BothWays, codec: TableCodec, rest: str = "ORDER BY id") -> str:
@@ -97,7 +97,7 @@ def test_rows_beyond_16_mb_come_in_several_packets(ssl_mode: str, database: Data
         for i, size in enumerate(sizes):
             cursor.execute(f"INSERT INTO t VALUES ({i}, REPEAT('x', {size}), NULL)")
     table = both.table("t")
-    codec = compile_table(table, "topic", ValueOptions(binary_handling_mode="hex"))
+    codec = compile_table(table, "topic", value_options(binary_handling_mode="hex"))
 
     with closing(connect(settings_of(database.server, ssl_mode))) as session:
         blocks = list(read_rows(session, _sql(both, codec), codec, SNAPSHOT_STAMP))
@@ -212,7 +212,7 @@ def test_null_in_a_not_null_column_is_a_schema_error(database: Database) -> None
         Column("v", "varchar", length=1200, charset="utf8mb4"),
         Column("n", "int", nullable=False),
     )
-    codec = compile_table(Table(TableId(database.name, "t"), columns, ("id",)), "topic", ValueOptions())
+    codec = compile_table(Table(TableId(database.name, "t"), columns, ("id",)), "topic", value_options())
 
     with pytest.raises(SchemaError, match="NOT NULL"):
         list(read_rows(both.session(), _sql(both, codec), codec, SNAPSHOT_STAMP))

@@ -13,6 +13,7 @@ from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.takeover.takeover import TakeoverResult
 from tailrace.runtime.errors import TakeoverError
 from tailrace.schemas.names import state_topic
@@ -125,7 +126,7 @@ def test_forced_over_existing_state(house: TakeoverScenario) -> None:
 
     done = house.take_over(force=True)
 
-    stored = states.read(kafka, state_topic(house.prefix))
+    stored = states.read(kafka, state_topic(house.prefix), MySqlOffset.from_json)
     assert stored.log == done.log
     assert {name: table.phase for name, table in stored.tables.items()} == {str(table): "log" for table in done.adopted}
     house.go_on()

@@ -157,7 +157,7 @@ def _within(move: Move, rows_event: int, row: int, left: int) -> None:
     with CaptureThread(move.settings) as capture:
         capture.wait_position(move.server)
 
-    assert adopted.log.gtid.endswith(f":{number}")
+    assert adopted.log.transaction.endswith(f":{number}")
     records = [r for r in records_of(move.broker.bootstrap, move.prefix, move.database.name, "t") if r.value]
     found = {(r.json["op"], orjson.loads(r.key or b"")["id"], r.json["source"]["row"]) for r in records}
     rows = [0, 1, 2, 0, 1, 0, 1]
@@ -172,7 +172,7 @@ def test_dry_run_writes_nothing_and_tells_the_same(move: Move) -> None:
 
     tried = move.take_over(dry_run=True)
 
-    assert tried.log.position.gtids == gtids
+    assert str(tried.position.gtids) == gtids
     assert state_topic(move.prefix) not in existing_topics(kafka_settings(configured(move.settings)))
     assert move.take_over().log == tried.log
     assert any("was not checked" in note for note in tried.notes)
@@ -184,7 +184,16 @@ def test_command_says_what_it_did(move: Move, tmp_path: Path) -> None:
     move.offset({"file": file, "pos": pos, "gtids": gtids})
     config = tmp_path / "producer.json"
     config.write_text(json.dumps(move.settings))
-    command = [sys.executable, "-m", "producer", "adopt", "--config", str(config), "--offset-topic", move.topic]
+    command = [
+        sys.executable,
+        "-m",
+        "tailrace.producer",
+        "takeover",
+        "--config",
+        str(config),
+        "--offset-topic",
+        move.topic,
+    ]
     command += ["--status-topic", f"{move.prefix}-status"]
 
     first = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -278,8 +287,8 @@ def test_transaction_at_another_place_is_written_once_more(move: Move) -> None:
 
     adopted = move.take_over(dry_run=True)
 
-    assert (adopted.log.gtid, adopted.log.events, adopted.log.rows) == ("", 0, 0)
-    assert (adopted.log.position.file, adopted.log.position.pos) == (file, pos)
+    assert (adopted.log.transaction, adopted.log.events, adopted.log.rows) == ("", 0, 0)
+    assert (adopted.position.file, adopted.position.pos) == (file, pos)
     assert "another server now" in adopted.notes[-1]
 
 
@@ -304,9 +313,9 @@ def test_log_from_before_gtids(kafka_broker: KafkaBroker, prefix: str) -> None:
             move.take_over()
         move.offset({"file": late[0], "pos": late[1]})
         assert late[0] != last[0], "switching begins a new file"
-        assert move.take_over(dry_run=True).log.position.gtids == ""
+        assert str(move.take_over(dry_run=True).position.gtids) == ""
         move.offset({"file": last[0], "pos": last[1]})
-        assert move.take_over(dry_run=True).log.position.gtids == last[2]
+        assert str(move.take_over(dry_run=True).position.gtids) == last[2]
         database.execute("PURGE BINARY LOGS TO %s", (last[0],))
         move.offset({"file": late[0], "pos": late[1]})
         with pytest.raises(TakeoverError, match="no longer has the binlog file"):

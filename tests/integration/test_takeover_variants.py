@@ -95,7 +95,7 @@ def test_the_numbers_within_a_transaction_go_on(
     assert done.log.counts == done.offset.counts
     house.go_on()
     assert house.require_equal() == []
-    _check_numbers(house, taken_up=done.log.gtid)
+    _check_numbers(house, taken_up=done.log.transaction)
 
 
 def test_records_with_schemas_go_on_with_the_same_schemas(
@@ -143,7 +143,7 @@ def test_a_quiet_stop_with_transaction_metadata(
 
         done = house.take_over()
 
-    assert (done.log.gtid, done.log.rows) == (last, 0)
+    assert (done.log.transaction, done.log.rows) == (last, 0)
     house.go_on()
     assert house.require_equal() == []
     _, end, incremental = _told(house)[last]  # as the connector itself does when it goes on

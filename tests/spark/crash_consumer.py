@@ -1,8 +1,8 @@
-"""A consumer in a process of its own that dies by SIGKILL at a chosen moment of a batch; run by test_kill.py.
+"""A consumer process that kills itself with SIGKILL at a given moment of a batch; used by test_kill.py.
 
     python -m tests.spark.crash_consumer CONFIG MOMENT
 
-MOMENT is ``never`` or ``<before|after>-<append|merge|apply>:<n>``: at the n-th such moment, counted from 1.
+MOMENT is ``never`` or ``<before|after>-<append|merge|write_batch>:<n>``, with n counted from 1.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ import os
 import signal
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace.spark_consumer import app, config
 from tailrace.spark_consumer.sink.base import Sink
-from tailrace.spark_consumer.sink.delta import DeltaSink
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 class Killer:
-    """Puts moments around the steps of a Delta sink."""
+    """Kills the process before or after a step of a Delta sink."""
 
     def __init__(self, moment: str) -> None:
         self._when, _, number = moment.partition(":")
@@ -31,7 +32,7 @@ class Killer:
         self._seen: Counter[str] = Counter()
 
     def around(self, name: str, step: Callable[..., None]) -> Callable[..., None]:
-        """Return the step with a moment before and after it."""
+        """Return the step with a check of the moment before and after it."""
 
         def run(*arguments: Any) -> None:
             self._moment(f"before-{name}")
@@ -40,24 +41,28 @@ class Killer:
 
         return run
 
-    def wrap(self, sink: Sink) -> Sink:
-        """Put moments into a sink."""
-        assert isinstance(sink, DeltaSink)
-        victim: Any = sink
-        victim._append = self.around("append", victim._append)
-        victim._merge = self.around("merge", victim._merge)
-        victim.apply = self.around("apply", victim.apply)
-        return sink
+    def wrap(self, plugin: SinkPlugin) -> SinkPlugin:
+        """Return the plug-in with checks in the steps of its sink."""
+
+        def open_sink(*arguments: Any) -> Sink:
+            sink: Any = plugin.open(*arguments)
+            sink._append = self.around("append", sink._append)
+            sink._merge = self.around("merge", sink._merge)
+            sink.write_batch = self.around("write_batch", sink.write_batch)
+            opened: Sink = sink
+            return opened
+
+        return replace(plugin, open=open_sink)
 
     def _moment(self, name: str) -> None:
         self._seen[name] += 1
         if name == self._when and self._seen[name] == self._number:
-            # The whole group: this process, and the Java beside it, which would otherwise finish the batch.
+            # The whole process group: the Java process would otherwise finish the batch.
             os.killpg(0, signal.SIGKILL)
 
 
 def main() -> int:
-    """Run until everything is read, or until the moment comes."""
+    """Run until everything is read, or until the moment."""
     app.run(config.load(Path(sys.argv[1])), wrap=Killer(sys.argv[2]).wrap)
     return 0
 

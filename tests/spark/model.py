@@ -1,7 +1,7 @@
-"""A random run of the one-pass protocol, and the slow, obvious reference of what a consumer must make of it.
+"""A random run of a snapshot with concurrent changes, and a simple reference of the result.
 
-A writer changes a table, readers take splits of it at a low watermark, a select and a high watermark, and the log
-reader follows behind; the messages come out in an order that a producer could write them in, cut into transactions.
+A writer changes a table. Snapshot readers read its splits, each with a LOW watermark, a SELECT and a HIGH watermark.
+The binlog reader follows. The messages are in an order in which a producer could write them, in transactions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEP = 10
 
 @dataclass
 class Split:
-    """One split: its keys, and the numbers of the log events that its watermarks and its select stand before."""
+    """One split: its keys, and the numbers of the binlog events that follow its watermarks and its SELECT."""
 
     number: int
     keys: range
@@ -38,7 +38,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Event:
-    """One change in the log; a key change is two of them, of one place."""
+    """One change in the binlog; a key change is two changes at one position."""
 
     op: str
     before: Row | None
@@ -47,19 +47,19 @@ class Event:
 
     @property
     def key(self) -> int:
-        """The key that the change is of."""
+        """The key of the changed row."""
         image = self.after if self.after is not None else self.before
         assert image is not None
         return int(image["id"])
 
 
 def position(event: int) -> int:
-    """Return the log position of an event."""
+    """Return the binlog position of an event."""
     return FIRST_POS + STEP * event
 
 
 class Run:
-    """One table's life: ``transactions`` of messages, and the rows at the end."""
+    """The history of one table: ``transactions`` of messages, and the rows at the end."""
 
     def __init__(
         self, table: Table, prefix: str, seed: int, *, keys: int = 24, events: int = 60, splits: int = 4
@@ -67,14 +67,14 @@ class Run:
         self.random = random.Random(seed)
         self.table, self.prefix = table, prefix
         self.rows: dict[int, Row] = {k: self._row(k) for k in range(keys) if self.random.random() < 0.7}
-        self.log: list[tuple[Event, ...]] = []
+        self.binlog: list[tuple[Event, ...]] = []
         self.splits = self._splits(keys, events, splits)
         for number in range(events + 1):
             for split in self.splits:
                 if split.select == number:
                     split.rows = [self.rows[k] for k in split.keys if k in self.rows]
             if number < events:
-                self.log.append(self._change(keys + 8))
+                self.binlog.append(self._change(keys + 8))
         self.transactions: list[list[Message]] = []
         self._write()
 
@@ -126,10 +126,10 @@ class Run:
             self.transactions.append([])
 
     def _write(self) -> None:
-        """Write the log in order; a split is committed at the latest when an event needs it."""
+        """Write the binlog events in order; a split is committed before the first event at or after its LOW."""
         self._cut()
         order = self.random.sample(self.splits, len(self.splits))
-        for number, events in enumerate(self.log):
+        for number, events in enumerate(self.binlog):
             for split in order:
                 if not split.committed and (split.low <= number or self.random.random() < 0.05):
                     self._commit(split)
@@ -138,7 +138,7 @@ class Run:
                 self._event(number, event, row)
             if self.random.random() < 0.3:
                 self._cut()
-        self._end(len(self.log))
+        self._end(len(self.binlog))
 
     def _event(self, number: int, event: Event, row: int) -> None:
         split = self._split_of(event.key)
@@ -164,7 +164,7 @@ class Run:
 
 
 def reference_changelog(messages: list[Message], topic: str) -> dict[bytes, list[tuple[str, Row]]]:
-    """Return the changelog of every key: a split's outcome as one +I, then the plain changes."""
+    """Return the changelog of every key: one +I for the result of its split, then the changes."""
     ended = set()
     for message in messages:
         if message.topic.endswith(".tailrace.watermarks"):

@@ -1,4 +1,4 @@
-"""Writes synthetic topics that obey the contract: what a producer would write, without a database behind it."""
+"""Writes topics as a producer would write them, without a database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 def unscaled(value: int) -> str:
-    """Return an unscaled decimal as Connect's JSON prints it."""
+    """Return an unscaled decimal as Connect prints it in JSON."""
     size = max(1, (value.bit_length() + 8) // 8)
     return base64.b64encode(value.to_bytes(size, "big", signed=True)).decode("ascii")
 
@@ -49,14 +49,14 @@ def decimal(precision: int, scale: int) -> ConnectSchema:
 
 
 def table_schema(prefix: str, table: str, *extra: ConnectField, key: tuple[str, ...] = ("id",)) -> TableSchema:
-    """Return a table with an int64 key ``id``, a string ``name`` and more columns."""
+    """Return the schema of a table with an int64 key ``id``, a string ``name`` and further columns."""
     columns = (ConnectField("id", connect("int64", optional=False)), ConnectField("name", connect("string")), *extra)
     return TableSchema(f"{prefix}.shop.{table}", "shop", table, columns, key)
 
 
 @dataclass(frozen=True)
 class Message:
-    """One record to be written."""
+    """One record to write."""
 
     topic: str
     key: bytes
@@ -73,7 +73,7 @@ class Table:
     partitions: int = 1
     run: str = RUN
     incremental: bool = False
-    """The records are of a run that reads the table again."""
+    """The records belong to an incremental snapshot."""
     numbers: Mapping[str, int] = field(default_factory=dict)
 
     def key(self, row: Row) -> bytes:
@@ -81,11 +81,11 @@ class Table:
         return orjson.dumps({name: row[name] for name in self.schema.key})
 
     def partition(self, key: bytes) -> int:
-        """Return the partition of a key; any rule does, as long as a key keeps its own."""
+        """Return the partition of a key. Any rule is valid that gives a key always the same partition."""
         return sum(key) % self.partitions
 
     def split_id(self, number: int) -> str:
-        """Return a split's id."""
+        """Return the id of a split."""
         return f"{self.schema.database}.{self.schema.table}:{self.run}:{number}"
 
     def change(
@@ -105,7 +105,7 @@ class Table:
             return [made]
         return [made, Message(self.schema.topic, key, None, made.partition, tuple(headers))]
 
-    def mark(
+    def watermark(
         self, prefix: str, kind: WatermarkKind, number: int, *, pos: int, rows: int = 0, backfill: int = 0
     ) -> Message:
         """Return a watermark record."""
@@ -135,14 +135,14 @@ class Table:
         return Message(schemas_topic(prefix), self.schema.record_key(), self.schema.to_json(version=version))
 
     def snapshot(self, prefix: str, number: int, rows: Iterable[Row], *, low: int, high: int) -> list[Message]:
-        """Return a split's transaction: LOW, the rows, HIGH."""
+        """Return the transaction of a split: LOW, the rows, HIGH."""
         made = [m for row in rows for m in self.change("r", None, row, pos=low, split=self.split_id(number))]
-        first = self.mark(prefix, WatermarkKind.LOW, number, pos=low)
-        return [first, *made, self.mark(prefix, WatermarkKind.HIGH, number, pos=high, rows=len(made))]
+        first = self.watermark(prefix, WatermarkKind.LOW, number, pos=low)
+        return [first, *made, self.watermark(prefix, WatermarkKind.HIGH, number, pos=high, rows=len(made))]
 
     def end(self, prefix: str, number: int, *, high: int, rows: int, backfill: int = 0) -> Message:
-        """Return a split's END."""
-        return self.mark(prefix, WatermarkKind.END, number, pos=high, rows=rows, backfill=backfill)
+        """Return the END watermark of a split."""
+        return self.watermark(prefix, WatermarkKind.END, number, pos=high, rows=rows, backfill=backfill)
 
 
 class Feed:

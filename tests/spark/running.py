@@ -1,4 +1,4 @@
-"""Runs the consumer over what is in Kafka now, and reads what its sinks hold."""
+"""Runs the consumer over everything that is in Kafka, and reads the contents of its sinks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
-from tailrace.spark_consumer.sink.base import Sink
-from tailrace.spark_consumer.sink.registry import make_sink
+from tailrace.spark_consumer.sink.plugin import load_sink
 from tests.embedded.kafka import KafkaBroker
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def settings(broker: KafkaBroker, prefix: str, work: Path, **changes: object) -> dict[str, str]:
-    """Return a configuration of the Delta sink that ends when everything is read."""
+    """Return a configuration of the Delta sink whose query ends when everything is read."""
     given = {
         "bootstrap.servers": broker.bootstrap,
         "topic.prefix": prefix,
@@ -33,24 +32,24 @@ def settings(broker: KafkaBroker, prefix: str, work: Path, **changes: object) ->
     return given | {name.replace("__", "."): str(value) for name, value in changes.items()}
 
 
-def consume(spark: SparkSession, given: dict[str, str], sink: Sink | None = None) -> Status:
+def consume(spark: SparkSession, given: dict[str, str]) -> Status:
     """Run a query to its end and return its status."""
     parsed = config.parse(given)
     status = Status(parsed.name, parsed.sink)
-    RunningQuery(spark, parsed, sink or make_sink(parsed), status).wait()
+    RunningQuery(spark, parsed, load_sink(parsed.sink), status).wait()
     return status
 
 
 def table_rows(spark: SparkSession, work: Path, table: str) -> dict[Any, dict[str, Any]]:
-    """Return a Delta table's rows by ``id``, without the sequence; a key that is there twice is an error."""
+    """Return the rows of a Delta table by ``id``, without the sequence; a duplicate key is an error."""
     rows = spark.read.format("delta").load(str(work / "tables" / "shop" / table)).drop("_seq").collect()
     found = {row["id"]: row.asDict() for row in rows}
-    assert len(found) == len(rows), "a key is in the table twice"
+    assert len(found) == len(rows), "duplicate key in the table"
     return found
 
 
 def topic_records(broker: KafkaBroker, topic: str) -> dict[bytes, list[tuple[str, dict[str, Any]]]]:
-    """Return the changelog records of a topic per key, in order."""
+    """Return the changelog records of a topic by key, in order."""
     client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
     try:
         _, end = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)

@@ -1,4 +1,4 @@
-"""The application as a process: status, an orderly end after the running batch on SIGTERM, faults told plainly."""
+"""The program as a process: status, an orderly stop on SIGTERM, error messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ APP = ROOT / "spark_consumer" / "app.py"
 
 
 def status(port: int) -> dict[str, Any]:
-    """Return /status, empty while nobody answers."""
+    """Return /status, or nothing while the server does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
             body: dict[str, Any] = json.load(answer)
@@ -37,7 +37,7 @@ def status(port: int) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(600)
-def test_sigterm_ends_the_query_in_order_and_status_told_what_was_applied(
+def test_sigterm_stops_the_query_after_the_batch_and_status_shows_progress(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)
@@ -70,7 +70,7 @@ def test_sigterm_ends_the_query_in_order_and_status_told_what_was_applied(
     assert table_rows(spark, tmp_path, "t") == {1: {"id": 1, "name": "a"}}
 
 
-def test_wrong_configuration_is_a_message_and_a_code(tmp_path: Path) -> None:
+def test_invalid_configuration_is_a_message_and_an_exit_code(tmp_path: Path) -> None:
     file = tmp_path / "consumer.properties"
     file.write_text("bootstrap.server=b:1\nsink=delta\n", encoding="utf-8")
 

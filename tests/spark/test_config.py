@@ -1,16 +1,19 @@
-"""The consumer's configuration: names, sources, and faults told all at once."""
+"""The configuration of the consumer: its properties, those of the sinks, and all problems in one error."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from tailrace.runtime.config.environment import variables_of
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer import config
-from tailrace.spark_consumer.config_file import properties, variable
+from tailrace.spark_consumer.config.definition import definition
+from tailrace.spark_consumer.config.reference import pages
+from tailrace.spark_consumer.sink.plugin import installed_sinks
 
+DOCS = Path(__file__).parents[2] / "docs"
 GOOD = {
     "bootstrap.servers": "broker:9092",
     "topic.prefix": "shop",
@@ -20,54 +23,44 @@ GOOD = {
 }
 
 
-def test_json_and_properties_say_the_same(tmp_path: Path) -> None:
-    as_json, as_properties = tmp_path / "c.json", tmp_path / "c.properties"
-    nested = {
-        "bootstrap.servers": "b:1",
-        "topic": {"prefix": "p"},
-        "checkpointLocation": "/c",
-        "sink": "console",
-        "trigger": {"availableNow": True},
-    }
-    as_json.write_text(json.dumps(nested), encoding="utf-8")
-    as_properties.write_text(
-        "# comment\nbootstrap.servers=b:1\ntopic.prefix : p\ncheckpointLocation=/\\\n   c\nsink console\n"
-        "trigger.availableNow=true\n",
-        encoding="utf-8",
-    )
-
-    assert config.load(as_json, {}) == config.load(as_properties, {})
-    assert config.load(as_json, {}).available_now is True
-
-
-def test_every_fault_is_told_with_the_name_that_was_meant() -> None:
+def test_every_problem_is_reported_with_the_name_that_was_meant() -> None:
     given = {"bootstrap.server": "b", "maxOffsetPerTrigger": "5", "monitor.port": "70000", "sink": "delta"}
 
     with pytest.raises(ConfigError) as caught:
         config.parse(given)
 
-    told = str(caught.value)
-    assert "did you mean bootstrap.servers?" in told
-    assert "did you mean maxOffsetsPerTrigger?" in told
-    assert "monitor.port" in told
-    assert "topic.prefix: must be set" in told
-    assert "checkpointLocation: must be set" in told
+    text = str(caught.value)
+    assert "did you mean bootstrap.servers?" in text
+    assert "did you mean maxOffsetsPerTrigger?" in text
+    assert "monitor.port: '70000' (flag) is not a whole number from 0 to 65535" in text
+    assert "topic.prefix is missing: " in text
+    assert "checkpointLocation is missing: " in text
+    assert "sink.path is missing: " in text
 
 
-def test_delta_needs_a_path() -> None:
-    with pytest.raises(ConfigError, match=r"sink\.path"):
-        config.parse({name: value for name, value in GOOD.items() if name != "sink.path"})
+def test_sink_that_is_not_installed_is_reported_with_the_installed_ones() -> None:
+    """With the other problems."""
+    with pytest.raises(ConfigError, match=r"sink: 'hive' is not installed; .*console.*delta.*kafka") as caught:
+        config.parse({**GOOD, "sink": "hive", "monitor.port": "x"})
+
+    assert "monitor.port: 'x'" in str(caught.value)
 
 
-def test_settings_that_would_break_the_guarantee_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"kafka\.isolation\.level.*always read_committed"):
+def test_properties_of_another_sink_have_no_effect() -> None:
+    loaded = config.parse({**GOOD, "sink.numRows": "5"})
+
+    assert loaded.warnings == ("sink.numRows has no effect: it is a property of the sink console",)
+
+
+def test_settings_that_would_break_the_guarantee_are_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.isolation\.level.*always reads committed records"):
         config.parse({**GOOD, "kafka.isolation.level": "read_uncommitted"})
 
 
-def test_environment_and_secret_files_come_over_the_file(tmp_path: Path) -> None:
-    secret, file = tmp_path / "jaas", tmp_path / "c.json"
+def test_variables_override_the_file_and_may_name_secret_files(tmp_path: Path) -> None:
+    secret, file = tmp_path / "jaas", tmp_path / "c.properties"
     secret.write_text("the secret\n", encoding="utf-8")
-    file.write_text(json.dumps(GOOD), encoding="utf-8")
+    file.write_text("\n".join(f"{name}={text}" for name, text in GOOD.items()), encoding="utf-8")
 
     loaded = config.load(
         file, {"MAX_OFFSETS_PER_TRIGGER": "7", "TOPIC_PREFIX": "other", "KAFKA_SASL_JAAS_CONFIG_FILE": str(secret)}
@@ -77,28 +70,46 @@ def test_environment_and_secret_files_come_over_the_file(tmp_path: Path) -> None
     assert loaded.kafka_client["kafka.sasl.jaas.config"] == "the secret"
 
 
+def test_sink_may_come_from_a_variable() -> None:
+    """Its properties are known then."""
+    given = {name: text for name, text in GOOD.items() if not name.startswith("sink")}
+
+    loaded = config.load(None, {"SINK": "delta", "SINK_PATH": "/tables"}, given)
+
+    assert (loaded.sink, config.describe(loaded)["sink.path"]) == ("delta", "/tables")
+
+
 def test_secrets_are_not_shown() -> None:
     loaded = config.parse(
         {**GOOD, "kafka.sasl.jaas.config": "hidden-one", "spark.hadoop.fs.s3a.secret.key": "hidden-two"}
     )
 
     assert "hidden" not in repr(loaded)
-    assert "hidden" not in str(loaded.shown())
-    assert loaded.shown()["kafka.sasl.jaas.config"] == "***"
+    assert "hidden" not in str(config.describe(loaded))
+    assert config.describe(loaded)["kafka.sasl.jaas.config"] == "********"
 
 
-def test_variable_names_part_camel_case() -> None:
-    assert variable("maxOffsetsPerTrigger") == "MAX_OFFSETS_PER_TRIGGER"
-    assert variable("sink.path") == "SINK_PATH"
+def test_options_of_kafka_and_spark_keep_their_names() -> None:
+    loaded = config.parse({**GOOD, "kafka.security.protocol": "SSL", "spark.sql.shuffle.partitions": "3"})
+
+    assert loaded.kafka_client == {"kafka.security.protocol": "SSL", "kafka.bootstrap.servers": "broker:9092"}
+    assert loaded.spark == {"spark.sql.shuffle.partitions": "3"}
 
 
-def test_properties_escapes() -> None:
-    assert properties("a\\=b=c\\u0041\\n\n! no\nempty=\n") == {"a=b": "cA\n", "empty": ""}
+@pytest.mark.parametrize("sink", [None, *installed_sinks()])
+def test_names_and_variables_of_a_sink_are_unique(sink: str | None) -> None:
+    """Together with the common properties."""
+    properties = definition(sink).table.properties
+    names = [name for entry in properties for name in entry.names]
+    variables = [variable for entry in properties for _, variable in variables_of(entry)]
+
+    assert len(names) == len(set(names))
+    assert len(variables) == len(set(variables))
+    assert all(entry.doc.endswith(".") for entry in properties)
 
 
-def test_file_that_is_no_json_names_the_line(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
-    file.write_text('{\n"a": }', encoding="utf-8")
-
-    with pytest.raises(ConfigError, match="line 2"):
-        config.load(file, {})
+@pytest.mark.parametrize("name", pages())
+def test_reference_page_is_current(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == pages()[name], (
+        "run: python -m tailrace.spark_consumer.config --docs docs"
+    )

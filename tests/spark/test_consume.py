@@ -1,4 +1,4 @@
-"""The whole consumer on real topics: tables and changelogs equal the reference, whatever the batches are."""
+"""The whole consumer on real topics: tables and changelogs equal the reference for every batch size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUMBER = ConnectField("n", connect("int32"))
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("seed", "batch"), [(1, 110), (2, 1000)])
-def test_random_protocol_run_gives_the_reference(
+def test_random_run_gives_the_reference_result(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, seed: int, batch: int
 ) -> None:
     feed = Feed(kafka_broker, prefix)
@@ -31,7 +31,7 @@ def test_random_protocol_run_gives_the_reference(
         Run(feed.table(table_schema(prefix, name, NUMBER), partitions=2), prefix, seed + number)
         for number, name in enumerate(("customers", "orders"))
     ]
-    # Two tables' transactions in turn, with an aborted one in between that nobody may see.
+    # Transactions of two tables in turn, with an aborted one in between that must not be visible.
     for one, other in zip(runs[0].transactions, runs[1].transactions, strict=False):
         feed.write(one)
         feed.write(one, commit=False)
@@ -56,7 +56,7 @@ def test_random_protocol_run_gives_the_reference(
 
 
 @pytest.mark.timeout(600)
-def test_split_waits_for_its_end_over_restarts_and_holds_the_keys_later_changes(
+def test_split_waits_for_its_end_across_restarts_and_holds_later_changes_of_its_keys(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)
@@ -86,7 +86,7 @@ def test_split_waits_for_its_end_over_restarts_and_holds_the_keys_later_changes(
 
 
 @pytest.mark.timeout(600)
-def test_table_gains_a_column_and_rows_of_both_kinds_are_kept(
+def test_new_column_is_added_and_older_rows_have_null(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)
@@ -95,7 +95,7 @@ def test_table_gains_a_column_and_rows_of_both_kinds_are_kept(
     feed.write(old.change("c", None, {"id": 1, "name": "a"}, pos=100))
     consume(spark, given)
     old.schema = table_schema(prefix, "t", NUMBER)
-    # The row and the schema that it needs are of one transaction.
+    # The row and its schema are in one transaction.
     feed.write(
         [
             *old.change("c", None, {"id": 2, "name": "without"}, pos=110),
@@ -113,14 +113,14 @@ def test_table_gains_a_column_and_rows_of_both_kinds_are_kept(
 
 
 @pytest.mark.timeout(600)
-def test_snapshot_after_older_changes_does_not_append_a_key_twice(
+def test_early_key_is_not_appended_twice(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)
     table = feed.table(table_schema(prefix, "t", NUMBER))
     old, new = {"id": 1, "name": "old", "n": 1}, {"id": 1, "name": "new", "n": 2}
     given = settings(kafka_broker, prefix, tmp_path)
-    # The run's LOW is known when the table is made, and a change from before the run is already there.
+    # The LOW watermark is known when the table is created, and the table has a change from before the run.
     feed.write([*table.change("c", None, old, pos=50), *table.snapshot(prefix, 0, [], low=100, high=100)])
     consume(spark, given)
     feed.write(table.snapshot(prefix, 1, [new, {**new, "id": 2}], low=110, high=120))
@@ -130,14 +130,14 @@ def test_snapshot_after_older_changes_does_not_append_a_key_twice(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("batch", "made_before"), [(3, False), (1000, False), (1000, True)])
-def test_table_that_is_read_again_ends_as_the_last_record_of_each_key_says(
-    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, batch: int, made_before: bool
+@pytest.mark.parametrize(("batch", "created_before"), [(3, False), (1000, False), (1000, True)])
+def test_incremental_snapshot_ends_with_the_last_record_of_each_key(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, batch: int, created_before: bool
 ) -> None:
-    """Rows of a second run after changes, in the batch that makes the table or in later ones; no END is waited for.
+    """Rows of a second run after changes, in the batch that creates the table or later, without a wait for END.
 
-    A row that shows a change right before it may bear a sequence from before that change, as in key 2: it was taken in
-    the middle of a transaction. What comes behind such a row may be what it shows already, as in key 3.
+    A row can contain a change and still have a sequence from before that change (key 2): it was read during a
+    transaction. A change after such a row can already be contained in it (key 3).
     """
     feed = Feed(kafka_broker, prefix)
     first = feed.table(table_schema(prefix, "t", NUMBER))
@@ -151,17 +151,17 @@ def test_table_that_is_read_again_ends_as_the_last_record_of_each_key_says(
     feed.write(first.change("u", row(1, 0), row(1, 1), pos=200))
     feed.write(first.change("u", row(2, 0), row(2, 1), pos=305))
     given = settings(kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=batch)
-    if made_before:
+    if created_before:
         consume(spark, given)
     feed.write(first.change("u", row(2, 1), row(2, 2), pos=310))
     feed.write(first.change("d", row(4, 0), None, pos=320))
-    # The reader's SELECT shows the change of key 3 at 400, and keys 7 and 5 that the topic never had or has wrong.
-    shown = [row(1, 1), row(2, 2), row(3, 4), row(5, 5), row(6, 0), row(7, 7)]
-    feed.write(incremental.snapshot(prefix, 0, shown, low=300, high=450))
-    held = incremental.split_id(0)
-    feed.write(incremental.change("u", row(3, 0), row(3, 3), pos=390, split=held))
-    feed.write(incremental.change("u", row(3, 3), row(3, 4), pos=400, split=held))
-    feed.write(incremental.change("d", row(6, 0), None, pos=410, split=held))
+    # The SELECT of the reader sees the change of key 3 at 400, and keys 7 and 5, which the topic lacks or has wrong.
+    selected = [row(1, 1), row(2, 2), row(3, 4), row(5, 5), row(6, 0), row(7, 7)]
+    feed.write(incremental.snapshot(prefix, 0, selected, low=300, high=450))
+    split = incremental.split_id(0)
+    feed.write(incremental.change("u", row(3, 0), row(3, 3), pos=390, split=split))
+    feed.write(incremental.change("u", row(3, 3), row(3, 4), pos=400, split=split))
+    feed.write(incremental.change("d", row(6, 0), None, pos=410, split=split))
     feed.write([incremental.end(prefix, 0, high=450, rows=6, backfill=3)])
     feed.write(incremental.change("u", row(7, 7), row(7, 8), pos=500))
 
@@ -179,7 +179,7 @@ def test_table_that_is_read_again_ends_as_the_last_record_of_each_key_says(
 
 
 @pytest.mark.timeout(600)
-def test_value_that_cannot_be_decoded_stops_the_query_with_its_place(
+def test_invalid_value_stops_the_query_with_its_offset(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)
@@ -193,7 +193,7 @@ def test_value_that_cannot_be_decoded_stops_the_query_with_its_place(
 
 
 @pytest.mark.timeout(600)
-def test_topic_without_a_schema_is_an_error(
+def test_topic_without_schema_is_an_error(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)

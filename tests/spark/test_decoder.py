@@ -1,4 +1,4 @@
-"""Every kind of value decodes exactly, and what cannot be represented stops the batch with its place."""
+"""Every type decodes exactly; a value that cannot be represented fails the batch with topic, partition and offset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pyspark.errors import PySparkException
 
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.source.json_decoder import Images, decode, row_type
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.source.json_decoder import decode, row_type
 from tests.spark.records import connect, decimal, table_schema, unscaled
 
 if TYPE_CHECKING:
@@ -38,14 +39,14 @@ SCHEMA = table_schema(
 
 
 def envelope(**row: Any) -> bytes:
-    """Return an insert's envelope; columns that are not given are NULL."""
+    """Return the envelope of an insert; other columns are NULL."""
     after = {column.name: None for column in SCHEMA.columns} | {"id": 1} | row
     source = {"file": "binlog.000012", "pos": 5, "row": 0, "ts_ms": 1}
     return orjson.dumps({"before": None, "after": after, "source": source, "op": "c"})
 
 
 def decoded(spark: SparkSession, values: list[bytes | None], schema: TableSchema = SCHEMA) -> list[Any]:
-    """Decode values that stand at offsets 0, 1, … of partition 3."""
+    """Decode values at the offsets 0, 1, … of partition 3."""
     columns = "topic string, partition int, offset bigint, key binary, value binary, split string, event string"
     rows = [(schema.topic, 3, number, b"k", value, None, "1.0") for number, value in enumerate(values)]
     return decode(spark.createDataFrame(rows, columns), schema, Images.UPSERT).select("op", "seq", "after.*").collect()
@@ -109,7 +110,7 @@ def test_times_bytes_and_numbers(spark: SparkSession) -> None:
     assert tuple(row.seq) == (1, 12, 5, 0, 0)
 
 
-def test_places_and_vectors_are_structs_and_arrays(spark: SparkSession) -> None:
+def test_spatial_columns_are_structs_and_vectors_are_arrays(spark: SparkSession) -> None:
     """Spatial columns as struct of binary WKB and int SRID, points with coordinates; vectors as array of float."""
     srid = ConnectField("srid", connect("int32"))
     wkb = ConnectField("wkb", connect("bytes"))
@@ -141,7 +142,7 @@ def test_places_and_vectors_are_structs_and_arrays(spark: SparkSession) -> None:
     )
 
 
-def test_tombstones_are_left_out_and_nulls_stay(spark: SparkSession) -> None:
+def test_tombstones_are_dropped_and_nulls_are_kept(spark: SparkSession) -> None:
     [row] = decoded(spark, [None, envelope()])
 
     assert row.asDict().items() >= {"id": 1, "name": None, "wide": None, "zoned": None, "raw": None}.items()
@@ -168,14 +169,14 @@ def test_tombstones_are_left_out_and_nulls_stay(spark: SparkSession) -> None:
         b'{"before":null,"after":{"id":1},"source":{"file":"b.1","pos":1,"row":1},"op":"x"}',
     ],
 )
-def test_what_cannot_be_represented_stops_with_its_place(spark: SparkSession, bad: bytes) -> None:
+def test_invalid_record_fails_the_batch_with_its_offset(spark: SparkSession, bad: bytes) -> None:
     with pytest.raises(PySparkException, match=r"topic p\.shop\.t, partition 3, offset 1: "):
         decoded(spark, [envelope(), bad])
 
 
-def test_a_truncate_record_is_refused_with_the_setting_that_leaves_it_out(spark: SparkSession) -> None:
-    """It has no key and no row: neither may be named as what is wrong."""
-    emptied = b'{"before":null,"after":null,"source":{"file":"b.1","pos":1,"row":0},"op":"t"}'
+def test_truncate_event_is_refused_with_the_setting_that_excludes_it(spark: SparkSession) -> None:
+    """It has no key and no row, but the error names neither."""
+    truncate = b'{"before":null,"after":null,"source":{"file":"b.1","pos":1,"row":0},"op":"t"}'
 
-    with pytest.raises(PySparkException, match=r"partition 3, offset 0: .*emptied \(op t\).*skipped\.operations=t"):
-        decoded(spark, [emptied])
+    with pytest.raises(PySparkException, match=r"offset 0: .*truncate event \(op t\).*skipped\.operations=t"):
+        decoded(spark, [truncate])

@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of a batch, at each step: the Delta table ends as if nothing had happened."""
+"""SIGKILL during a batch, at each step: after a restart the Delta table is exact."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_victim(work: Path, given: dict[str, str], moment: str) -> int:
-    """Run a consumer in a process group of its own; return its exit code."""
+def run_consumer(work: Path, given: dict[str, str], moment: str) -> int:
+    """Run a consumer in its own process group and return its exit code."""
     file = work / "consumer.json"
     spark = {name: value for name, value in spark_settings(work).items() if name != "spark.driver.memory"}
     file.write_text(json.dumps({**given, **spark, "spark.driver.memory": "1g"}), encoding="utf-8")
-    with (work / f"victim-{moment.replace(':', '-')}.log").open("wb") as output:
+    with (work / f"consumer-{moment.replace(':', '-')}.log").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.crash_consumer", str(file), moment],
             cwd=ROOT,
@@ -49,7 +49,7 @@ def run_victim(work: Path, given: dict[str, str], moment: str) -> int:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_killed_at_every_step_of_a_batch_the_table_is_exact(
+def test_table_is_exact_after_kills_at_every_step_of_a_batch(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)
@@ -64,15 +64,15 @@ def test_killed_at_every_step_of_a_batch_the_table_is_exact(
         feed.write(transaction)
     given = settings(kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=60)
 
-    for moment in ("after-append:1", "before-merge:2", "after-merge:1", "after-apply:2"):
-        assert run_victim(tmp_path, given, moment) == -signal.SIGKILL, moment
-    assert run_victim(tmp_path, given, "never") == 0
+    for moment in ("after-append:1", "before-merge:2", "after-merge:1", "after-write_batch:2"):
+        assert run_consumer(tmp_path, given, moment) == -signal.SIGKILL, moment
+    assert run_consumer(tmp_path, given, "never") == 0
 
     assert table_rows(spark, tmp_path, "customers") == run.rows
 
 
 @pytest.mark.timeout(900)
-def test_killed_between_append_and_merge_nothing_is_repeated(
+def test_kill_between_append_and_merge_repeats_nothing(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)
@@ -81,15 +81,15 @@ def test_killed_between_append_and_merge_nothing_is_repeated(
     changed = [{**rows[3], "name": "changed"}, {**rows[13], "name": "changed"}]
     given = settings(kafka_broker, prefix, tmp_path)
     feed.write(table.snapshot(prefix, 0, [rows[i] for i in range(10)], low=100, high=200))
-    # The first change meets its row in the empty table's batch, which has no MERGE.
+    # The first change is in the same batch as its row. That batch fills the empty table and has no MERGE.
     feed.write(table.change("u", rows[3], changed[0], pos=300))
-    assert run_victim(tmp_path, given, "before-merge:1") == 0
+    assert run_consumer(tmp_path, given, "before-merge:1") == 0
     feed.write(table.snapshot(prefix, 1, [rows[i] for i in range(10, 20)], low=310, high=400))
     feed.write([*table.change("u", rows[13], changed[1], pos=500), *table.change("d", rows[4], None, pos=510)])
 
-    assert run_victim(tmp_path, given, "after-append:1") == -signal.SIGKILL
+    assert run_consumer(tmp_path, given, "after-append:1") == -signal.SIGKILL
     between = table_rows(spark, tmp_path, "t")
-    assert run_victim(tmp_path, given, "never") == 0
+    assert run_consumer(tmp_path, given, "never") == 0
 
     assert between == {**{i: row for i, row in rows.items() if i != 13}, 3: changed[0]}
     expected = {**rows, 3: changed[0], 13: changed[1]}
@@ -97,7 +97,7 @@ def test_killed_between_append_and_merge_nothing_is_repeated(
 
 
 @pytest.mark.timeout(900)
-def test_killed_after_the_append_that_fills_an_empty_table_nothing_is_repeated(
+def test_kill_after_the_append_into_an_empty_table_repeats_nothing(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)
@@ -110,9 +110,9 @@ def test_killed_after_the_append_that_fills_an_empty_table_nothing_is_repeated(
     feed.write(table.change("d", {**new, "id": 51}, None, pos=340))
     given = settings(kafka_broker, prefix, tmp_path)
 
-    assert run_victim(tmp_path, given, "after-append:1") == -signal.SIGKILL
+    assert run_consumer(tmp_path, given, "after-append:1") == -signal.SIGKILL
     filled = table_rows(spark, tmp_path, "t")
-    assert run_victim(tmp_path, given, "never") == 0
+    assert run_consumer(tmp_path, given, "never") == 0
 
     assert filled == {i: row for i, row in {**rows, 3: changed, 50: new}.items() if i != 4}
     assert table_rows(spark, tmp_path, "t") == filled

@@ -1,4 +1,4 @@
-"""Places and vectors arrive in a Delta table as structs and arrays, are updated and deleted there."""
+"""Spatial and vector columns are structs and arrays in a Delta table; updates and deletes apply to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GEOMETRY = "io.debezium.data.geometry."
 
 
 @pytest.mark.timeout(600)
-def test_places_and_vectors_reach_the_table(
+def test_spatial_and_vector_columns_reach_the_table(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     members = ConnectField("wkb", connect("bytes")), ConnectField("srid", connect("int32"))

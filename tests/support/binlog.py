@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from tailrace.producer.config import DatabaseConfig
 from tailrace.producer.model.binlog_events import Event, QueryEvent, RowsEvent, TransactionCommit
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.stream import BinlogStream
@@ -18,8 +19,27 @@ E = TypeVar("E")
 
 
 def settings_of(server: MySqlServer, ssl_mode: str = "disabled") -> SourceSettings:
-    """Return how to reach a server as root."""
-    return SourceSettings(server.host, server.port, server.user, server.password, ssl_mode=ssl_mode)
+    """Return the settings of a connection as root."""
+    return account_settings(server.host, server.port, server.user, server.password, ssl_mode=ssl_mode)
+
+
+def account_settings(
+    host: str, port: int, user: str = "root", password: str = "", *, ssl_mode: str = "preferred"
+) -> SourceSettings:
+    """Return the settings of a connection; timeouts have their default."""
+    timeouts = DatabaseConfig(hostname=host, user=user, server_id=1)
+    return SourceSettings(
+        host=host,
+        port=port,
+        user=user,
+        password=password,
+        ssl_mode=ssl_mode,
+        ssl_ca=None,
+        ssl_cert=None,
+        ssl_key=None,
+        connect_timeout_s=timeouts.connect_timeout_ms / 1000,
+        read_timeout_s=timeouts.query_timeout_ms / 1000,
+    )
 
 
 def executed(server: MySqlServer) -> GtidSet:

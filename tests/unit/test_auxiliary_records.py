@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tailrace.producer.config.sections import ConvertersConfig
+from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.kafka.state_store import StoredOffset
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
 from tailrace.producer.serialization.envelope.java_hash_order import hash_order
@@ -27,8 +27,8 @@ from tailrace.producer.snapshot.split_registry import ChangeDecision, Phase, Spl
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
 from tailrace.schemas.connect import ConnectField, ConnectSchema
-from tailrace.schemas.watermark import BinlogPosition
 from tests.support.avro import Avro
+from tests.support.values import value_options
 
 TABLE = TableId("db", "t")
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -58,7 +58,7 @@ class _Sent:
 @pytest.mark.parametrize("form", ["json", "json-schema", "avro"])
 def test_the_block_is_put_where_null_stood(form: str) -> None:
     """In an envelope of any form, and nothing else of it changes; BEGIN comes before the first."""
-    place = StreamOffset(StoredOffset(BinlogPosition(1, "f.000001", 4, "", UUID)))
+    place = StreamOffset(StoredOffset(MySqlOffset(1, "f.000001", 4, GtidSet({}), UUID)))
     place.begin(TransactionBegin(f"{UUID}:5", "f.000001", 100, 180, 7, 7_000_000, 1, 1))
     sent = _Sent()
     topic = RecordConverter(ConvertersConfig()).topic("topic", TRANSACTION_KEY, TRANSACTION_VALUE)
@@ -68,7 +68,7 @@ def test_the_block_is_put_where_null_stood(form: str) -> None:
     schemas = {"key_schema": key_schema("p.db.t", fields), "value_schema": envelope_schema("p.db.t", fields)}
     wire = RecordFormat(key="json", value=form, columns=fields, **schemas)  # type: ignore[arg-type]
     table = Table(TABLE, (Column("id", "int", nullable=False),), ("id",))
-    codec = compile_converter_codec(table, "topic", ValueOptions(), wire)
+    codec = compile_converter_codec(table, "topic", value_options(), wire)
     row = b"\x00\x01\x00\x00\x00"
     avro = Avro(avro_schema(wire.value_schema))
 
@@ -99,6 +99,10 @@ def test_the_block_is_put_where_null_stood(form: str) -> None:
     assert place.counts == {"db.t": 3}
 
 
+BEGIN = MySqlOffset(1, "f.000001", 300, GtidSet({}), UUID)
+BEGUN = TransactionBegin(f"{UUID}:1", BEGIN.file, BEGIN.pos, 350, 0, 0, None, 1)
+
+
 def _split(number: int, lower: int, upper: int) -> Split:
     return Split(TABLE, "s", number, Range((lower,), (upper,), False), (lower,), (upper,))
 
@@ -111,11 +115,11 @@ def test_splits_of_a_table_that_went_away_hold_nothing() -> None:
     first, second = _split(0, 0, 10), _split(1, 10, 20)
     registry.open(first)
     registry.open(second)
-    registry.commit(first, GtidSet.parse(""), (1, 500))
-    assert registry.judge(table, (15,), f"{UUID}:1", (1, 300))[0] is ChangeDecision.HOLD
+    registry.commit(first, BEGIN, BEGIN._replace(pos=500))
+    assert registry.decide(table, (15,), BEGUN, BEGIN)[0] is ChangeDecision.HOLD
     registry.abandon_split(second)
-    assert registry.judge(table, (15,), f"{UUID}:1", (1, 300))[0] is ChangeDecision.DROP
-    assert registry.judge(table, (5,), f"{UUID}:1", (1, 300))[0] is ChangeDecision.BACKFILL
+    assert registry.decide(table, (15,), BEGUN, BEGIN)[0] is ChangeDecision.DROP
+    assert registry.decide(table, (5,), BEGUN, BEGIN)[0] is ChangeDecision.BACKFILL
     registry.abandon(TABLE)
     assert [split.split.number for split in registry.forget(TABLE)] == [0]
     assert TABLE not in registry.tables
@@ -137,6 +141,6 @@ def test_a_table_that_went_away_while_its_range_was_sought_holds_nothing() -> No
     registry = SplitRegistry()
     table = registry.track(TABLE, Phase.WAITING)
     registry.begin(TABLE)
-    assert registry.judge(table, (5,), f"{UUID}:1", (1, 300))[0] is ChangeDecision.HOLD
+    assert registry.decide(table, (5,), BEGUN, BEGIN)[0] is ChangeDecision.HOLD
     registry.abandon(TABLE)
-    assert registry.judge(table, (5,), f"{UUID}:1", (1, 300))[0] is ChangeDecision.DROP
+    assert registry.decide(table, (5,), BEGUN, BEGIN)[0] is ChangeDecision.DROP

@@ -1,4 +1,4 @@
-"""The command line with one half installed: the other is left out, a fault within a half is not."""
+"""The command line with one half installed: the other half is left out, an error within a half is not."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def _installed(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
     monkeypatch.setattr(cli, "entry_points", lambda group: {cli.COMMANDS_GROUP: found}[group])
 
 
-def test_a_half_that_is_not_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an image that carries the other one alone: its entry point is named all the same."""
+def test_half_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an image that contains the other half alone: the entry point is declared all the same."""
     _installed(monkeypatch, "tailrace.absent_half.cli:register", "tailrace.producer.cli:register")
 
-    assert {command.name for command in cli.build().registered_commands} >= {"produce", "adopt"}
+    assert {command.name for command in cli.build().registered_commands} >= {"produce", "takeover"}
 
 
-def test_a_module_that_is_missing_within_a_half_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_module_within_a_half_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     _installed(monkeypatch, "tailrace.producer.absent_module:register")
 
     with pytest.raises(ModuleNotFoundError, match=r"tailrace\.producer\.absent_module"):

@@ -1,4 +1,4 @@
-"""The producer's commands: what is printed, what the process ends with, how it is stopped."""
+"""The producer's commands: output, exit codes, signals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIG = {
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
-    """A configuration whose servers are not there."""
+    """A configuration whose servers do not exist."""
     path = tmp_path / "shop.json"
     path.write_text(json.dumps(CONFIG), encoding="utf-8")
     return str(path)
@@ -40,7 +40,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the producer's command line in a process of its own."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("DATABASE_", "TOPIC_"))}
     return subprocess.run(
-        [sys.executable, "-m", "producer", *arguments],
+        [sys.executable, "-m", "tailrace.producer", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -49,7 +49,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_config_prints_what_is_in_force_with_secrets_masked(config: str) -> None:
+def test_config_prints_effective_settings_with_secrets_masked(config: str) -> None:
     """Sorted lines of name=value; warnings on stderr."""
     app = typer.Typer()
     cli.register(app)
@@ -61,11 +61,11 @@ def test_config_prints_what_is_in_force_with_secrets_masked(config: str) -> None
     assert lines == sorted(lines)
     assert {"database.password=********", "snapshot.max.threads=3", "topic.prefix=shop"} <= set(lines)
     assert "hush" not in result.output
-    assert "warning: snapshot.locking.mode has no effect: the snapshot takes no lock" in result.stderr
+    assert "warning: snapshot.locking.mode has no effect: snapshots take no locks" in result.stderr
 
 
-def test_faults_end_with_code_1_and_without_traceback(config: str) -> None:
-    """All of them on stderr, by the module's own entry."""
+def test_problems_end_with_code_1_and_without_traceback(config: str) -> None:
+    """All of them on stderr."""
     ended = command("config", "--config", config, "--set", "database.port=x", "--set", "tabel.include.list=a")
 
     assert ended.returncode == 1
@@ -77,8 +77,7 @@ def test_faults_end_with_code_1_and_without_traceback(config: str) -> None:
     ]
 
 
-def test_a_flag_of_another_form_is_told(config: str) -> None:
-    """Without the equals sign."""
+def test_flag_without_equals_sign_is_reported(config: str) -> None:
     ended = command("config", "--config", config, "--set", "database.port")
 
     assert ended.returncode == 1
@@ -86,7 +85,7 @@ def test_a_flag_of_another_form_is_told(config: str) -> None:
 
 
 def test_debug_shows_the_traceback(config: str) -> None:
-    """And only debug does."""
+    """Other runs do not."""
     ended = command("config", "--config", config, "--set", "database.port=x", "--debug")
 
     assert ended.returncode != 0
@@ -94,7 +93,7 @@ def test_debug_shows_the_traceback(config: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["check", "produce"])
-def test_a_server_that_is_not_there_is_told_without_traceback(config: str, name: str) -> None:
+def test_unreachable_server_is_reported_without_traceback(config: str, name: str) -> None:
     """The address is in the message, the password is not."""
     ended = command(name, "--config", config)
 
@@ -104,8 +103,8 @@ def test_a_server_that_is_not_there_is_told_without_traceback(config: str, name:
     assert "hush" not in ended.stderr
 
 
-def test_a_signal_asks_for_a_graceful_stop() -> None:
-    """SIGTERM and SIGINT set the event; the handlers found before are put back."""
+def test_signals_request_a_graceful_stop() -> None:
+    """SIGTERM and SIGINT set the event. The previous handlers are restored."""
     assert threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -13,6 +13,7 @@ from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.runtime.errors import SchemaError, SourceError
+from tests.support.values import value_options
 
 STAMP = EventEnvelope(b',"source":{"row":', b',"thread":1},"op":"', b'","ts_ms":1}')
 ID = Column("id", "int", nullable=False)
@@ -32,7 +33,7 @@ def test_a_delete_is_followed_by_a_tombstone() -> None:
     """Same key, null value; both belong to the same row."""
     event = image(1, "a") + image(2, None)
 
-    rows = compile_table(TABLE, "t", ValueOptions()).deletes(event, 0, len(event), STAMP, keys=True)
+    rows = compile_table(TABLE, "t", value_options()).deletes(event, 0, len(event), STAMP, keys=True)
 
     assert rows.records == [
         (b'{"id":1}', b'{"before":{"id":1,"name":"a"},"after":null,"source":{"row":0,"thread":1},"op":"d","ts_ms":1}'),
@@ -48,7 +49,7 @@ def test_tombstones_can_be_off() -> None:
     """tombstones.on.delete=false."""
     event = image(1, "a") + image(2, None)
 
-    rows = compile_table(TABLE, "t", ValueOptions(), tombstones=False).deletes(event, 0, len(event), STAMP, keys=True)
+    rows = compile_table(TABLE, "t", value_options(), tombstones=False).deletes(event, 0, len(event), STAMP, keys=True)
 
     assert [record[0] for record in rows.records] == [b'{"id":1}', b'{"id":2}']
     assert list(rows.row_index) == [0, 1]
@@ -58,7 +59,7 @@ def test_an_update_keeps_its_key_or_changes_it() -> None:
     """The same key is one record; another key is a delete and a create with the same row number."""
     event = image(1, "a") + image(1, "b") + image(2, "c") + image(3, "c")
 
-    rows = compile_table(TABLE, "t", ValueOptions()).updates(
+    rows = compile_table(TABLE, "t", value_options()).updates(
         event, 0, len(event), STAMP._replace(first_row=7), keys=True
     )
 
@@ -83,7 +84,7 @@ def test_an_update_keeps_its_key_or_changes_it() -> None:
 def test_without_asking_there_are_no_keys_and_owners() -> None:
     """The common case pays nothing for them."""
     event = image(1, "a")
-    rows = compile_table(TABLE, "t", ValueOptions()).inserts(event, 0, len(event), STAMP)
+    rows = compile_table(TABLE, "t", value_options()).inserts(event, 0, len(event), STAMP)
 
     assert rows.records == [
         (b'{"id":1}', b'{"before":null,"after":{"id":1,"name":"a"},"source":{"row":0,"thread":1},"op":"c","ts_ms":1}')
@@ -123,7 +124,7 @@ RAW_KEYS: tuple[tuple[Column, bytes, KeyValue], ...] = (
 @pytest.mark.parametrize(("column", "raw", "expected"), RAW_KEYS)
 def test_raw_keys_have_the_type_that_routing_expects(column: Column, raw: bytes, expected: KeyValue) -> None:
     """As a value, and as NULL in a key that allows it."""
-    codec = compile_table(Table(TableId("d", "t"), (ID, column), ("k", "id")), "t", ValueOptions())
+    codec = compile_table(Table(TableId("d", "t"), (ID, column), ("k", "id")), "t", value_options())
     event = b"\x00" + struct.pack("<i", 5) + raw + (b"\x02" + struct.pack("<i", 6)) * 20
 
     keys = codec.inserts(event, 0, len(event), STAMP, keys=True).keys
@@ -136,22 +137,22 @@ def test_raw_keys_have_the_type_that_routing_expects(column: Column, raw: bytes,
 
 
 HEADERS = (
-    (Column("k", "decimal", precision=6, scale=2), b"\x80\x01\x32", b'{"k":1.50}', ValueOptions()),
-    (Column("k", "decimal", precision=9, scale=9), b"\x80\x00\x00\x01", b'{"k":1E-9}', ValueOptions()),
-    (Column("k", "varchar", length=9, charset="utf8mb4"), b'\x04"\\\n\x01', b'{"k":"\\"\\\\\n\x01"}', ValueOptions()),
+    (Column("k", "decimal", precision=6, scale=2), b"\x80\x01\x32", b'{"k":1.50}', value_options()),
+    (Column("k", "decimal", precision=9, scale=9), b"\x80\x00\x00\x01", b'{"k":1E-9}', value_options()),
+    (Column("k", "varchar", length=9, charset="utf8mb4"), b'\x04"\\\n\x01', b'{"k":"\\"\\\\\n\x01"}', value_options()),
     (
         Column("k", "date"),
         (2020 << 9 | 2 << 5 | 29).to_bytes(3, "little"),
         b'{"k":2020-02-29}',
-        ValueOptions(time_precision_mode="connect"),
+        value_options(time_precision_mode="connect"),
     ),
     (
         Column("k", "time", fsp=3),
         ((1 << 12 | 2 << 6 | 3) + 0x800000).to_bytes(3, "big") + b"\x00\x28",
         b'{"k":01:02:03.004Z}',
-        ValueOptions(time_precision_mode="connect"),
+        value_options(time_precision_mode="connect"),
     ),
-    (Column("k", "double"), struct.pack("<d", 1e21), b'{"k":1.0E21}', ValueOptions()),
+    (Column("k", "double"), struct.pack("<d", 1e21), b'{"k":1.0E21}', value_options()),
 )
 
 
@@ -172,7 +173,7 @@ def test_headers_of_a_changed_key_are_printed_as_connect_prints_headers(
 
 def test_the_checksum_is_the_sum_of_the_rows() -> None:
     """CRC-32 of each ``after``, whatever the order and the stamp."""
-    codec = compile_table(TABLE, "t", ValueOptions())
+    codec = compile_table(TABLE, "t", value_options())
     packets = b"\x04\x00\x00\x00\x011\x01a" + b"\x03\x00\x00\x01\x012\xfb" + b"\x05\x00\x00\x02\xfe\x00\x00\x02\x00"
 
     rows = codec.snapshot(packets, 0, len(packets), SnapshotEnvelope(b"}"))
@@ -183,7 +184,7 @@ def test_the_checksum_is_the_sum_of_the_rows() -> None:
 
 def test_an_err_packet_is_a_source_error() -> None:
     """With the code and the text of the server."""
-    codec = compile_table(TABLE, "t", ValueOptions())
+    codec = compile_table(TABLE, "t", value_options())
     packet = b"\xff\x15\x04#42000Query was bad"
     data = b"\x04\x00\x00\x00\x011\x01a" + len(packet).to_bytes(3, "little") + b"\x01" + packet
 
@@ -196,7 +197,7 @@ def test_an_err_packet_is_a_source_error() -> None:
 @pytest.mark.parametrize("packet", [b"\x011\x02a", b"\x011\x01ab", b"\x011", b"\x01x\x01a\x00", b"\xfb\x01a"])
 def test_a_malformed_row_is_a_schema_error(packet: bytes) -> None:
     """Too long, too short, a column too few or too many, NULL where it cannot be."""
-    codec = compile_table(TABLE, "t", ValueOptions())
+    codec = compile_table(TABLE, "t", value_options())
     data = len(packet).to_bytes(3, "little") + b"\x00" + packet + bytes(20)
 
     with pytest.raises(SchemaError):
@@ -206,7 +207,7 @@ def test_a_malformed_row_is_a_schema_error(packet: bytes) -> None:
 def test_an_enum_ordinal_beyond_the_labels_is_a_schema_error() -> None:
     """The definition is not the row's."""
     column = Column("e", "enum", enum_values=("a",), charset="utf8mb4")
-    codec = compile_table(Table(TableId("d", "t"), (ID, column), ("id",)), "t", ValueOptions())
+    codec = compile_table(Table(TableId("d", "t"), (ID, column), ("id",)), "t", value_options())
     event = b"\x00" + struct.pack("<i", 5) + b"\x02"
 
     with pytest.raises(SchemaError):
@@ -224,4 +225,4 @@ def test_an_enum_ordinal_beyond_the_labels_is_a_schema_error() -> None:
 def test_a_column_that_cannot_be_decoded_is_refused_when_compiled(column: Column, words: str) -> None:
     """Before a single row is read."""
     with pytest.raises(SchemaError, match=words):
-        compile_table(Table(TableId("d", "t"), (ID, column), ("id",)), "t", ValueOptions())
+        compile_table(Table(TableId("d", "t"), (ID, column), ("id",)), "t", value_options())

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.serialization.json_codec import compile_table
+from tests.support.values import value_options
 
 _SNAPSHOT: Final = SnapshotEnvelope(b"|")
 _EVENT: Final = EventEnvelope(b"|", b"|", b"|")
@@ -249,7 +249,7 @@ def _printed(row: list[Cell]) -> bytes:
 def test_both_protocols_print_what_the_reference_prints(drawn: tuple[Table, list[list[Cell]]]) -> None:
     """Any mixture of types and NULLs, as rows of a result set and as inserts, updates and deletes."""
     table, rows = drawn
-    codec = compile_table(table, "topic", ValueOptions())
+    codec = compile_table(table, "topic", value_options())
     expected = [_printed(row) for row in rows]
     packets, images = b"".join(map(_packet, rows)), b"".join(map(_image, rows))
     noise = b"\xff" * 9
@@ -282,7 +282,7 @@ def test_a_damaged_event_is_never_read_beyond_its_end(
     from tailrace.runtime.errors import SchemaError  # noqa: PLC0415
 
     table, rows = drawn
-    codec = compile_table(table, "topic", ValueOptions())
+    codec = compile_table(table, "topic", value_options())
     event = _image(rows[0])
     end = data.draw(st.integers(1, len(event) - 1) | st.just(len(event) + 1))
     try:

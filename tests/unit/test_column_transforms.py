@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
+from tailrace.producer.config import ProducerConfig, describe, load
 from tailrace.producer.config.column_transforms import ColumnTransforms, Hash, read_rule, without_salt
-from tailrace.producer.config.filters import ColumnFilter, FilterFault
-from tailrace.producer.config.load import describe, load
-from tailrace.producer.config.sections import ProducerConfig
+from tailrace.producer.config.filters import ColumnFilter, InvalidExpressionError
 from tailrace.producer.model.codec import EventRows, KeyChange, SnapshotEnvelope, TableCodec
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.model.value_options import Converter, ValueOptions
+from tailrace.producer.model.value_options import Converter
 from tailrace.producer.mysql.types.registry import connect_field
 from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.masking import hasher, java_serialized
 from tailrace.runtime.errors import ConfigError, SchemaError
+from tests.support.values import value_options
 from tests.unit.test_codec_changes import STAMP
 from tests.unit.test_config_load import BASE
 
@@ -33,7 +33,7 @@ NOTE = Column("note", "text", length=65535, charset="latin1")
 AGE = Column("age", "int")
 TABLE = Table(TableId("shop", "people"), (ID, MAIL, NOTE, AGE), ("id",))
 BY_MAIL = Table(TABLE.id, TABLE.columns, ("mail",))
-SETTINGS = ValueOptions()
+SETTINGS = value_options()
 
 
 def configured(properties: Mapping[str, str]) -> ColumnTransforms:
@@ -58,7 +58,7 @@ def image(number: int, mail: str, note: str | None, age: int | None) -> bytes:
 def compiled(properties: Mapping[str, str], table: Table = TABLE, **more: Any) -> TableCodec:
     """Compile a table under a configuration."""
     found = configured(properties)
-    return compile_table(table, "t", SETTINGS, shape=found.shape(table.id, table.columns, table.key), **more)
+    return compile_table(table, "t", SETTINGS, shape=found.project(table.id, table.columns, table.key), **more)
 
 
 def inserted(codec: TableCodec, *images: bytes) -> list[tuple[Any, Any]]:
@@ -233,9 +233,9 @@ def test_updates_without_a_change_can_be_left_out() -> None:
 def test_other_converters_show_the_same(key: Converter, value: Converter) -> None:
     """Rows changed and keys as they are, in every mixture of forms."""
     properties = {"column.exclude.list": "shop.people.age", "column.mask.with.2.chars": "shop.people.(mail|note)"}
-    shape = configured(properties).shape(BY_MAIL.id, BY_MAIL.columns, BY_MAIL.key)
+    shape = configured(properties).project(BY_MAIL.id, BY_MAIL.columns, BY_MAIL.key)
     assert shape is not None
-    fields = {column.name: connect_field(column, SETTINGS) for column in shape.kept(BY_MAIL.columns)}
+    fields = {column.name: connect_field(column, SETTINGS) for column in shape.visible(BY_MAIL.columns)}
     wire = RecordFormat(
         key=key,
         value=value,
@@ -273,8 +273,8 @@ def test_a_table_that_no_rule_touches_has_the_code_of_before() -> None:
     """Nothing of the hot path depends on rules for other tables."""
     found = configured({"column.exclude.list": "shop.other.*", "column.mask.with.2.chars": ".*secret"})
 
-    assert found.shape(TABLE.id, TABLE.columns, TABLE.key) is None
-    assert ColumnTransforms(ColumnFilter()).shape(TABLE.id, TABLE.columns, TABLE.key) is None
+    assert found.project(TABLE.id, TABLE.columns, TABLE.key) is None
+    assert ColumnTransforms(ColumnFilter()).project(TABLE.id, TABLE.columns, TABLE.key) is None
 
 
 def test_every_fault_of_a_table_is_told_at_once() -> None:
@@ -288,25 +288,27 @@ def test_every_fault_of_a_table_is_told_at_once() -> None:
         }
     )
 
-    faults = found.faults(TABLE.id, TABLE.columns, TABLE.key)
+    faults = found.problems(TABLE.id, TABLE.columns, TABLE.key)
 
     assert len(faults) == 4
-    assert "column.exclude.list=shop.people.id leaves out shop.people.id" in faults[0]
+    assert "column.exclude.list=shop.people.id drops shop.people.id" in faults[0]
     assert "message.key.columns" in faults[0]
-    assert "shop.people.mail is named by rules of which only one can hold" in faults[1]
+    assert "shop.people.mail is matched by properties of which only one can apply" in faults[1]
     assert "column.mask.with.3.chars=shop.people.(age|mail)" in faults[1]
     assert "shop.people.note, and so does column.propagate.source.type" in faults[2]
-    assert "names shop.people.age, which is INT: only text can be masked" in faults[3]
+    assert "matches shop.people.age, which is INT: only text can be masked" in faults[3]
     assert not any(SALT in fault for fault in faults)
     with pytest.raises(SchemaError, match="only text can be masked"):
-        found.shape(TABLE.id, TABLE.columns, TABLE.key)
+        found.project(TABLE.id, TABLE.columns, TABLE.key)
 
 
 def test_rules_for_no_column_are_known() -> None:
     """So that a misspelt name can be told."""
     found = configured({"column.mask.with.3.chars": "shop.people.mial", "column.truncate.to.3.chars": ".*note"})
 
-    assert found.idle([(TABLE.id, column) for column in TABLE.columns]) == ["column.mask.with.3.chars=shop.people.mial"]
+    assert found.unmatched([(TABLE.id, column) for column in TABLE.columns]) == [
+        "column.mask.with.3.chars=shop.people.mial"
+    ]
 
 
 def test_salts_are_never_shown(tmp_path: Path) -> None:
@@ -317,8 +319,8 @@ def test_salts_are_never_shown(tmp_path: Path) -> None:
     told = describe(shown)
     assert told["column.mask.hash.SHA-256.with.salt.********"] == "shop.people.mail"
     assert told["column.mask.hash.v2.md5.with.salt.********"] == "shop.people.note"
-    assert SALT not in f"{told} {shown!r} {shown.filters.columns.shape(TABLE.id, TABLE.columns, TABLE.key)!r}"
-    assert pickle.loads(pickle.dumps(shown)).filters.columns.shape(TABLE.id, TABLE.columns, TABLE.key)  # noqa: S301
+    assert SALT not in f"{told} {shown!r} {shown.filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)!r}"
+    assert pickle.loads(pickle.dumps(shown)).filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)  # noqa: S301
     for name in (f"column.mask.hash.SHA-7.with.salt.{SALT}", f"column.mask.hash.SHA-256.with.slat.{SALT}"):
         path = tmp_path / "twice.json"
         path.write_text(json.dumps(BASE)[:-1] + f', "{name}": "a", "{name}": "("}}')
@@ -331,7 +333,7 @@ def test_salts_are_never_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["MD2", "sha-7", "SHA-256.x"])
 def test_an_unknown_digest_is_a_fault(name: str) -> None:
     """With the digests that are known."""
-    with pytest.raises(FilterFault, match="not a known digest: use one of MD5"):
+    with pytest.raises(InvalidExpressionError, match="not a known hash algorithm: use one of MD5"):
         read_rule(f"column.mask.hash.{name}.with.salt.x", "a.b.c")
 
 

@@ -1,4 +1,4 @@
-"""The configuration: where values come from, what is refused, and that every fault is told at once without a secret."""
+"""The producer's configuration: sources of values, rejected values, all problems in one error, no secret printed."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ BASE = {
 
 
 def written(tmp_path: Path, body: Any, name: str = "config.json") -> Path:
-    """Write a configuration file; a text is written as it is."""
+    """Write a configuration file: a text unchanged, anything else as JSON."""
     path = tmp_path / name
     path.write_text(body if isinstance(body, str) else json.dumps(body), encoding="utf-8")
     return path
 
 
-def faults(flags: Mapping[str, str], environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return the faults of BASE with some flags over it; there must be some."""
+def problems(flags: Mapping[str, str], environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the problems of BASE with some flags; there must be some."""
     with pytest.raises(ConfigError) as caught:
         load(None, environ or {}, {**BASE, **flags})
     return caught.value.faults
 
 
-def faults_of(path: Path) -> tuple[str, ...]:
-    """Return the faults of a file; there must be some."""
+def problems_of(path: Path) -> tuple[str, ...]:
+    """Return the problems of a file; there must be some."""
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     return caught.value.faults
 
 
 def loaded_from(environ: Mapping[str, str]) -> ProducerConfig:
-    """Load BASE with an environment under it."""
+    """Load BASE with environment variables."""
     return load(None, environ, BASE)
 
 
 def loaded(flags: Mapping[str, str]) -> ProducerConfig:
-    """Load BASE with some flags over it."""
+    """Load BASE with some flags."""
     return load(None, {}, {**BASE, **flags})
 
 
-def test_flat_json_fills_sections_and_keeps_defaults_of(tmp_path: Path) -> None:
-    """Numbers and booleans of JSON are taken as they are."""
+def test_flat_json_fills_sections_and_keeps_defaults(tmp_path: Path) -> None:
+    """Numbers and booleans of JSON are accepted."""
     body = {**BASE, "database.port": 3307, "tombstones.on.delete": False, "table.include.list": None}
 
     config = load(written(tmp_path, body), {})
@@ -68,8 +68,8 @@ def test_flat_json_fills_sections_and_keeps_defaults_of(tmp_path: Path) -> None:
     assert config.warnings == ()
 
 
-def test_a_connector_as_posted_to_kafka_connect_runs_with_warnings(tmp_path: Path) -> None:
-    """The documented example of a Debezium connector: Connect's own keys give warnings that say why."""
+def test_connector_posted_to_kafka_connect_loads_with_warnings(tmp_path: Path) -> None:
+    """The documented example of a Debezium connector: the properties of Kafka Connect cause warnings with a reason."""
     body = {
         "name": "inventory-connector",
         "config": {
@@ -102,8 +102,8 @@ def test_a_connector_as_posted_to_kafka_connect_runs_with_warnings(tmp_path: Pat
     assert all(len(warning.partition(": ")[2]) > 10 for warning in config.warnings)
 
 
-def test_properties_file_is_read_with_javas_escapes(tmp_path: Path) -> None:
-    """Comments, both separators, continued lines, escapes."""
+def test_properties_file_has_java_syntax(tmp_path: Path) -> None:
+    """Comments, separators, continued lines, escapes."""
     text = (
         "# a comment\n! another\n"
         "database.hostname=db.local\n"
@@ -122,8 +122,8 @@ def test_properties_file_is_read_with_javas_escapes(tmp_path: Path) -> None:
     assert (config.database.user, config.database.server_id, config.topics.prefix) == ("cdc", 5, "shop")
 
 
-def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path) -> None:
-    """One property at each level."""
+def test_flags_override_environment_and_environment_overrides_file(tmp_path: Path) -> None:
+    """One property in each source."""
     path = written(tmp_path, {**BASE, "database.port": "1", "max.batch.size": "1", "snapshot.max.threads": "1"})
 
     config = load(path, {"MAX_BATCH_SIZE": "2", "SNAPSHOT_MAX_THREADS": "2"}, {"snapshot.max.threads": "3"})
@@ -131,19 +131,19 @@ def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path) ->
     assert (config.database.port, config.batch.max_records, config.snapshot.max_threads) == (1, 2, 3)
 
 
-def test_an_alias_in_a_flag_replaces_the_name_in_the_file(tmp_path: Path) -> None:
-    """Flink CDC's name for the chunk size wins from a flag; both in one place are a fault."""
+def test_alias_in_a_flag_overrides_the_name_in_the_file(tmp_path: Path) -> None:
+    """Two spellings in one source are a problem."""
     path = written(tmp_path, {**BASE, "incremental.snapshot.chunk.size": "10"})
 
     config = load(path, {}, {"scan.incremental.snapshot.chunk.size": "20"})
 
     assert config.snapshot.chunk_size == 20
     both = {"incremental.snapshot.chunk.size": "10", "scan.incremental.snapshot.chunk.size": "20"}
-    assert any("another name" in fault for fault in faults(both))
+    assert any("another name" in problem for problem in problems(both))
 
 
 def test_secrets_come_from_files_and_placeholders(tmp_path: Path) -> None:
-    """A mounted file by ``_FILE``, Connect's file, dir and env providers."""
+    """``_FILE`` variables, and the providers file, dir and env of Kafka Connect."""
     secret = written(tmp_path, "s3cret\n", "password")
     store = written(tmp_path, "db.user=cdc-reader\nhost=h2\n", "secrets.properties")
     environ = {"DATABASE_PASSWORD_FILE": str(secret), "PREFIX": "from-env"}
@@ -161,15 +161,15 @@ def test_secrets_come_from_files_and_placeholders(tmp_path: Path) -> None:
     assert config.topics.prefix == "from-env"
 
 
-def test_what_cannot_be_filled_or_read_is_told(tmp_path: Path) -> None:
-    """Missing files, keys, variables and unknown providers are faults beside each other."""
+def test_unresolved_placeholders_and_unreadable_files_are_reported(tmp_path: Path) -> None:
+    """Missing files, keys and variables, and unknown providers, all in one error."""
     store = written(tmp_path, "a=1\n", "secrets.properties")
     flags = {
         "database.hostname": f"${{file:{store}:b}}",
         "database.user": "${env:NOT_THERE}",
         "topic.prefix": "${vault:secret:key}",
     }
-    found = faults(flags, {"DATABASE_PASSWORD_FILE": str(tmp_path / "none")})
+    found = problems(flags, {"DATABASE_PASSWORD_FILE": str(tmp_path / "none")})
 
     assert len([f for f in found if f.startswith("database.password: the file named by")]) == 1
     assert len([f for f in found if "the file has no key b" in f]) == 1
@@ -177,8 +177,8 @@ def test_what_cannot_be_filled_or_read_is_told(tmp_path: Path) -> None:
     assert len([f for f in found if "use ${file:PATH:KEY}" in f]) == 1
 
 
-def test_all_faults_are_told_at_once_with_name_value_and_what_is_allowed(tmp_path: Path) -> None:
-    """A file with seven things wrong."""
+def test_all_problems_are_reported_with_name_value_and_what_is_allowed(tmp_path: Path) -> None:
+    """A file with seven problems."""
     body = {
         "database.hostname": "h",
         "database.port": "33x06",
@@ -190,7 +190,7 @@ def test_all_faults_are_told_at_once_with_name_value_and_what_is_allowed(tmp_pat
         "tombstones.on.delete": "maybe",
     }
 
-    found = faults_of(written(tmp_path, body))
+    found = problems_of(written(tmp_path, body))
 
     assert found == (
         "database.port: '33x06' (file) is not a whole number from 1 to 65535",
@@ -200,8 +200,8 @@ def test_all_faults_are_told_at_once_with_name_value_and_what_is_allowed(tmp_pat
         "table.include.lst is not a known property; did you mean table.include.list?",
         "tombstones.on.delete: 'maybe' (file) is not true or false",
         (
-            "bootstrap.servers is missing: Kafka brokers as host:port,host:port; where it is missing, "
-            "`schema.history.internal.kafka.bootstrap.servers` holds. Expected a text that is not empty"
+            "bootstrap.servers is missing: Kafka brokers as host:port,host:port. If it is not set, "
+            "`schema.history.internal.kafka.bootstrap.servers` is used. Expected: a text that is not empty"
         ),
     )
 
@@ -212,16 +212,16 @@ def test_all_faults_are_told_at_once_with_name_value_and_what_is_allowed(tmp_pat
         ("value.converter", "io.confluent.connect.protobuf.ProtobufConverter", "AvroConverter"),
         ("value.converter", "io.confluent.connect.avro.AvroConverter", "schema.registry.url is missing"),
         ("value.converter.schema.registry.url", "registry:8081", "begin with http"),
-        ("key.converter.decimal.format", "NUMERIC", "it may only be base64"),
-        ("key.converter.use.latest.version", "true", "it may only be false"),
-        ("transforms", "unwrap", "change them in the consumer"),
+        ("key.converter.decimal.format", "NUMERIC", "the only allowed value is base64"),
+        ("key.converter.use.latest.version", "true", "the only allowed value is false"),
+        ("transforms", "unwrap", "transform them in the consumer"),
         ("column.exclude.list", "shop.(customers.email", "is not a regular expression"),
         ("column.mask.with.12.chars", "shop.)", "is not a regular expression"),
         ("column.mask.with.many.chars", "shop.customers.email", "is not a whole number of characters"),
         ("column.truncate.to.-1.chars", "shop.customers.email", "is not a whole number of characters"),
         ("column.propagate.source.type", "[", "is not a regular expression"),
         ("datatype.propagate.source.type", "[", "is not a regular expression"),
-        ("snapshot.select.statement.overrides.shop.orders", "SELECT 1", "by key over the whole table"),
+        ("snapshot.select.statement.overrides.shop.orders", "SELECT 1", "a table is read completely"),
         ("snapshot.mode", "custom", "Java classes"),
         ("snapshot.mode", "configuration_based", "nothing to do"),
         ("signal.enabled.channels", "source,jmx", "source, kafka, file"),
@@ -231,20 +231,20 @@ def test_all_faults_are_told_at_once_with_name_value_and_what_is_allowed(tmp_pat
         ("snapshot.mode", "never_heard", "recovery, configuration_based"),
         ("snapshot.mode", "never", "use no_data"),
         ("snapshot.mode", "Custom", "Java classes"),
-        ("event.processing.failure.handling.mode", "skip", "none is ever skipped"),
+        ("event.processing.failure.handling.mode", "skip", "it never skips one"),
         ("connector.class", "io.debezium.connector.postgresql.PostgresConnector", "MySQL connector only"),
         ("database.hostnam", "x", "did you mean database.hostname?"),
-        ("kafka.acks", "1", "it may only be all"),
-        ("kafka.transactional.id", "mine", "leave it out"),
-        ("producer.override.enable.idempotence", "false", "it may only be true"),
+        ("kafka.acks", "1", "the only allowed value is all"),
+        ("kafka.transactional.id", "mine", "remove it"),
+        ("producer.override.enable.idempotence", "false", "the only allowed value is true"),
         ("topic.creation.default.partitions", "0", "neither -1 nor greater"),
         ("table.include.list", "shop.(orders", "is not a regular expression"),
         ("message.key.columns", "shop.orders", "not of the form db.table:column,column"),
     ],
 )
-def test_what_would_change_the_data_is_refused(name: str, value: str, part: str) -> None:
-    """Each is one fault that names the property."""
-    found = faults({name: value})
+def test_settings_that_would_change_the_records_are_rejected(name: str, value: str, part: str) -> None:
+    """Each is one problem that names the property."""
+    found = problems({name: value})
 
     assert len(found) == 1
     assert name.rsplit(".", maxsplit=1)[-1] in found[0]
@@ -264,8 +264,8 @@ def test_what_would_change_the_data_is_refused(name: str, value: str, part: str)
         ("snapshot.mode", "schema_only"),
     ],
 )
-def test_what_asks_for_nothing_is_taken_silently(name: str, value: str) -> None:
-    """A refused property with the value that holds anyway is neither fault nor warning."""
+def test_values_that_change_nothing_are_accepted_silently(name: str, value: str) -> None:
+    """A rejected property with a no-op value causes neither a problem nor a warning."""
     assert loaded({name: value}).warnings == ()
 
 
@@ -291,18 +291,18 @@ def test_what_asks_for_nothing_is_taken_silently(name: str, value: str) -> None:
         ),
     ],
 )
-def test_key_and_value_have_each_their_converter(flags: Mapping[str, str], forms: tuple[str, str]) -> None:
-    """Connect's JsonConverter, once named, writes schemas unless told otherwise; nothing named is JSON without."""
+def test_keys_and_values_have_their_own_converters(flags: Mapping[str, str], forms: tuple[str, str]) -> None:
+    """As in Kafka Connect, JsonConverter writes schemas by default. Without a converter there are none."""
     assert loaded(flags).converters.forms == forms
 
 
-def test_java_key_stores_are_refused_with_the_way_to_pem(tmp_path: Path) -> None:
-    """As is what a registry's client would do silently otherwise than told; all at once."""
+def test_java_key_stores_are_rejected_with_a_hint_to_pem(tmp_path: Path) -> None:
+    """So are other options of the registry client that are not supported; all in one error."""
     store = tmp_path / "trust.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
     name = "value.converter.schema.registry.ssl"
 
-    found = faults(
+    found = problems(
         {
             f"{name}.truststore.location": str(store),
             f"{name}.truststore.password": "hush",
@@ -318,8 +318,8 @@ def test_java_key_stores_are_refused_with_the_way_to_pem(tmp_path: Path) -> None
     assert not any("hush" in each for each in found)
 
 
-def test_the_users_of_a_registry_are_never_printed() -> None:
-    """Neither from its URL nor from the property for them."""
+def test_credentials_of_a_registry_are_never_printed() -> None:
+    """Neither those in the URL nor those of the property."""
     config = loaded(
         {
             "value.converter": "io.confluent.connect.avro.AvroConverter",
@@ -334,44 +334,46 @@ def test_the_users_of_a_registry_are_never_printed() -> None:
     assert "http://registry:8081/api" in repr(settings)
 
 
-def test_include_and_exclude_of_one_kind_exclude_each_other() -> None:
+def test_include_and_exclude_list_exclude_each_other() -> None:
     """As in Debezium."""
-    found = faults({"table.include.list": "a.b", "table.exclude.list": "a.c", "database.include.list": "a"})
+    found = problems({"table.include.list": "a.b", "table.exclude.list": "a.c", "database.include.list": "a"})
 
-    assert found == ("table.include.list and table.exclude.list exclude each other: keep one",)
+    assert found == ("table.include.list and table.exclude.list exclude each other; keep one",)
 
 
-def test_a_name_given_twice_is_a_fault(tmp_path: Path) -> None:
-    """In JSON and in .properties the second would win silently."""
+def test_name_given_twice_is_a_problem(tmp_path: Path) -> None:
+    """Otherwise the second value would silently replace the first."""
     twice = '{"topic.prefix": "a", "topic.prefix": "b"}'
-    assert any("given twice" in fault for fault in faults_of(written(tmp_path, twice)))
+    assert any("given twice" in problem for problem in problems_of(written(tmp_path, twice)))
     assert any(
-        "given twice" in fault
-        for fault in faults_of(written(tmp_path, "topic.prefix=a\ntopic.prefix=b\n", "p.properties"))
+        "given twice" in problem
+        for problem in problems_of(written(tmp_path, "topic.prefix=a\ntopic.prefix=b\n", "p.properties"))
     )
 
 
 @pytest.mark.parametrize(
-    ("body", "part"),
+    ("name", "body", "part"),
     [
-        ('{"topic.prefix": ', "is not JSON"),
-        ('{"topic": {"prefix": "a"}}', "every setting is one text"),
-        ('{"name": "x", "config": {}, "other": 1}', 'beside "config"'),
-        ("=value\n", "not of the form name=value"),
+        ("c.json", '{"topic.prefix": ', "is not JSON: line 1"),
+        ("c.json", "topic.prefix=a", "is not JSON: line 1"),
+        ("c.json", "[1]", "is not a JSON object"),
+        ("c.json", '{"topic.prefix": ["a"]}', "topic.prefix is a list"),
+        ("c.json", '{"name": "x", "config": {}, "other": 1}', 'next to "config"'),
+        ("c.properties", "=value\n", "not of the form name=value"),
+        ("c.properties", "a=\\u12\n", "four hexadecimal digits"),
     ],
 )
-def test_a_file_of_another_form_is_told(tmp_path: Path, body: str, part: str) -> None:
-    """Never a traceback of the parser."""
-    assert any(part in fault for fault in faults_of(written(tmp_path, body)))
+def test_file_with_wrong_syntax_is_reported(tmp_path: Path, name: str, body: str, part: str) -> None:
+    assert any(part in problem for problem in problems_of(written(tmp_path, body, name)))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    """With the reason of the system."""
-    assert "No such file" in faults_of(tmp_path / "none.json")[0]
+def test_missing_file_is_reported(tmp_path: Path) -> None:
+    """With the reason that the operating system gives."""
+    assert "No such file" in problems_of(tmp_path / "none.json")[0]
 
 
 def test_secrets_are_never_printed() -> None:
-    """Not in repr, not in the effective configuration, not in faults, not in the faults of pydantic."""
+    """Neither in repr, nor in the effective configuration, nor in problems."""
     config = loaded({"kafka.sasl.password": "geheim", "kafka.linger.ms": "5"})
 
     shown = describe(config)
@@ -383,12 +385,12 @@ def test_secrets_are_never_printed() -> None:
     everything = repr(config) + str(shown) + str(config.model_dump())
     assert "hush" not in everything
     assert "geheim" not in everything
-    refusal = faults({"database.ssl.keystore.password": "geheim", "database.sslPassword": "geheim"})
-    assert "geheim" not in "".join(refusal)
+    rejection = problems({"database.ssl.keystore.password": "geheim", "database.sslPassword": "geheim"})
+    assert "geheim" not in "".join(rejection)
 
 
-def test_kafka_settings_reach_librdkafka_in_clear_by_either_prefix() -> None:
-    """``producer.override.`` and ``kafka.`` are one; the environment knows the first."""
+def test_kafka_options_have_two_prefixes() -> None:
+    """``producer.override.`` and ``kafka.`` are the same; environment variables have the first."""
     flags = {**BASE, "kafka.sasl.password": "geheim", "producer.override.security.protocol": "SASL_SSL"}
     config = load(None, {"PRODUCER_OVERRIDE_LINGER_MS": "7"}, flags)
 
@@ -398,11 +400,11 @@ def test_kafka_settings_reach_librdkafka_in_clear_by_either_prefix() -> None:
         "security.protocol": "SASL_SSL",
         "linger.ms": "7",
     }
-    assert "different values" in faults({"kafka.linger.ms": "1", "producer.override.linger.ms": "2"})[0]
+    assert "different values" in problems({"kafka.linger.ms": "1", "producer.override.linger.ms": "2"})[0]
 
 
-def test_topic_settings_are_gathered() -> None:
-    """Partitions and replicas are their own; everything else goes to the topic as it is."""
+def test_topic_settings_are_collected() -> None:
+    """Partitions and replication factor are properties of their own; other settings are passed on."""
     config = loaded(
         {
             "topic.creation.default.partitions": "6",
@@ -418,22 +420,22 @@ def test_topic_settings_are_gathered() -> None:
     ) == (6, 3, {"retention.ms": "-1"})
 
 
-def test_the_configuration_is_frozen_and_travels_to_other_processes() -> None:
-    """Readers are processes: the filters that were made of it must not hinder it."""
+def test_configuration_is_frozen_and_can_be_pickled() -> None:
+    """Snapshot readers are processes. The cached filters must not prevent pickling."""
     config = loaded({"table.include.list": "shop.orders"})
-    assert config.filters.tables.wanted(TableId("shop", "orders"))
+    assert config.filters.tables.includes(TableId("shop", "orders"))
 
     copy = pickle.loads(pickle.dumps(config))  # noqa: S301 - our own bytes
 
     assert copy == config
-    assert not copy.filters.tables.wanted(TableId("shop", "other"))
+    assert not copy.filters.tables.includes(TableId("shop", "other"))
     with pytest.raises(ValidationError):
         config.database.port = 1
 
 
-def test_modes_reach_the_value_settings() -> None:
-    """Debezium's words, in the names of the type table."""
-    settings = loaded({"time.precision.mode": "isostring", "binary.handling.mode": "hex"}).values.settings
+def test_modes_become_value_options() -> None:
+    """With Debezium's words."""
+    settings = loaded({"time.precision.mode": "isostring", "binary.handling.mode": "hex"}).values.options
 
     assert (
         settings.time_precision_mode,
@@ -443,19 +445,19 @@ def test_modes_reach_the_value_settings() -> None:
 
 
 def test_initial_statements_keep_doubled_semicolons() -> None:
-    """``;;`` is the character itself."""
+    """``;;`` is a semicolon within a statement."""
     config = loaded({"database.initial.statements": "SET a = 1; SET b = 'x;;y' ;"})
 
     assert config.database.initial_statements == ("SET a = 1", "SET b = 'x;y'")
 
 
-def test_a_variable_that_ends_in_file_by_its_own_name_is_no_mounted_file() -> None:
-    """``SIGNAL_FILE`` is signal.file; secrets of the Kafka client can be mounted."""
+def test_property_name_that_ends_in_file_is_not_a_file_variable() -> None:
+    """``SIGNAL_FILE`` is the property signal.file."""
     assert loaded_from({"SIGNAL_FILE": "file-signals.txt"}).warnings == ()
 
 
-def test_secrets_of_the_kafka_client_can_be_mounted(tmp_path: Path) -> None:
-    """By the variable of the client's setting with ``_FILE``."""
+def test_secrets_of_the_kafka_client_can_be_files(tmp_path: Path) -> None:
+    """``_FILE`` works for options of the Kafka client too."""
     secret = written(tmp_path, "geheim\n", "secret")
 
     config = loaded_from({"PRODUCER_OVERRIDE_SASL_PASSWORD_FILE": str(secret)})

@@ -1,18 +1,20 @@
-"""The table of properties agrees with itself, with the sections, with Debezium's list and with the reference page."""
+"""The producer's properties: complete, consistent, and described by the reference pages."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
-from tailrace.producer.config import ProducerConfig
-from tailrace.producer.config.load import find
-from tailrace.producer.config.properties import PROPERTIES
-from tailrace.producer.config.property import Property, Status
-from tailrace.producer.config.reference import page
-from tailrace.producer.config.sections import Section
-from tailrace.producer.config.sources import environment_name
+import pytest
 
-DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+from tailrace.producer.config.definition import DEFINITION, GROUPS
+from tailrace.producer.config.reference import pages
+from tailrace.runtime.config.environment import variables_of
+from tailrace.runtime.config.property import Property, Status
+from tailrace.runtime.config.section import Section
+
+DOCS = Path(__file__).parents[2] / "docs"
+PROPERTIES = DEFINITION.table.properties
 
 # Every property that the manual of the MySQL connector 3.6 lists; parts in angle brackets are written out.
 DEBEZIUM = """
@@ -58,55 +60,67 @@ connection.validation.timeout.ms heartbeat.topics.prefix
 """
 
 
-def attributes() -> set[str]:
-    """Return every attribute of the sections as ``section.attribute``."""
-    found = set()
-    for name, field in ProducerConfig.model_fields.items():
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, Section):
-            found |= {f"{name}.{attribute}" for attribute in section.model_fields}
-        else:
-            found.add(name)
-    return found - {"warnings"}
-
-
 def test_every_property_of_the_connector_is_known() -> None:
-    """None of them is an unknown name."""
-    assert [name for name in DEBEZIUM.split() if find(name) is None] == []
+    assert [name for name in DEBEZIUM.split() if DEFINITION.table.find(name) is None] == []
 
 
-def test_honoured_properties_and_attributes_are_the_same_set() -> None:
-    """A property without a place would be dropped, an attribute without a property could not be set."""
-    places = {entry.place for entry in PROPERTIES if entry.place}
+def test_every_field_of_a_section_declares_a_property() -> None:
+    undeclared = {
+        f"{path}.{name}"
+        for path, spec in DEFINITION.sections.items()
+        for name, field in spec.model.model_fields.items()
+        if not any(isinstance(entry, Property) for entry in field.metadata)
+        and not (isinstance(field.annotation, type) and issubclass(field.annotation, Section))
+    }
 
-    assert places == attributes()
+    assert undeclared == {".warnings"}
 
 
-def test_names_are_given_once_and_status_has_its_reason() -> None:
-    """Aliases included; what is not honoured says why, what is honoured has a default that can be read."""
-    names = [name for entry in PROPERTIES for name in (entry.name, *entry.aliases)]
+def test_every_section_is_in_one_group() -> None:
+    """A section without a group would have no properties."""
+    grouped = [path for group in GROUPS for path in group.sections]
+
+    assert sorted(grouped) == sorted(set(DEFINITION.sections) - {""})
+
+
+def test_words_of_a_property_are_those_of_its_field() -> None:
+    """The type checker cannot compare ``one_of(X)`` with the annotation X."""
+    for entry in PROPERTIES:
+        section, _, attribute = entry.target.rpartition(".")
+        if entry.status is not Status.SUPPORTED or section == "" or entry.is_wildcard:
+            continue
+        annotation = DEFINITION.sections[section].model.model_fields[attribute].annotation
+        if get_origin(annotation) is Literal:
+            assert entry.value_type.expects == "one of " + ", ".join(get_args(annotation)), entry.name
+
+
+def test_names_are_unique_and_texts_are_complete() -> None:
+    """Aliases included. Ignored and rejected properties have a reason, supported ones a default that can be read."""
+    names = [name for entry in PROPERTIES for name in entry.names]
     assert len(names) == len(set(names))
     for entry in PROPERTIES:
-        assert entry.meaning.endswith("."), entry.name
+        assert entry.doc.endswith("."), entry.name
         assert (entry.status is Status.SUPPORTED) != bool(entry.reason), entry.name
         if entry.default is not None:
-            entry.kind.read(entry.default)
+            assert entry.value_type.read(entry.default) is not None
+
+
+def test_values_are_written_as_they_are_read() -> None:
+    for entry in PROPERTIES:
+        if entry.default is not None:
+            value = entry.value_type.read(entry.default)
+            assert entry.value_type.read(entry.value_type.write(value)) == value, entry.name
 
 
 def test_no_two_properties_share_an_environment_variable() -> None:
     """Dots, dashes and case all become the same character."""
+    variables = [variable for entry in PROPERTIES for _, variable in variables_of(entry)]
 
-    def known(entry: Property) -> bool:
-        return entry.in_environment and not entry.open
-
-    variables = [
-        environment_name(name) for entry in PROPERTIES if known(entry) for name in (entry.name, *entry.aliases)
-    ]
     assert len(variables) == len(set(variables))
 
 
-def test_the_reference_page_is_current() -> None:
-    """It is made by ``python -m tailrace.producer.config --docs``."""
-    assert page() == DOCS.read_text(encoding="utf-8"), (
-        "run: python -m tailrace.producer.config --docs > docs/configuration.md"
+@pytest.mark.parametrize("name", pages())
+def test_reference_page_is_current(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == pages()[name], (
+        "run: python -m tailrace.producer.config --docs docs"
     )

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.producer.config.filters import (
     ColumnFilter,
-    FilterFault,
+    InvalidExpressionError,
     MessageKeys,
     TableFilter,
     compile_expression,
@@ -32,7 +32,7 @@ def test_a_list_is_cut_at_commas_that_are_not_escaped(text: str, parts: tuple[st
 
 def test_an_escape_at_the_end_is_a_fault() -> None:
     """Debezium's tokenizer refuses it too."""
-    with pytest.raises(FilterFault, match="in the middle of an escape"):
+    with pytest.raises(InvalidExpressionError, match="in the middle of an escape"):
         split_list("shop.a\\")
 
 
@@ -56,35 +56,35 @@ def test_an_expression_must_match_the_whole_name_without_ascii_case(
     expression: str, table: TableId, wanted: bool
 ) -> None:
     """As Java's Matcher.matches with CASE_INSENSITIVE."""
-    assert TableFilter(table_include=expression).wanted(table) is wanted
+    assert TableFilter(table_include=expression).includes(table) is wanted
 
 
 def test_databases_and_tables_must_both_be_wanted() -> None:
     """A table list does not bring back a database that is left out."""
     chosen = TableFilter(database_include="shop,crm", table_exclude=r".*\.tmp_.*")
 
-    assert chosen.wanted(TableId("shop", "orders"))
-    assert not chosen.wanted(TableId("shop", "tmp_1"))
-    assert not chosen.wanted(TableId("other", "orders"))
-    assert not TableFilter(database_exclude="shop", table_include="shop.orders").wanted(TableId("shop", "orders"))
+    assert chosen.includes(TableId("shop", "orders"))
+    assert not chosen.includes(TableId("shop", "tmp_1"))
+    assert not chosen.includes(TableId("other", "orders"))
+    assert not TableFilter(database_exclude="shop", table_include="shop.orders").includes(TableId("shop", "orders"))
 
 
 def test_the_servers_own_databases_are_left_out_unless_asked_for() -> None:
     """table.ignore.builtin."""
     user = TableId("mysql", "user")
 
-    assert not TableFilter(table_include="mysql.user").wanted(user)
-    assert not TableFilter().wanted(TableId("Information_Schema", "TABLES"))
-    assert TableFilter(table_include="mysql.user", ignore_built_in=False).wanted(user)
+    assert not TableFilter(table_include="mysql.user").includes(user)
+    assert not TableFilter().includes(TableId("Information_Schema", "TABLES"))
+    assert TableFilter(table_include="mysql.user", ignore_built_in=False).includes(user)
 
 
 def test_columns_are_chosen_by_their_whole_name() -> None:
     """Include or exclude, by db.table.column."""
     table = TableId("shop", "customers")
 
-    assert not ColumnFilter(exclude="shop.customers.(email|phone)").wanted(table, "Email")
-    assert ColumnFilter(exclude="shop.customers.(email|phone)").wanted(table, "name")
-    assert not ColumnFilter(include="shop.customers.id").wanted(table, "name")
+    assert not ColumnFilter(exclude="shop.customers.(email|phone)").includes(table, "Email")
+    assert ColumnFilter(exclude="shop.customers.(email|phone)").includes(table, "name")
+    assert not ColumnFilter(include="shop.customers.id").includes(table, "name")
     assert ColumnFilter().trivial
     assert not ColumnFilter(include="a.b.c").trivial
 
@@ -113,7 +113,7 @@ def test_columns_are_chosen_by_their_whole_name() -> None:
 )
 def test_what_java_and_python_read_differently_is_refused(expression: str) -> None:
     """With the expression in the text; a wrong guess would capture other tables."""
-    with pytest.raises(FilterFault, match=r"not supported|not a regular expression") as caught:
+    with pytest.raises(InvalidExpressionError, match=r"not supported|not a regular expression") as caught:
         compile_expression(expression)
     assert repr(expression) in str(caught.value)
 
@@ -138,5 +138,5 @@ def test_message_keys_follow_the_order_given() -> None:
 @pytest.mark.parametrize("text", ["shop.orders", "shop.orders:", ":id", "shop.orders:a:b", "a.b:c,,d"])
 def test_message_keys_of_another_form_are_a_fault(text: str) -> None:
     """Each entry is table:column,column."""
-    with pytest.raises(FilterFault, match="not of the form"):
+    with pytest.raises(InvalidExpressionError, match="not of the form"):
         MessageKeys.parse(text)

@@ -7,12 +7,14 @@ import threading
 
 import orjson
 import pytest
+from prometheus_client import generate_latest
 
 from tailrace.producer.model.table import TableId
-from tailrace.producer.ops.http import HttpServer
-from tailrace.producer.ops.metrics import exposition, registry
+from tailrace.producer.ops.http import endpoints, open_http_port
+from tailrace.producer.ops.metrics import registry
 from tailrace.producer.ops.status import Phase, Status
 from tailrace.runtime.errors import ConfigError
+from tailrace.runtime.http import HttpServer
 
 ORDERS, LINES = TableId("shop", "orders"), TableId("shop", "lines")
 
@@ -29,7 +31,7 @@ def running() -> Status:
     status.log_rows(ORDERS, "c", 2)
     status.log_rows(ORDERS, "d", 0)
     status.log_transaction(ts_us=1)
-    status.log_committed(file="bin.000002", pos=77, gtids="u:1-5")
+    status.log_committed({"file": "bin.000002", "pos": 77, "gtids": "u:1-5"})
     return status
 
 
@@ -128,7 +130,7 @@ def test_status_may_be_updated_from_many_threads() -> None:
 
 def test_metrics_have_debeziums_names_in_snake_case() -> None:
     """As text that Prometheus reads."""
-    text = exposition(registry(running())).decode()
+    text = generate_latest(registry(running())).decode()
 
     for line in (
         'cdc_connected{server="shop"} 1.0',
@@ -145,10 +147,15 @@ def test_metrics_have_debeziums_names_in_snake_case() -> None:
     assert "process_resident_memory_bytes" in text
 
 
-def test_http_answers_its_four_paths() -> None:
-    """Ready only while the log is followed."""
+def serve(status: Status, port: int = 0) -> HttpServer:
+    """Serve a status on any free port."""
+    return HttpServer(endpoints(status), address="127.0.0.1", port=port, port_property="tailrace.http.port")
+
+
+def test_http_has_four_endpoints() -> None:
+    """Ready only while changes are streamed."""
     status = running()
-    with HttpServer(status, address="127.0.0.1", port=0, any_port=True) as server:
+    with serve(status) as server:
         code, body = get(server.port, "/status?x=1")
         assert code == 200
         assert orjson.loads(body)["log"]["file"] == "bin.000002"
@@ -160,9 +167,13 @@ def test_http_answers_its_four_paths() -> None:
         assert get(server.port, "/readyz")[0] == 503
 
 
-def test_port_0_opens_nothing_and_a_taken_port_is_told() -> None:
-    """The property's name is in the fault."""
-    assert HttpServer(Status(), address="127.0.0.1", port=0).port == 0
-    refused = pytest.raises(ConfigError, match=r"tailrace\.http\.port: port \d+ .* cannot be opened")
-    with HttpServer(Status(), address="127.0.0.1", port=0, any_port=True) as taken, refused:
-        HttpServer(Status(), address="127.0.0.1", port=taken.port)
+def test_port_0_opens_nothing() -> None:
+    with open_http_port(Status(), address="nowhere.invalid", port=0):
+        pass
+
+
+def test_port_in_use_is_reported() -> None:
+    """With the name of the property."""
+    rejected = pytest.raises(ConfigError, match=r"tailrace\.http\.port: port \d+ .* cannot be opened")
+    with serve(Status()) as taken, rejected, open_http_port(Status(), address="127.0.0.1", port=taken.port):
+        pass

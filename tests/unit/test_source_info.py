@@ -30,7 +30,7 @@ def rows(query: str | None = None) -> RowsEvent:
 def test_snapshot_rows_get_the_bytes_of_debezium() -> None:
     """Everything after ``after``, byte for byte; server id 0, no GTID, row 0."""
     stamp = SourceInfo("fullfillment", TABLE).snapshot_stamp(
-        file="bin.000003", pos=797, read_at_us=1_731_327_511_000_001, now_us=NOW
+        {"file": "bin.000003", "pos": 797}, read_at_us=1_731_327_511_000_001, now_us=NOW
     )
 
     expected = (

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.producer.config.sections import ConvertersConfig
+from tailrace.producer.config import ConverterConfig, ConvertersConfig
 from tailrace.producer.model.source_type import SourceType, known_length, source_parameters, source_type
 from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
-from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.catalog import CatalogTable
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.table_schemas import TableSchemaBuilder
 from tailrace.schemas.connect import ConnectField
+from tests.support.values import value_options
 from tests.unit.test_column_transforms import configured
 
 PLAIN = ColumnCatalog("", None, None, default_is_expression=False, generated=False, auto_increment=False, comment="")
@@ -98,14 +98,16 @@ TABLE = Table(
 def told(properties: Mapping[str, str]) -> tuple[Mapping[str, ConnectField], Mapping[str, ConnectField], object]:
     """Return the fields of rows and of keys under rules, and the Avro schema of values."""
     rules = configured(properties)
-    config = ConvertersConfig(value="json", value_schemas=True, field_names="avro", schema_names="avro")
+    config = ConvertersConfig(
+        value=ConverterConfig(converter="json", schemas=True), field_names="avro", schema_names="avro"
+    )
 
     def never(_: TableId) -> CatalogTable:
         raise AssertionError
 
-    publication = TableSchemaBuilder(config, ValueOptions(), never, rules=rules)
-    shape = rules.shape(TABLE.id, TABLE.columns, TABLE.key)
-    kept = TABLE.columns if shape is None else shape.kept(TABLE.columns)
+    publication = TableSchemaBuilder(config, value_options(), never, rules=rules)
+    shape = rules.project(TABLE.id, TABLE.columns, TABLE.key)
+    kept = TABLE.columns if shape is None else shape.visible(TABLE.columns)
     wire = publication.wire(TABLE.id, "p.shop.people", kept, TABLE.key, shape)
     keys = {field.name: field for field in wire.key_schema.fields}
     return {field.name: field for field in wire.columns}, keys, avro_schema(wire.value_schema)

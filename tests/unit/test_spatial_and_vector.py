@@ -13,7 +13,6 @@ import pytest
 from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.binlog.table_map import read_table_map
 from tailrace.producer.mysql.types.registry import column_type
 from tailrace.producer.mysql.types.spatial import GEOMETRY, POINT, geometry_json, point_json
@@ -25,6 +24,7 @@ from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.runtime.errors import SchemaError
 from tests.support.avro import Avro, value_of
 from tests.support.binlog_bytes import LogBytes, cut, names_option, table_map_body
+from tests.support.values import value_options
 
 POINT_BYTES = struct.pack("<IBIdd", 0, 1, 1, 1.0, -2.5)
 NUMBERS = (1.0, -0.0, 5.6, 3.4028234663852886e38, 1.401298464324817e-45, 16777216.0)
@@ -59,7 +59,7 @@ def test_a_spatial_value_without_bytes_is_nothing() -> None:
         (Column("id", "int", nullable=False), Column("a", "geometry"), Column("b", "geometry", nullable=False)),
         ("id",),
     )
-    codec = compile_table(table, "t", ValueOptions())
+    codec = compile_table(table, "t", value_options())
     event = b"\0" + struct.pack("<iII", 1, 0, 0)
 
     [record] = codec.inserts(event, 0, len(event), EventEnvelope(b"", b"", b"")).records
@@ -83,7 +83,7 @@ def test_the_schemas_are_debeziums() -> None:
         f'{{"type":"struct","fields":[{double % "x"}{double % "y"}{wkb % "true"}],"optional":false,'
         '"name":"io.debezium.data.geometry.Point","version":1,"doc":"Geometry (POINT)"}'
     )
-    assert schema_json(column_type(EMBEDDING, ValueOptions()).connect()) == (
+    assert schema_json(column_type(EMBEDDING, value_options()).connect()) == (
         '{"type":"array","items":{"type":"float","optional":false},"optional":false,'
         '"name":"io.debezium.data.FloatVector","version":1}'
     )
@@ -107,7 +107,7 @@ def test_what_is_no_vector_is_refused(data: bytes) -> None:
 def test_select_and_log_give_the_same_vector() -> None:
     """The text protocol carries the stored bytes; a row image has them behind a length of four bytes. NULL as well."""
     table = Table(TableId("d", "t"), (Column("id", "int", nullable=False), EMBEDDING), ("id",))
-    codec = compile_table(table, "t", ValueOptions())
+    codec = compile_table(table, "t", value_options())
     images = b"\0" + struct.pack("<iI", 7, len(VECTOR_BYTES)) + VECTOR_BYTES + b"\2" + struct.pack("<i", 8)
     packet = b"\x017" + bytes((len(VECTOR_BYTES),)) + VECTOR_BYTES, b"\x018\xfb"
     packets = b"".join(len(each).to_bytes(3, "little") + b"\0" + each for each in packet)
@@ -123,7 +123,7 @@ def test_select_and_log_give_the_same_vector() -> None:
 def test_avro_holds_the_same() -> None:
     """fastavro reads what the encoder writes, and writes the same bytes."""
     for schema, text in (
-        (column_type(EMBEDDING, ValueOptions()).connect(), VECTOR_JSON),
+        (column_type(EMBEDDING, value_options()).connect(), VECTOR_JSON),
         (POINT, point_json(POINT_BYTES)),
     ):
         avro, value = Avro(avro_schema(schema)), value_of(schema, json.loads(text))
@@ -162,7 +162,7 @@ def test_a_vector_goes_through_the_log() -> None:
     log.gtid().query("BEGIN").table_map(columns=columns).rows(image).xid()
 
     [rows] = [event for event in cut(log) if isinstance(event, RowsEvent)]
-    codec = compile_table(Table(rows.table.id, rows.table.columns, ("id",)), "t", ValueOptions())
+    codec = compile_table(Table(rows.table.id, rows.table.columns, ("id",)), "t", value_options())
     [record] = codec.inserts(rows.data, rows.start, rows.stop, EventEnvelope(b"", b"", b"")).records
 
     assert isinstance(record, tuple)

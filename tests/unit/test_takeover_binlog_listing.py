@@ -9,6 +9,7 @@ from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.partial import rows_from
 from tailrace.producer.takeover.binlog_listing import (
@@ -19,7 +20,6 @@ from tailrace.producer.takeover.binlog_listing import (
     translate_event_count,
 )
 from tailrace.runtime.errors import TakeoverError
-from tailrace.schemas.watermark import BinlogPosition
 
 UUID = "58e3a85e-e597-11f1-8ae5-02fc00000001"
 
@@ -160,28 +160,29 @@ def test_rows_done_are_left_out() -> None:
 
 
 def test_place_keeps_what_was_done_until_it_is_passed() -> None:
-    position = BinlogPosition(1, "binlog.000001", 450, f"{UUID}:1-8", "server")
+    position = MySqlOffset(1, "binlog.000001", 450, GtidSet({UUID: [(1, 8)]}), "server")
     stored = StoredOffset(position, f"{UUID}:9", 2, counts={"d.t": 5}, rows=3)
     place = StreamOffset(stored)
     assert place.state({}) == stored
 
     skip = place.begin(TransactionBegin(f"{UUID}:9", "binlog.000001", 450, 550, 0, 0, None, 1))
-    assert (skip, place.first_row(), place.state({})) == (2, 0, stored)
+    assert (skip, place.rows_to_skip(), place.state({})) == (2, 0, stored)
     place.events = 1
-    assert (place.first_row(), place.state({})) == (0, stored)
+    assert (place.rows_to_skip(), place.state({})) == (0, stored)
     place.events = 2
     assert place.state({}) == stored
     place.events = 3
-    assert place.first_row() == 3
+    assert place.rows_to_skip() == 3
     assert (place.state({}).events, place.state({}).rows) == (3, 0)
     place.events = 4
-    assert place.first_row() == 0
+    assert place.rows_to_skip() == 0
 
 
 def test_another_transaction_skips_nothing() -> None:
-    place = StreamOffset(StoredOffset(BinlogPosition(1, "binlog.000001", 450, "", "server"), f"{UUID}:9", 2, rows=3))
+    position = MySqlOffset(1, "binlog.000001", 450, GtidSet({}), "server")
+    place = StreamOffset(StoredOffset(position, f"{UUID}:9", 2, rows=3))
 
     assert place.begin(TransactionBegin(f"{UUID}:10", "binlog.000001", 450, 550, 0, 0, None, 1)) == 0
     place.events = 1
-    assert place.first_row() == 0
+    assert place.rows_to_skip() == 0
     assert place.state({}).rows == 0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.producer.config import TopicsConfig
-from tailrace.producer.config.load import load
+from tailrace.producer.config import TopicsConfig, load
 from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.mysql.catalog import CatalogTable
 from tailrace.producer.serialization.captured_tables import CapturedTables

@@ -19,12 +19,13 @@ from tailrace.producer.mysql.types.json_binary import json_text
 from tailrace.producer.mysql.types.registry import column_type, connect_field
 from tailrace.producer.mysql.types.text import escape
 from tailrace.runtime.errors import SchemaError
+from tests.support.values import value_options
 
-CONNECT = ValueOptions(time_precision_mode="connect", decimal_handling_mode="double", binary_handling_mode="base64")
-ISO = ValueOptions(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex")
-MICROS = ValueOptions(time_precision_mode="microseconds", bigint_unsigned_handling_mode="precise")
-NANOS = ValueOptions(time_precision_mode="nanoseconds", tinyint_as_int8=True)
-PLAIN = ValueOptions()
+CONNECT = value_options(time_precision_mode="connect", decimal_handling_mode="double", binary_handling_mode="base64")
+ISO = value_options(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex")
+MICROS = value_options(time_precision_mode="microseconds", bigint_unsigned_handling_mode="precise")
+NANOS = value_options(time_precision_mode="nanoseconds", tinyint_as_int8=True)
+PLAIN = value_options()
 
 
 def _schema(kind: str, name: str = "", **parameters: str) -> dict[str, Any]:

@@ -8,8 +8,9 @@ A statement that changes one row is one rows event: what a transaction's events 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import time_ns
-from typing import Final
+from typing import Any, Final
 
 from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
@@ -73,17 +74,17 @@ class SourceInfo:
         self._head = self._middle = self._clock = b""
 
     def snapshot_stamp(
-        self, *, file: str, pos: int, read_at_us: int, now_us: int | None = None, incremental: bool = False
+        self, position: Mapping[str, Any], *, read_at_us: int, now_us: int | None = None, incremental: bool = False
     ) -> SnapshotEnvelope:
         """Return what follows ``after`` in each row of a split; ``incremental`` of a table that is read again.
 
-        ``file`` and ``pos`` are the position given to the rows, ``read_at_us`` the server's clock, ``now_us`` ours.
+        ``position`` is the JSON form of the offset of the rows, ``read_at_us`` the server's clock, ``now_us`` ours.
         """
         now = time_ns() // 1000 if now_us is None else now_us
         text = (
             f"{self._start}{read_at_us // 1000}{self._incremental if incremental else self._snapshot}{read_at_us}"
             f',"ts_ns":{read_at_us * 1000}{self._after_ts_ns}0,'
-            f'"gtid":null,"file":{_text(file)},"pos":{pos},"row":0,"thread":null,"query":null}},'
+            f'"gtid":null,"file":{_text(position["file"])},"pos":{position["pos"]},"row":0,"thread":null,"query":null}},'
             f'"transaction":null,"op":"r{_processed(now)}'
         )
         return SnapshotEnvelope(text.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tailrace.producer.config.sections import TopicsConfig
+from tailrace.producer.config import TopicsConfig
 from tailrace.producer.model.table import TableId
 
 _LONGEST = 249

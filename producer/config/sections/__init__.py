@@ -1,0 +1,1 @@
+"""The sections of the producer's configuration, one module for each chapter of the reference page."""

@@ -1,0 +1,149 @@
+"""The databases, tables and columns that are captured, and how column values are transformed."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final, Literal
+
+from pydantic import SecretStr
+
+from tailrace.producer.config.column_transforms import ColumnTransforms, read_rule
+from tailrace.producer.config.filters import ColumnFilter, MessageKeys, TableFilter
+from tailrace.producer.config.value_types import EXPRESSIONS, MESSAGE_KEYS
+from tailrace.runtime.config.property import Property, ignored, rejected
+from tailrace.runtime.config.section import Section, patterns, supported
+from tailrace.runtime.config.value_types import BOOLEAN, one_of
+
+TablesWithoutKey = Literal["refuse", "full-row"]
+
+_NO_SCHEMAS = "MySQL has databases, not schemas; use database.{}.list"
+_NO_LIMIT = "the number of tables is not limited"
+
+
+def _transform(name: str, doc: str) -> Property:
+    return Property(name, doc, EXPRESSIONS, check=read_rule)
+
+
+class FiltersConfig(Section):
+    """Regular expressions as given, and the filters that are built from them."""
+
+    database_include: str = supported(
+        "database.include.list", EXPRESSIONS, default="", doc="Databases to capture. Empty: all databases."
+    )
+    database_exclude: str = supported(
+        "database.exclude.list", EXPRESSIONS, default="", doc="Databases that are not captured."
+    )
+    table_include: str = supported(
+        "table.include.list", EXPRESSIONS, default="", doc="Tables to capture, as `db.table`. Empty: all tables."
+    )
+    table_exclude: str = supported(
+        "table.exclude.list", EXPRESSIONS, default="", doc="Tables that are not captured, as `db.table`."
+    )
+    ignore_built_in: bool = supported(
+        "table.ignore.builtin",
+        BOOLEAN,
+        default="true",
+        doc="Whether the system databases of the server are excluded.",
+    )
+    tables_without_key: TablesWithoutKey = supported(
+        "tailrace.tables.without.key",
+        one_of(TablesWithoutKey),
+        default="refuse",
+        doc="How to handle a table that has neither a primary key nor a unique key on columns that are NOT NULL: "
+        "stop with an error (refuse), or use all columns as the key (full-row).",
+    )
+    message_key_columns: str = supported(
+        "message.key.columns",
+        MESSAGE_KEYS,
+        default="",
+        doc="Columns to use as the record key instead of the primary key, e.g. `shop.orders:customer,number`. "
+        "The name of the table is a regular expression.",
+    )
+    column_include: str = supported(
+        "column.include.list",
+        EXPRESSIONS,
+        default="",
+        doc="Columns to capture, as `db.table.column`. Empty: all columns. It must include the key columns.",
+    )
+    column_exclude: str = supported(
+        "column.exclude.list",
+        EXPRESSIONS,
+        default="",
+        doc="Columns that are not captured, as `db.table.column`. Key columns cannot be excluded.",
+    )
+    transform_rules: tuple[tuple[SecretStr, str], ...] = patterns(
+        _transform(
+            "column.mask.with.*.chars",
+            "Columns, as `db.table.column`, whose values are replaced by that number of asterisks. NULL is replaced "
+            "too. Record keys are not changed.",
+        ),
+        _transform(
+            "column.mask.hash.v2.*.with.salt.*",
+            "Columns, as `db.table.column`, whose values are replaced by a hash: algorithm and salt are parts of the "
+            "name. The hash covers the salt and the value in UTF-8. Record keys are not changed.",
+        ),
+        _transform(
+            "column.mask.hash.*.with.salt.*",
+            "As `column.mask.hash.v2`, but the hash covers the value as Java serializes it (version 1 of Debezium).",
+        ),
+        _transform(
+            "column.truncate.to.*.chars",
+            "Columns, as `db.table.column`, whose text or bytes are truncated to that length. "
+            "Record keys are not changed.",
+        ),
+    )
+    """Names, which may contain a salt, and regular expressions."""
+    source_types: str = supported(
+        "column.propagate.source.type",
+        EXPRESSIONS,
+        default="",
+        doc="Columns, as `db.table.column`, whose schemas carry the type, length, scale and name of the column in the "
+        "database.",
+    )
+    source_types_by_type: str = supported(
+        "datatype.propagate.source.type",
+        EXPRESSIONS,
+        default="",
+        doc="As `column.propagate.source.type`, but selects columns by `db.table.TYPE`, e.g. `.*\\.VARCHAR` or "
+        "`shop\\..*\\.INT UNSIGNED`.",
+    )
+    skip_unchanged: bool = supported(
+        "skip.messages.without.change",
+        BOOLEAN,
+        default="false",
+        doc="Whether an update is skipped if none of the captured columns has changed.",
+    )
+
+    @cached_property
+    def tables(self) -> TableFilter:
+        """The filter of databases and tables."""
+        return TableFilter(
+            database_include=self.database_include,
+            database_exclude=self.database_exclude,
+            table_include=self.table_include,
+            table_exclude=self.table_exclude,
+            ignore_built_in=self.ignore_built_in,
+        )
+
+    @cached_property
+    def columns(self) -> ColumnTransforms:
+        """The filter and the transforms of columns."""
+        return ColumnTransforms(
+            ColumnFilter(include=self.column_include, exclude=self.column_exclude),
+            [read_rule(name.get_secret_value(), text) for name, text in self.transform_rules],
+            source_types=self.source_types,
+            source_types_by_type=self.source_types_by_type,
+        )
+
+    @cached_property
+    def message_keys(self) -> MessageKeys:
+        """The columns that replace primary keys."""
+        return MessageKeys.parse(self.message_key_columns)
+
+
+UNSUPPORTED: Final[tuple[Property, ...]] = (
+    ignored("schema.include.list", "Schemas to capture.", _NO_SCHEMAS.format("include")),
+    ignored("schema.exclude.list", "Schemas that are not captured.", _NO_SCHEMAS.format("exclude")),
+    rejected("guardrail.collections.max", "Maximum number of captured tables.", _NO_LIMIT, "0"),
+    ignored("guardrail.collections.limit.action", "How to handle more tables than that.", _NO_LIMIT),
+)

@@ -1,0 +1,152 @@
+"""The connection to Kafka, the topics, heartbeats and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import SecretStr
+
+from tailrace.runtime.config.property import Property, ignored, rejected
+from tailrace.runtime.config.section import Section, prefixed, supported
+from tailrace.runtime.config.value_types import ANY_TEXT, SECRET, TEXT, TOPIC_PART, integer
+
+_NO_QUEUE = "there is no queue between the reader and Kafka; one batch and the buffer of the client limit the memory"
+_NO_HISTORY = "the binlog and the state topic describe the tables; there is no schema history"
+_ONE_GROUP = "all topics are created with the same settings"
+
+
+class KafkaConfig(Section):
+    """The connection to Kafka. ``overrides`` have librdkafka's names; they may be secrets and are never printed."""
+
+    bootstrap_servers: str = supported(
+        "bootstrap.servers",
+        TEXT,
+        required=True,
+        fallback="schema.history.internal.kafka.bootstrap.servers",
+        doc="Kafka brokers as host:port,host:port. If it is not set, "
+        "`schema.history.internal.kafka.bootstrap.servers` is used.",
+        aliases=("kafka.bootstrap.servers", "producer.override.bootstrap.servers"),
+    )
+    transaction_timeout_ms: int = supported(
+        "producer.override.transaction.timeout.ms",
+        integer(1000),
+        default="60000",
+        doc="Time after which Kafka aborts the transaction of a producer that does not respond, in ms.",
+        aliases=("kafka.transaction.timeout.ms", "tailrace.transaction.timeout.ms"),
+    )
+    overrides: Mapping[str, SecretStr] = prefixed(
+        "producer.override.*",
+        SECRET,
+        doc="Options of the Kafka clients, with librdkafka's names, e.g. `producer.override.security.protocol`.",
+        aliases=("kafka.*",),
+        environment_keys=("*",),
+    )
+
+    def client_settings(self) -> dict[str, str]:
+        """Return the settings of a librdkafka client, secrets in clear."""
+        overrides = {name: value.get_secret_value() for name, value in self.overrides.items()}
+        return {**overrides, "bootstrap.servers": self.bootstrap_servers}
+
+
+class TopicsConfig(Section):
+    """Names and settings of topics; see serialization/envelope/topic_names.py for complete names."""
+
+    prefix: str = supported("topic.prefix", TOPIC_PART, required=True, doc="Prefix of the names of all topics.")
+    delimiter: str = supported(
+        "topic.delimiter", TOPIC_PART, default=".", doc="Delimiter between the parts of a topic name."
+    )
+    transaction: str = supported(
+        "topic.transaction", TOPIC_PART, default="transaction", doc="Last part of the name of the transaction topic."
+    )
+    heartbeat_prefix: str = supported(
+        "topic.heartbeat.prefix",
+        TOPIC_PART,
+        default="__debezium-heartbeat",
+        doc="First part of the name of the heartbeat topic.",
+        aliases=("heartbeat.topics.prefix",),
+    )
+    heartbeat_name: str | None = supported(
+        "topic.heartbeat.name", TOPIC_PART, doc="Complete name of the heartbeat topic."
+    )
+    partitions: int = supported(
+        "topic.creation.default.partitions",
+        integer(-1),
+        default="-1",
+        doc="Number of partitions of new table topics. -1: the default of the broker.",
+    )
+    replication_factor: int = supported(
+        "topic.creation.default.replication.factor",
+        integer(-1),
+        default="-1",
+        doc="Replication factor of new topics. -1: the default of the broker.",
+    )
+    settings: Mapping[str, str] = prefixed(
+        "topic.creation.default.*",
+        ANY_TEXT,
+        doc="Settings of new table topics, e.g. `topic.creation.default.cleanup.policy`.",
+    )
+
+
+class BatchConfig(Section):
+    """How many changes one Kafka transaction contains."""
+
+    max_records: int = supported(
+        "max.batch.size",
+        integer(1),
+        default="16384",
+        default_note="Debezium: `2048`",
+        doc="Number of records after which a Kafka transaction is committed, even within a large MySQL transaction.",
+    )
+    commit_interval_ms: int = supported(
+        "tailrace.commit.interval.ms",
+        integer(1, 60_000),
+        default="200",
+        doc="Maximum time between a change and the commit of its Kafka transaction, in ms.",
+    )
+
+
+class HeartbeatConfig(Section):
+    """Records that are written even if no table changes."""
+
+    interval_ms: int = supported(
+        "heartbeat.interval.ms",
+        integer(0),
+        default="0",
+        doc="Interval at which heartbeat records are written, in ms. 0 disables heartbeats.",
+    )
+    action_query: str = supported(
+        "heartbeat.action.query",
+        ANY_TEXT,
+        default="",
+        doc="SQL statement that is run in the database with each heartbeat, in its own session. It is the only way in "
+        "which the producer writes to the database.",
+    )
+
+
+UNSUPPORTED: Final[tuple[Property, ...]] = (
+    rejected(
+        "topic.naming.strategy",
+        "Java class that names topics.",
+        "topics are named <prefix>.<database>.<table>",
+        "io.debezium.schema.defaulttopicnamingstrategy",
+        "io.debezium.schema.schematopicnamingstrategy",
+    ),
+    ignored("topic.cache.size", "Number of topic names in the cache.", "all names are cached"),
+    ignored(
+        "topic.creation.enable",
+        "Create topics.",
+        "missing topics are always created",
+        no_op_values=("true",),
+    ),
+    rejected("topic.creation.groups", "Groups of topics with their own settings.", _ONE_GROUP, ""),
+    rejected("topic.creation.*", "Settings of a group of topics.", _ONE_GROUP),
+    ignored("max.queue.size", "Maximum number of events in the queue.", _NO_QUEUE),
+    ignored("max.queue.size.in.bytes", "Maximum size of the queue in bytes.", _NO_QUEUE),
+    ignored("queue.provider.type", "Type of the queue.", _NO_QUEUE),
+    ignored("poll.interval.ms", "Interval at which the queue is polled.", "tailrace.commit.interval.ms applies"),
+    ignored("schema.history.internal", "Java class of the schema history.", _NO_HISTORY),
+    ignored("schema.history.internal.kafka.bootstrap.servers", "Kafka brokers of the schema history.", _NO_HISTORY),
+    ignored("schema.history.internal.*", "Options of the schema history.", _NO_HISTORY),
+    ignored("internal.schema.history.internal.*", "Options of the schema history.", _NO_HISTORY),
+)

@@ -1,0 +1,90 @@
+"""Signals to the producer, and notifications from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import SecretStr
+
+from tailrace.producer.config.value_types import TABLE_NAME
+from tailrace.producer.model.table import TableId
+from tailrace.runtime.config.section import Section, prefixed, supported
+from tailrace.runtime.config.value_types import SECRET, TEXT, TOPIC_PART, integer, set_of
+
+
+class SignalsConfig(Section):
+    """The channels that deliver signals."""
+
+    channels: frozenset[str] = supported(
+        "signal.enabled.channels",
+        set_of("source", "kafka", "file"),
+        default="source",
+        doc="Enabled signaling channels: a table in the database (source), a topic (kafka), a file. "
+        "The channels jmx and in-process of Debezium need a Java process.",
+    )
+    collection: str | None = supported(
+        "signal.data.collection",
+        TABLE_NAME,
+        doc="Signaling table of the channel source, with the columns id, type and data. Each inserted row is a signal. "
+        "The table is captured only if the filters include it.",
+    )
+    poll_interval_ms: int = supported(
+        "signal.poll.interval.ms", integer(1), default="5000", doc="Interval at which channels are polled, in ms."
+    )
+    kafka_topic: str | None = supported(
+        "signal.kafka.topic",
+        TOPIC_PART,
+        default_note="`<topic.prefix>-signal`",
+        doc="Topic of the channel kafka, with one partition. Records whose key is the topic prefix are signals.",
+    )
+    kafka_servers: str | None = supported(
+        "signal.kafka.bootstrap.servers",
+        TEXT,
+        default_note="`bootstrap.servers`",
+        doc="Kafka brokers of that topic, as host:port,host:port.",
+    )
+    kafka_group: str = supported(
+        "signal.kafka.groupId",
+        TEXT,
+        default="kafka-signal",
+        doc="Consumer group for that topic. It only matters for access control: offsets are stored in the state topic.",
+    )
+    kafka_wait_ms: int = supported(
+        "signal.kafka.poll.timeout.ms",
+        integer(0),
+        default="0",
+        doc="Maximum time that one poll of that topic waits for records, in ms.",
+    )
+    consumer: Mapping[str, SecretStr] = prefixed(
+        "signal.consumer.*",
+        SECRET,
+        doc="Options of the Kafka consumer for that topic, with librdkafka's names. They override "
+        "`producer.override.*`.",
+    )
+    file: str = supported(
+        "signal.file",
+        TEXT,
+        default="file-signals.txt",
+        doc='File of the channel file. Each line is a signal: `{"id": …, "type": …, "data": {…}}`. '
+        "The file is deleted after it has been read.",
+    )
+
+    @property
+    def table(self) -> TableId | None:
+        """The signaling table, if the channel source is enabled."""
+        if "source" not in self.channels or self.collection is None:
+            return None
+        database, _, table = self.collection.partition(".")
+        return TableId(database, table)
+
+
+class NotificationsConfig(Section):
+    """The channels that receive notifications."""
+
+    channels: frozenset[str] = supported(
+        "notification.enabled.channels",
+        set_of("sink", "log"),
+        default="",
+        doc="Enabled notification channels: a topic (sink), the log. The channel jmx of Debezium needs a Java process.",
+    )
+    topic: str | None = supported("notification.sink.topic.name", TOPIC_PART, doc="Topic of the channel sink.")

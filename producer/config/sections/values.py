@@ -1,0 +1,144 @@
+"""How column values and change events are represented."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace.producer.config.value_types import OPERATIONS
+from tailrace.producer.model.value_options import (
+    BigintUnsignedHandling,
+    BinaryHandling,
+    DecimalHandling,
+    TimePrecision,
+    ValueOptions,
+)
+from tailrace.runtime.config.property import Property, ignored, rejected
+from tailrace.runtime.config.section import Section, supported
+from tailrace.runtime.config.value_types import BOOLEAN, one_of
+
+_TRANSFORM = "records are written as Debezium envelopes; transform them in the consumer"
+_JAVA_CLASS = "Java classes are not supported"
+
+
+class ValuesConfig(Section):
+    """How column values and change events are represented; the modes have Debezium's names."""
+
+    decimal: DecimalHandling = supported(
+        "decimal.handling.mode",
+        one_of(DecimalHandling),
+        default="precise",
+        doc="How DECIMAL and NUMERIC values are represented: as bytes with the unscaled value (precise), as a double, "
+        "or as a string.",
+    )
+    time: TimePrecision = supported(
+        "time.precision.mode",
+        one_of(TimePrecision),
+        default="adaptive_time_microseconds",
+        doc="How DATE, TIME and DATETIME values are represented.",
+    )
+    bigint_unsigned: BigintUnsignedHandling = supported(
+        "bigint.unsigned.handling.mode",
+        one_of(BigintUnsignedHandling),
+        default="long",
+        doc="How BIGINT UNSIGNED values are represented: as a signed 64-bit number, which is negative above 2^63-1 "
+        "(long), or as a decimal (precise).",
+    )
+    binary: BinaryHandling = supported(
+        "binary.handling.mode",
+        one_of(BinaryHandling),
+        default="bytes",
+        doc="How BINARY, VARBINARY and BLOB values are represented: as bytes (base64 in JSON), or as a string in "
+        "one of three encodings.",
+    )
+    time_adjuster: bool = supported(
+        "enable.time.adjuster",
+        BOOLEAN,
+        default="true",
+        doc="Whether years from 0 to 99 are converted to years from 1970 to 2069.",
+    )
+    tinyint_as_int8: bool = supported(
+        "tailrace.tinyint.as.int8",
+        BOOLEAN,
+        default="false",
+        doc="Whether a signed TINYINT has the type INT8 in table schemas, as from Debezium 3.7, instead of INT16.",
+    )
+    tombstones: bool = supported(
+        "tombstones.on.delete",
+        BOOLEAN,
+        default="true",
+        doc="Whether each delete event is followed by a tombstone: a record without a value.",
+    )
+    skipped_operations: frozenset[str] = supported(
+        "skipped.operations",
+        OPERATIONS,
+        default="t",
+        doc="Operations to skip when streaming: c for inserts, u for updates, d for deletes, t for truncates.",
+    )
+    context_headers: bool = supported(
+        "extended.headers.enabled",
+        BOOLEAN,
+        default="true",
+        doc="Whether change events have the headers `__debezium.context.*`.",
+    )
+    include_query: bool = supported(
+        "include.query",
+        BOOLEAN,
+        default="false",
+        doc="Whether `source.query` has the original SQL statement. "
+        "The server must have binlog_rows_query_log_events=ON.",
+    )
+    transaction_metadata: bool = supported(
+        "provide.transaction.metadata",
+        BOOLEAN,
+        default="false",
+        doc="Whether change events have a transaction block, and a topic has BEGIN and END records.",
+    )
+    schema_changes: bool = supported(
+        "include.schema.changes",
+        BOOLEAN,
+        default="false",
+        default_note="Debezium: `true`",
+        doc="Whether DDL statements are written to the topic `<topic.prefix>`.",
+    )
+    schema_comments: bool = supported(
+        "include.schema.comments",
+        BOOLEAN,
+        default="false",
+        doc="Whether row schemas and schema change events include the comments of columns and tables.",
+    )
+
+    @property
+    def options(self) -> ValueOptions:
+        """The modes of the type converters and codecs."""
+        return ValueOptions(
+            time_precision_mode=self.time,
+            decimal_handling_mode=self.decimal,
+            bigint_unsigned_handling_mode=self.bigint_unsigned,
+            binary_handling_mode=self.binary,
+            enable_time_adjuster=self.time_adjuster,
+            tinyint_as_int8=self.tinyint_as_int8,
+        )
+
+
+UNSUPPORTED: Final[tuple[Property, ...]] = (
+    rejected("converters", "Custom converters of columns.", _JAVA_CLASS, "", in_environment=False),
+    rejected("post.processors", "Post processors of change events.", _JAVA_CLASS, ""),
+    rejected(
+        "event.converting.failure.handling.mode",
+        "How to handle a value that cannot be converted. Debezium's default writes null instead.",
+        "the producer stops at such a value; it never replaces one",
+        "fail",
+    ),
+    rejected("sourceinfo.struct.maker", "Java class that builds the source block.", _JAVA_CLASS),
+    rejected("source.struct.version", "Version of the source block.", "the source block has version 2", "v2"),
+    ignored(
+        "unavailable.value.placeholder",
+        "Placeholder for values that the binlog does not contain.",
+        "binlog_row_image=FULL is required, so that the binlog contains all values",
+    ),
+    rejected("transaction.metadata.factory", "Java class that builds transaction records.", _JAVA_CLASS),
+    rejected("transforms", "Single message transformations.", _TRANSFORM, "", in_environment=False),
+    rejected("predicates", "Predicates of transformations.", _TRANSFORM, "", in_environment=False),
+    rejected("transforms.*", "Options of a transformation.", _TRANSFORM),
+    rejected("predicates.*", "Options of a predicate.", _TRANSFORM),
+)

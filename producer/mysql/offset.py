@@ -1,0 +1,89 @@
+"""The offset of a MySQL source: binlog coordinates and the set of executed GTIDs.
+
+Coordinates order the events of one server. Across servers only the GTID set says what was executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin, TransactionCommit
+from tailrace.producer.model.protocols import Offset
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.runtime.errors import BinlogError
+from tailrace.schemas.sequence import file_number
+from tailrace.schemas.watermark import BinlogPosition
+
+
+class MySqlOffset(NamedTuple):
+    """Binlog file and position, the executed GTIDs, and the server they belong to."""
+
+    epoch: int
+    file: str
+    pos: int
+    gtids: GtidSet
+    server_uuid: str
+
+    @property
+    def coordinates(self) -> tuple[int, int]:
+        """Return the number of the binlog file and the position: totally ordered on one server."""
+        try:
+            return file_number(self.file), self.pos
+        except ValueError as error:
+            raise BinlogError("a binlog file name has no numeric suffix", file=self.file) from error
+
+    def contains(self, transaction: TransactionBegin) -> bool:
+        """Return whether the GTID of the transaction is executed here."""
+        return self.gtids.has(transaction.gtid)
+
+    def before(self, other: Self) -> bool:
+        """Compare by coordinates."""
+        return self.coordinates < other.coordinates
+
+    def same_server(self, other: Self) -> bool:
+        """Compare the server UUIDs."""
+        return self.server_uuid == other.server_uuid
+
+    def at_begin(self, transaction: TransactionBegin) -> Self:
+        """Return the offset of the GTID event of a transaction."""
+        return self._replace(file=transaction.file, pos=transaction.pos)
+
+    def after(self, event: TransactionCommit | QueryEvent) -> Self:
+        """Return the end of a transaction, its GTID executed."""
+        return self._replace(file=event.file, pos=event.end, gtids=self.gtids.with_gtid(event.gtid))
+
+    def advanced_to(self, event: PositionAdvanced) -> Self:
+        """Return the offset with other coordinates."""
+        return self._replace(file=event.file, pos=event.end)
+
+    def including(self, transaction_id: str) -> Self:
+        """Return the offset with one more executed GTID."""
+        return self._replace(gtids=self.gtids.with_gtid(transaction_id))
+
+    @property
+    def position(self) -> BinlogPosition:
+        """Return the offset as the contract has it, the GTID set as text."""
+        return BinlogPosition(self.epoch, self.file, self.pos, str(self.gtids), self.server_uuid)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form of ``position``."""
+        return self.position.to_json()
+
+    @classmethod
+    def from_position(cls, position: BinlogPosition) -> Self:
+        """Return the offset of a position in the contract's form."""
+        gtids = GtidSet.parse(position.gtids)
+        return cls(position.epoch, position.file, position.pos, gtids, position.server_uuid)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read what ``to_json`` returned."""
+        return cls.from_position(BinlogPosition.from_json(body))
+
+
+def mysql_offset(offset: Offset) -> MySqlOffset:
+    """Return an offset as a MySQL offset. Raises TypeError if it belongs to another kind of source."""
+    if not isinstance(offset, MySqlOffset):
+        raise TypeError(f"{type(offset).__name__} is not the offset of a MySQL source")
+    return offset

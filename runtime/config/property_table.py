@@ -1,0 +1,43 @@
+"""The properties of a configuration by name: look-up, suggestions for misspelled names, and masking of secrets."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from tailrace.runtime.config.property import Property, Status
+
+MASK: Final = "********"
+_SECRET_NAME: Final = re.compile(r"password|secret|jaas|token|credential|private|\.pem$|\.key$", re.IGNORECASE)
+
+
+class PropertyTable:
+    """Finds properties. An exact name takes precedence over wildcards; among wildcards the first one wins."""
+
+    def __init__(self, properties: Iterable[Property]) -> None:
+        self.properties = tuple(properties)
+        self._exact = {name: entry for entry in self.properties if not entry.is_wildcard for name in entry.names}
+        self._wildcards = tuple(entry for entry in self.properties if entry.is_wildcard)
+
+    def find(self, name: str) -> Property | None:
+        """Return the property of a name, or None."""
+        return self._exact.get(name) or next((entry for entry in self._wildcards if entry.matches(name)), None)
+
+    def suggestion(self, name: str, *, cutoff: float = 0.75) -> str:
+        """Return ``; did you mean …?`` with the known name that is most similar, or ''."""
+        by_lower_case = {known.lower(): known for known in self._exact}
+        similar = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=cutoff)
+        return f"; did you mean {by_lower_case[similar[0]]}?" if similar else ""
+
+    def is_secret(self, name: str) -> bool:
+        """Return whether the value of a setting must not be shown."""
+        entry = self._exact.get(name)
+        if entry is not None and entry.status is Status.SUPPORTED:
+            return entry.secret
+        return _SECRET_NAME.search(name) is not None
+
+    def redact(self, name: str, value: str) -> str:
+        """Return a value for an error message: quoted, or masked."""
+        return MASK if self.is_secret(name) else repr(value)

@@ -1,0 +1,41 @@
+"""The log of a process on stderr: events with keys and values, as text for people or as one JSON object a line."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, Literal
+
+import orjson
+import structlog
+
+LogFormat = Literal["auto", "json", "text"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def configure_logging(format_: LogFormat = "auto", level: LogLevel = "info") -> None:
+    """Set up the log of this process. ``auto`` is text on a terminal, and JSON elsewhere."""
+    as_text = format_ == "text" or (format_ == "auto" and sys.stderr.isatty())
+    processors: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if as_text:
+        processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+    else:
+        processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    # Libraries use the standard logging module; only their warnings matter here.
+    logging.basicConfig(
+        level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s", force=True
+    )
+
+
+def _json(event: dict[str, Any], **_: Any) -> str:
+    return orjson.dumps(event, default=str).decode()

@@ -1,0 +1,60 @@
+"""Counts a table's records of a batch per split, in one pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import functions as fn
+
+from tailrace.schemas.rowkind import Op
+from tailrace.schemas.sequence import Sequence
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+
+_FILE: Final = 1 << 36
+"""A binlog position as one number is file * 2^36 + pos: a file is smaller than 64 GiB, a server has fewer than 2^27."""
+
+
+class SplitStats(NamedTuple):
+    """Counts of the records of one split; ``split`` is None for the records without a split."""
+
+    split: str | None
+    rows: int
+    """Snapshot rows (op r)."""
+    changes: int
+    """Change records, without tombstones."""
+    newest_ms: int | None
+    """Greatest source.ts_ms."""
+    earliest: Sequence = Sequence(0, 0, 0, 0, 0)
+    """A lower bound of the sequences: the least epoch combined with the least position of any epoch."""
+
+    @property
+    def incremental(self) -> bool:
+        """Whether rows of an incremental snapshot are among the records; those rows have no split header."""
+        return self.split is None and self.rows > 0
+
+
+def summarize(decoded: DataFrame) -> list[SplitStats]:
+    """Return the counts of each split; the driver collects one row per split.
+
+    Only numbers are aggregated. With text or structs Spark would sort all records first.
+    """
+    rows = (
+        decoded.groupBy("split")
+        .agg(
+            fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
+            fn.count_if(fn.col("op") != Op.READ.value).alias("changes"),
+            fn.max("ts_ms").alias("newest"),
+            fn.min("seq.epoch").alias("epoch"),
+            fn.min(fn.col("seq.file") * fn.lit(_FILE) + fn.col("seq.pos")).alias("position"),
+        )
+        .collect()
+    )
+    return [_stats(row) for row in rows]
+
+
+def _stats(row: Row) -> SplitStats:
+    file, pos = divmod(row["position"], _FILE)
+    return SplitStats(row["split"], row["rows"], row["changes"], row["newest"], Sequence(row["epoch"], file, pos, 0, 0))

@@ -1,0 +1,83 @@
+"""Sinks as plug-ins: what a sink module declares, and how the consumer finds it.
+
+A package adds a sink with an entry point whose name is the value of the property ``sink``::
+
+    [project.entry-points."tailrace.sinks"]
+    delta = "tailrace.spark_consumer.sink.delta:SINK"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from tailrace.runtime.config.section import Section
+from tailrace.runtime.errors import ConfigError
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.sink.base import Sink, SinkContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger(__name__)
+
+GROUP: Final = "tailrace.sinks"
+"""The entry point group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkPlugin:
+    """Everything that the consumer needs to know about a kind of sink."""
+
+    name: str
+    doc: str
+    """One sentence for the reference page."""
+    options: type[Section]
+    """The sink's settings; the section declares their properties."""
+    images: Images
+    guarantee: str
+    """What the target contains after failures."""
+    open: Callable[[SparkSession, Any, SinkContext], Sink]
+    """Opens the sink with an instance of ``options``. Called once per query, in the session of its first batch."""
+    jars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Spark version (``4.1``) to Maven coordinates, without Kafka's. Empty: every Spark version, no jars."""
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings that the session must have."""
+
+
+def installed_sinks() -> dict[str, SinkPlugin]:
+    """Return the installed sinks by name. A sink that cannot be loaded is logged and left out."""
+    found = {}
+    for name, entry in sorted(_entries().items()):
+        try:
+            found[name] = _load(entry)
+        except ConfigError as error:
+            log.warning("sink cannot be loaded", sink=name, error=error.message)
+    return found
+
+
+def load_sink(name: str) -> SinkPlugin:
+    """Return one sink; raises ConfigError if it is not installed or cannot be loaded."""
+    entries = _entries()
+    if name not in entries:
+        installed = ", ".join(sorted(entries)) or "none"
+        raise ConfigError([f"sink: {name!r} is not installed; installed sinks: {installed}"])
+    return _load(entries[name])
+
+
+def _entries() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def _load(entry: EntryPoint) -> SinkPlugin:
+    try:
+        plugin = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError([f"sink: {entry.name!r} cannot be loaded from {entry.value}: {error}"]) from error
+    if not isinstance(plugin, SinkPlugin) or plugin.name != entry.name:
+        raise ConfigError([f"sink: {entry.value} is not a SinkPlugin with the name {entry.name!r}"])
+    return plugin

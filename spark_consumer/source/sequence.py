@@ -1,0 +1,41 @@
+"""The sequence of a record as a Spark column, built from the event header and the source block.
+
+The fields are numbers, never text: binlog file 999999 comes before file 1000000 (schemas/sequence.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+from tailrace.schemas.sequence import Sequence, file_number
+from tailrace.schemas.watermark import BinlogPosition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+SEQUENCE_TYPE: Final = tp.StructType([tp.StructField(name, tp.LongType()) for name in Sequence._fields])
+
+
+def position_sequence(position: BinlogPosition) -> Sequence:
+    """Return the sequence of a binlog position: less than every change that starts there."""
+    return Sequence(position.epoch, file_number(position.file), position.pos, 0, 0)
+
+
+def sequence_column(event_header: Column, source: Column) -> Column:
+    """Return the sequence struct of a record; a field is NULL if the header or the source block lacks it."""
+    file = fn.substring_index(source["file"], ".", -1)
+    return fn.struct(
+        fn.split_part(event_header, fn.lit("."), fn.lit(1)).try_cast("bigint").alias("epoch"),
+        file.try_cast("bigint").alias("file"),
+        source["pos"].cast("bigint").alias("pos"),
+        fn.split_part(event_header, fn.lit("."), fn.lit(2)).try_cast("bigint").alias("event"),
+        source["row"].cast("bigint").alias("row"),
+    )
+
+
+def sequence_literal(sequence: Sequence) -> Column:
+    """Return a sequence as a literal of SEQUENCE_TYPE."""
+    return fn.struct(*(fn.lit(value).cast("bigint").alias(name) for name, value in sequence._asdict().items()))

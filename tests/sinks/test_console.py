@@ -1,0 +1,70 @@
+"""The console sink passes the conformance suite as far as output for people can."""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from contextlib import AbstractContextManager, redirect_stdout
+from typing import Any, ClassVar
+
+import orjson
+
+from tailrace.schemas.table import TableSchema
+from tests.sinks.backend import Changelog, ChangelogBackend
+from tests.sinks.conformance import SinkConformance, row
+from tests.sinks.harness import BatchRunner
+
+_NO_TARGET = "the console sink has no target; its guarantee is none"
+
+
+class ConsoleBackend(ChangelogBackend):
+    """The printed lines of all batches."""
+
+    sink = "console"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._output = io.StringIO()
+
+    def capture(self) -> AbstractContextManager[object]:
+        """Collect standard output."""
+        return redirect_stdout(self._output)
+
+    def changelog(self, schema: TableSchema) -> Changelog:
+        """Parse the lines: topic, row kind, row."""
+        found: Changelog = defaultdict(list)
+        for line in self._output.getvalue().splitlines():
+            topic, kind, text = line.split(" ", 2)
+            assert topic == schema.topic
+            each = orjson.loads(text)
+            found[each["id"]].append((kind, each))
+        return dict(found)
+
+
+class TestConsoleSink(SinkConformance):
+    """Conformance of the console sink."""
+
+    backend_type = ConsoleBackend
+    not_claimed: ClassVar = {
+        "test_out_of_order": "a changelog keeps the order of the topic and compares no sequences",
+        "test_repeated_batch": _NO_TARGET,
+        "test_batch_cut_off": _NO_TARGET,
+    }
+
+    def test_out_of_order(self, run: BatchRunner) -> None:
+        """The older change is printed at its position in the topic."""
+        self.write_out_of_order(run)
+
+        self.expect(run, row(1, 1), changelog={1: "+I -U +U"})
+
+    def test_repeated_batch(self, run: BatchRunner) -> None:
+        """The rows of a repeated batch are printed again."""
+        self.repeat_batches(run)
+
+        self.expect(run, row(1, 1), row(3), changelog={1: "+I +I -U +U -U +U", 2: "+I +I -D -D", 3: "+I +I"})
+
+    def test_batch_cut_off(self, run: BatchRunner) -> None:
+        """A batch that was cut off after its output is printed again."""
+        self.cut_batches(run)
+
+        self.expect(run, row(0, 2), row(1), row(2), changelog={0: "+I -U +U -U +U -U +U", 1: "+I", 2: "+I +I"})

@@ -1,0 +1,48 @@
+"""The Delta sink passes the conformance suite."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from tailrace.runtime.errors import SinkError
+from tailrace.schemas.table import TableSchema
+from tests.sinks.backend import SinkBackend
+from tests.sinks.conformance import SinkConformance, row
+from tests.sinks.harness import BatchRunner
+from tests.spark.records import Row
+
+
+class DeltaBackend(SinkBackend):
+    """Tables in a temporary directory."""
+
+    sink = "delta"
+    cuts = (("after", "prepare_table"), ("after", "_append"), ("after", "_merge"))
+
+    def settings(self) -> dict[str, str]:
+        """Return the directory of the tables."""
+        return {"sink.path": str(self.work / "tables")}
+
+    def rows(self, schema: TableSchema) -> dict[int, Row]:
+        """Read the table; a duplicate key is an error."""
+        path = self.work / "tables" / schema.database / schema.table
+        rows = self.spark.read.format("delta").load(str(path)).drop("_seq").collect()
+        found = {each["id"]: each.asDict() for each in rows}
+        assert len(found) == len(rows), "duplicate key in the table"
+        return found
+
+
+class TestDeltaSink(SinkConformance):
+    """Conformance of the Delta sink."""
+
+    backend_type = DeltaBackend
+    not_claimed: ClassVar = {"test_type_change": "a Delta column keeps its type; only numbers are converted"}
+
+    def test_type_change(self, run: BatchRunner) -> None:
+        """The change stops the query with both types; rows that were written stay."""
+        with pytest.raises(SinkError, match=r"type of column n .* has changed") as caught:
+            self.change_type(run)
+
+        assert (caught.value.facts["stored"], caught.value.facts["now"]) == ("int", "string")
+        assert run.backend.rows(run.table.schema) == {1: row(1)}

@@ -1,0 +1,299 @@
+"""Single parts of the consumer: topic pattern, split completeness, schemas, initial load, session settings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from pyspark.sql import functions as fn
+
+from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError, SinkError
+from tailrace.schemas.connect import ConnectField
+from tailrace.schemas.sequence import Sequence, file_number
+from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
+from tailrace.spark_consumer import session
+from tailrace.spark_consumer.config import parse
+from tailrace.spark_consumer.normalize.split_resolution import check_completeness
+from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
+from tailrace.spark_consumer.session import coordinates
+from tailrace.spark_consumer.sink import initial_load
+from tailrace.spark_consumer.sink.delta_table import DeltaTable
+from tailrace.spark_consumer.sink.initial_load import InitialLoad
+from tailrace.spark_consumer.sink.plugin import load_sink
+from tailrace.spark_consumer.source import offsets
+from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.kafka import stream_options, subscribe_pattern
+from tailrace.spark_consumer.source.runs import SnapshotRuns
+from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.sequence import position_sequence
+from tailrace.spark_consumer.source.types import field_type
+from tests.spark.records import Table, connect, decimal, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+START = Sequence(1, 7, 100, 0, 0)
+
+
+def end(split: str, rows: int, backfill: int, pos: int = 10) -> Watermark:
+    """Return an END watermark."""
+    return watermark(split, WatermarkKind.END, pos=pos, rows=rows, backfill=backfill)
+
+
+def watermark(
+    split: str, kind: WatermarkKind, *, run: str = "run1", pos: int = 10, rows: int = 0, backfill: int = 0
+) -> Watermark:
+    """Return a watermark."""
+    position = BinlogPosition(1, "log.000007", pos, "", "u")
+    return Watermark(kind, split, run, "p.d.t", "d", "t", 0, None, None, False, position, rows, 0, backfill, "f", 1)
+
+
+def stats(split: str | None, rows: int = 0, changes: int = 0) -> SplitStats:
+    """Return the counts of one split."""
+    return SplitStats(split, rows, changes, None)
+
+
+@pytest.mark.parametrize(
+    ("topic", "read"),
+    [
+        ("a.b.db.table", True),
+        ("a.b.db.table.with.dots", True),
+        ("a.b.tailrace.watermarks", True),
+        ("a.b.tailrace.orders", True),
+        ("a.b.tailrace.state", False),
+        ("a.b.tailrace.schemas", False),
+        ("a.b.transaction", False),
+        ("a.b", False),
+        ("__debezium-heartbeat.a.b", False),
+        ("axb.db.table", False),
+        ("changelog.a.b.db.table", False),
+    ],
+)
+def test_topics_of_a_prefix(topic: str, *, read: bool) -> None:
+    # Spark searches for the pattern anywhere in the name.
+    assert bool(re.search(subscribe_pattern("a.b"), topic)) is read
+
+
+def test_configuration_cannot_weaken_the_stream_options() -> None:
+    options = stream_options(
+        client={"kafka.isolation.level": "read_uncommitted"},
+        prefix="p",
+        max_offsets=5,
+        extra={"failOnDataLoss": "false", "startingOffsets": "latest"},
+    )
+
+    assert options["kafka.isolation.level"] == "read_committed"
+    assert (options["failOnDataLoss"], options["startingOffsets"]) == ("true", "earliest")
+    assert (options["includeHeaders"], options["maxOffsetsPerTrigger"]) == ("true", "5")
+
+
+def test_binlog_files_are_compared_as_numbers() -> None:
+    assert file_number("binlog.999999") < file_number("binlog.1000000")
+    assert position_sequence(BinlogPosition(2, "b.000010", 5, "", "")) == (2, 10, 5, 0, 0)
+
+
+def test_split_is_complete_when_its_counts_match_end() -> None:
+    completeness = check_completeness(
+        [stats("a", 3, 1), stats("b", 2), stats("c", 1), stats(None, 0, 9)], [end("a", 3, 1), end("b", 2, 1)]
+    )
+
+    assert completeness.high == {"a": (1, 7, 10, 0, 0)}
+    assert completeness.incomplete == {"b", "c"}
+    assert [e.split for e in completeness.pending] == ["b"]
+
+
+def test_empty_split_is_complete_at_once_and_end_can_come_before_the_rows() -> None:
+    completeness = check_completeness([], [end("empty", 0, 0), end("early", 2, 0)])
+
+    assert set(completeness.high) == {"empty"}
+    assert completeness.incomplete == frozenset()
+    assert [e.split for e in completeness.pending] == ["early"]
+
+
+def test_more_records_than_end_says_is_an_error() -> None:
+    with pytest.raises(KafkaRequestError, match="split a has more records"):
+        check_completeness([stats("a", 4, 0)], [end("a", 3, 0)])
+
+
+def test_newest_schema_wins_whatever_the_order() -> None:
+    old, new = table_schema("p", "t"), table_schema("p", "t", ConnectField("extra", connect("int32")))
+    for versions in ([(old, 1), (new, 2)], [(new, 2), (old, 1)]):
+        tracker = SchemaTracker(ControlTopic("p.tailrace.schemas", {}))
+        for schema, version in versions:
+            tracker.add(schema.to_json(version=version))
+        assert tracker.get("p.shop.t") == new
+
+
+def test_unknown_topic_and_invalid_schema_record_are_errors() -> None:
+    tracker = SchemaTracker(ControlTopic("p.tailrace.schemas", {}))
+    with pytest.raises(SchemaError, match="no table schema is published"):
+        tracker.get("p.shop.t")
+    with pytest.raises(SchemaError, match="not a table schema"):
+        tracker.add(b"{}")
+
+
+def test_first_run_is_the_earliest_and_starts_at_its_least_low() -> None:
+    runs = SnapshotRuns(ControlTopic("p.tailrace.watermarks", {}))
+    for record in (
+        watermark("s1", WatermarkKind.LOW, pos=50),
+        watermark("s2", WatermarkKind.LOW, pos=40),
+        watermark("s2", WatermarkKind.END, pos=5),
+        watermark("s3", WatermarkKind.LOW, run="run2", pos=1),
+    ):
+        runs.add(record)
+
+    first = runs.first("p.d.t")
+
+    assert first is not None
+    assert (first.id, first.start) == ("run1", (1, 7, 40, 0, 0))
+    assert runs.splits_of("run1", ["s1", "s2", "s3", "unknown"]) == ["s1", "s2"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "other_run"),
+    [
+        ([stats("s1", 5)], False),
+        ([stats("s1", 5), stats(None, 0, 3)], False),
+        ([stats(None, 0, 3)], False),
+        ([stats("s1", 5), stats("of another run", 1)], True),
+        ([stats("s1", 5), stats(None, 1)], True),  # a row of an incremental snapshot
+    ],
+)
+def test_rows_of_another_run_close_the_initial_load(seen: list[SplitStats], *, other_run: bool) -> None:
+    assert InitialLoad("run1", START).closes_for(seen, ["s1"]) is other_run
+
+
+def test_initial_load_belongs_to_the_query_that_created_the_table() -> None:
+    runs = SnapshotRuns(ControlTopic("w", {}))
+    runs.add(watermark("s1", WatermarkKind.LOW, pos=40))
+    stored = {"tailrace.query": "q1", **InitialLoad.properties(runs.first("p.d.t"))}
+
+    assert InitialLoad.from_properties(stored, "q1") == InitialLoad("run1", Sequence(1, 7, 40, 0, 0))
+    early = InitialLoad("run1", Sequence(1, 7, 40, 0, 0), frozenset({-5, 17}))
+    assert InitialLoad.from_properties({**stored, **early.early_keys_property}, "q1") == early
+    assert InitialLoad.from_properties(stored, "q2") is None
+    assert InitialLoad.from_properties({"tailrace.query": "q1"}, "q1") is None
+
+
+@pytest.mark.parametrize(
+    ("records", "early"),
+    [
+        ([(1, 7, 40)], False),  # at the start, not before it
+        ([(1, 8, 4), (1, 7, 41)], False),
+        ([(2, 1, 4)], False),
+        ([(1, 7, 39), (1, 9, 4)], True),
+        ([(1, 6, 1 << 33)], True),
+    ],
+)
+def test_records_before_the_start_of_an_initial_load_are_early(
+    spark: SparkSession, records: list[tuple[int, int, int]], *, early: bool
+) -> None:
+    """If the counts show that no record is early, the records are not read; they never show it for an early record."""
+    rows = [(b"k", None, "u", 1, (*position, 0, 0)) for position in records]
+    decoded = spark.createDataFrame(
+        rows,
+        "key binary, split string, op string, ts_ms bigint, "
+        "seq struct<epoch: bigint, file: bigint, pos: bigint, event: bigint, row: bigint>",
+    )
+    [stat] = summarize(decoded)
+    load = InitialLoad("run1", Sequence(1, 7, 40, 0, 0))
+
+    found = load.with_early_keys(decoded, [stat])
+
+    assert stat.earliest == Sequence(*min(records), 0, 0)
+    assert found is not None
+    assert bool(found.early_keys) is early
+    assert found.with_early_keys(cast("DataFrame", None), [stats("s1", 5)]) is found
+    if not early:
+        assert load.with_early_keys(cast("DataFrame", None), [stat]) is load, "the records were read"
+
+
+@pytest.mark.parametrize("most", [0, 100])
+def test_rows_without_changes_are_appended_and_changed_keys_are_merged(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """With and without a broadcast of the changed keys; the row of an early key is merged."""
+    monkeypatch.setattr(initial_load, "_BROADCAST_KEYS", most)
+    records = [("a", "r"), ("b", "r"), ("b", "u"), ("b", "u"), ("c", "r"), ("c", "d"), ("n", "c"), ("e", "r")]
+    decoded = spark.createDataFrame(records, "key string, op string").withColumn("key", fn.col("key").cast("binary"))
+    [early] = [row[0] for row in decoded.where("key = X'65' and op = 'r'").select(initial_load.key_hash()).collect()]
+
+    def found(rows: DataFrame) -> list[tuple[str, str]]:
+        return sorted((bytes(row["key"]).decode(), row["op"]) for row in rows.collect())
+
+    appended, others = initial_load.append_or_merge(decoded, {early}, changes=4)
+    assert found(appended) == [("a", "r")]
+    assert found(others) == [("b", "u"), ("b", "u"), ("c", "d"), ("e", "r"), ("n", "c")]
+    appended, others = initial_load.append_or_merge(decoded.where("op = 'r'"), (), changes=0)
+    assert found(appended) == [("a", "r"), ("b", "r"), ("c", "r"), ("e", "r")]
+    assert found(others) == []
+
+
+def test_earliest_is_never_after_a_record(spark: SparkSession) -> None:
+    """Records of two epochs: the least epoch with the least position is before both."""
+    decoded = spark.sql(
+        "SELECT CAST(NULL AS STRING) split, 'u' op, 1L ts_ms, "
+        "named_struct('epoch', epoch, 'file', file, 'pos', pos) seq FROM VALUES (1L, 9L, 500L), (2L, 3L, 700L) "
+        "AS t(epoch, file, pos)"
+    )
+    assert summarize(decoded)[0].earliest == Sequence(1, 3, 700, 0, 0)
+
+
+def test_offset_log_of_an_unknown_format_is_ignored() -> None:
+    assert offsets.parse('v1\n{"batchWatermarkMs":0}\n{"p.d.t":{"0":5}}') == {"p.d.t": {"0": 5}}
+    assert offsets.parse('v2\n{}\n{"p.d.t":{"0":5}}') is None
+    assert offsets.parse('v1\n{}\n{"p.d.t":{"0":5}}\n{"other":{"0":1}}') is None
+    assert offsets.parse("v1\n{}\n17") is None
+
+
+def test_decimal_beyond_38_digits_is_refused_with_a_hint() -> None:
+    with pytest.raises(SchemaError, match=r"decimal\.handling\.mode=string"):
+        field_type(decimal(65, 30), column="c", topic="p.d.t")
+
+
+def test_jars_are_known_for_this_spark_version_only() -> None:
+    assert any("delta-spark_4.1" in jar for jar in coordinates(load_sink("delta"), "4.1.3"))
+    with pytest.raises(ConfigError, match=r"Spark 4\.3\.0; use Spark 4\.1"):
+        coordinates(load_sink("delta"), "4.3.0")
+
+
+def test_compiler_directives_are_set_for_a_run_that_ends() -> None:
+    given = {
+        "bootstrap.servers": "b:1",
+        "topic.prefix": "p",
+        "checkpointLocation": "/c",
+        "sink": "console",
+    }
+
+    def options(**changes: str) -> str:
+        parsed = parse({**given, **{name.replace("__", "."): value for name, value in changes.items()}})
+        return session.settings(parsed, load_sink(parsed.sink), {}, spark_version="4.1.3")[
+            "spark.driver.extraJavaOptions"
+        ]
+
+    named = re.search(r"-XX:CompilerDirectivesFile=(\S+)", options(trigger__availableNow="true"))
+    assert named is not None
+    assert "org/codehaus/janino" in Path(named[1]).read_text(encoding="utf-8")
+    assert "CompilerDirectivesFile" not in options(trigger__availableNow="false")
+    own = "-XX:CompilerDirectivesFile=/mine"
+    assert options(trigger__availableNow="true", spark__driver__extraJavaOptions=own).count("DirectivesFile") == 1
+
+
+def test_tombstone_follows_a_delete() -> None:
+    made = Table(table_schema("p", "t")).change("d", {"id": 1, "name": "a"}, None, pos=5)
+
+    assert [m.value is None for m in made] == [False, True]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_table_without_key_is_refused_by_the_delta_sink(exists: bool) -> None:
+    """The producer publishes no key if a key column is masked; the error comes before any Spark call."""
+    schema = table_schema("p", "t", key=())
+    table = DeltaTable(cast("SparkSession", None), "/nowhere")
+
+    with pytest.raises(SinkError, match="has no key") as caught:
+        table.evolve(schema) if exists else table.create(schema, {})
+
+    assert "do not mask or truncate key columns" in caught.value.hint
