@@ -1,4 +1,4 @@
-"""The producer's commands: ``produce``, ``config``, ``check`` and ``takeover``."""
+"""The producer's commands: ``produce``, ``config``, ``check``, ``takeover`` and ``debug``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import structlog
 import typer
 
 from tailrace.producer.config import ProducerConfig, describe, load
-from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings, reporting_errors
-from tailrace.runtime.errors import PrerequisiteError
+from tailrace.producer.errors import PrerequisiteError
+from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
+from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.logging import configure_logging
 
 log = structlog.get_logger(__name__)
@@ -30,6 +31,10 @@ def register(app: typer.Typer) -> None:
     app.command("config")(show_config)
     app.command("check")(check)
     app.command("takeover")(takeover)
+    debugging = typer.Typer(no_args_is_help=True, help="Print internals of the producer.")
+    debugging.callback()(lambda: None)  # keeps the name of its only command
+    debugging.command("codec")(debug_codec)
+    app.add_typer(debugging, name="debug")
 
 
 def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
@@ -82,6 +87,19 @@ def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = F
         if validation.faults:
             raise PrerequisiteError(validation.faults)
         sys.stdout.write(f"ready to capture {len(captured)} table(s)\n")
+
+
+def debug_codec(
+    table: Annotated[str, typer.Option("--table", metavar="DB.TABLE", help="A table of the source.")],
+    config: ConfigFile = None,
+    settings: Settings = None,
+    debug: Debug = False,
+) -> None:
+    """Print the functions that are generated for a table."""
+    with _configured(config, settings, debug) as loaded:
+        from tailrace.producer.app.debug import codec_source  # noqa: PLC0415
+
+        sys.stdout.write(codec_source(loaded, table))
 
 
 def takeover(

@@ -1,1 +1,1 @@
-"""What both halves share besides the contract: errors and the command line."""
+"""What both halves share besides the contract: errors, configuration, command line, log and HTTP server."""

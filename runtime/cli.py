@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 
 import typer
 
-from tailrace.runtime.commands import reporting_errors
+from tailrace.runtime.error_report import reporting_errors
 
 COMMANDS_GROUP = "tailrace.commands"
 

@@ -1,16 +1,14 @@
-"""What the commands of both halves share: options, and the report of errors."""
+"""The options that the commands of both halves share."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tailrace.runtime.errors import ConfigError, TailraceError
+from tailrace.runtime.errors import ConfigError
 
 ConfigFile = Annotated[
     Path | None,
@@ -30,22 +28,3 @@ def parse_settings(settings: list[str] | None) -> Mapping[str, str]:
     if wrong:
         raise ConfigError(wrong)
     return dict(item.split("=", 1) for item in settings or ())
-
-
-@contextmanager
-def reporting_errors(*, debug: bool = False) -> Iterator[None]:
-    """Print an error to stderr and exit with code 1. With ``debug`` the error is raised with its traceback."""
-    try:
-        yield
-    except (typer.Exit, typer.Abort):
-        raise
-    except (TailraceError, OSError) as error:
-        if debug:
-            raise
-        sys.stderr.write(f"error: {error}\n")
-        raise SystemExit(1) from None
-    except Exception as error:
-        if debug:
-            raise
-        sys.stderr.write(f"error: {type(error).__name__}: {error}\n  hint: run with --debug and report the traceback\n")
-        raise SystemExit(1) from None

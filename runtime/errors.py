@@ -1,18 +1,16 @@
-"""The error tree of both halves.
+"""The errors that both halves share.
 
 ::
 
-    TailraceError            message, hint (what mends it) and facts for the log line
-    ├── ConfigError          the configuration is wrong; all faults at once
-    ├── PrerequisiteError    the source server is not set up for capture; all faults at once
-    ├── SourceError          the source database answered with an error, or not at all
-    ├── LogError             the binlog cannot be followed: purged, corrupt, or of an unknown kind
-    ├── SchemaError          a row does not fit the table definition that should describe it
-    ├── KafkaFailure         Kafka refused, fenced, or is not reachable
-    ├── AdoptError           the place where a connector stopped cannot be taken over
-    └── SinkError            a target table refused a batch
+    TailraceError                    message, hint (begins with a verb) and context (the values seen)
+    ├── MultipleProblemsError        several problems that are reported together
+    │   └── ConfigError              the configuration is not valid
+    ├── SchemaError                  a row does not match the definition of its table
+    └── KafkaRequestError            Kafka rejected a request
+        └── KafkaUnavailableError    Kafka did not respond, or aborted a transaction (Retryable)
 
-``Retryable`` marks what a restart from the stored state may cure; everything else stops the process.
+The errors of one half are in producer/errors.py and spark_consumer/errors.py. ``Retryable`` marks errors that a restart
+from the stored state may resolve. All other errors stop the process.
 """
 
 from __future__ import annotations
@@ -21,75 +19,51 @@ from collections.abc import Sequence
 
 
 class Retryable:
-    """Marker: starting again from the stored state may succeed."""
+    """Marks an error that a restart from the stored state may resolve."""
 
 
 class TailraceError(Exception):
-    """Base of every error a user can meet.
+    """Base of all errors that a user can see.
 
-    ``hint`` begins with a verb and says what mends it; ``facts`` are the values seen, never a secret.
+    ``hint`` says what to do and begins with a verb. ``context`` has the values seen, never a secret.
     """
 
-    def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
+    def __init__(self, message: str, *, hint: str = "", **context: object) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.facts = facts
+        self.context = context
 
     def __str__(self) -> str:
-        facts = "".join(f"\n  {name}: {value}" for name, value in self.facts.items())
-        return self.message + facts + (f"\n  remedy: {self.hint}" if self.hint else "")
+        context = "".join(f"\n  {name}: {value}" for name, value in self.context.items())
+        return self.message + context + (f"\n  hint: {self.hint}" if self.hint else "")
 
 
 class MultipleProblemsError(TailraceError):
-    """Several faults found together, so that a user mends them in one go."""
+    """Several problems that are reported together, so that a user can solve them all at once."""
 
-    title = "faults"
+    one, many = "problem", "problems"
+    """What is counted, in singular and plural."""
 
-    def __init__(self, faults: Sequence[str]) -> None:
-        super().__init__(f"{len(faults)} {self.title}:\n" + "\n".join(f"- {fault}" for fault in faults))
-        self.faults = tuple(faults)
+    def __init__(self, problems: Sequence[str]) -> None:
+        title = self.one if len(problems) == 1 else self.many
+        super().__init__(f"{len(problems)} {title}:\n" + "\n".join(f"- {problem}" for problem in problems))
+        self.problems = tuple(problems)
 
 
 class ConfigError(MultipleProblemsError):
-    """The configuration is wrong; every fault is listed."""
+    """The configuration is not valid."""
 
-    title = "configuration fault(s)"
-
-
-class PrerequisiteError(MultipleProblemsError):
-    """The source is not set up for capture; every fault is listed with the statement that mends it."""
-
-    title = "prerequisite(s) not met"
-
-
-class SourceError(TailraceError):
-    """The source database answered with an error."""
-
-
-class SourceUnavailableError(SourceError, Retryable):
-    """The source did not answer, or the connection broke."""
-
-
-class BinlogError(TailraceError):
-    """The binlog cannot be followed from where it should be."""
+    one, many = "configuration problem", "configuration problems"
 
 
 class SchemaError(TailraceError):
-    """A row does not fit the table definition at its position."""
+    """A row does not match the definition of its table."""
 
 
 class KafkaRequestError(TailraceError):
-    """Kafka refused a request for good."""
+    """Kafka rejected a request."""
 
 
 class KafkaUnavailableError(KafkaRequestError, Retryable):
-    """Kafka did not answer, or aborted a transaction that can be repeated."""
-
-
-class TakeoverError(TailraceError):
-    """The place where a connector stopped cannot be taken over."""
-
-
-class SinkError(TailraceError):
-    """A target refused a batch."""
+    """Kafka did not respond, or aborted a transaction."""

@@ -7,7 +7,7 @@ The JSON form is the ``schema`` block of Connect's JsonConverter with the same o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,16 +32,21 @@ class ConnectSchema:
         """Return the same schema as optional."""
         return replace(self, optional=True)
 
-    def to_json(self, field: str | None = None) -> dict[str, Any]:
-        """Return the schema block of the JSON converter; ``field`` is the name in the enclosing struct."""
+    def to_json(
+        self, field: str | None = None, *, default: Callable[[ConnectSchema], Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the JSON converter's schema block; ``field`` is the name within an enclosing struct.
+
+        ``default`` returns the JSON value of a schema's default; None: the default itself.
+        """
         block: dict[str, Any] = {"type": self.type}
         if self.type == "struct":
-            block["fields"] = [member.schema.to_json(member.name) for member in self.fields]
+            block["fields"] = [member.schema.to_json(member.name, default=default) for member in self.fields]
         if self.items is not None:
-            block["items"] = self.items.to_json()
+            block["items"] = self.items.to_json(default=default)
         if self.keys is not None and self.values is not None:
-            block["keys"] = self.keys.to_json()
-            block["values"] = self.values.to_json()
+            block["keys"] = self.keys.to_json(default=default)
+            block["values"] = self.values.to_json(default=default)
         block["optional"] = self.optional
         if self.name is not None:
             block["name"] = self.name
@@ -52,7 +57,7 @@ class ConnectSchema:
         if self.parameters:
             block["parameters"] = dict(self.parameters)
         if self.default is not None:
-            block["default"] = self.default
+            block["default"] = self.default if default is None else default(self)
         if field is not None:
             block["field"] = field
         return block
@@ -81,3 +86,8 @@ class ConnectField:
 
     name: str
     schema: ConnectSchema
+
+    @classmethod
+    def of(cls, name: str, type_name: str, *, optional: bool = False) -> ConnectField:
+        """Return a field of a type without parameters."""
+        return cls(name, ConnectSchema(type_name, optional=optional))

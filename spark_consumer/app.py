@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from tailrace.runtime.commands import reporting_errors
+from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.http import HttpServer
 from tailrace.runtime.logging import configure_logging
 from tailrace.spark_consumer import config as configuration

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings, reporting_errors
+from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
+from tailrace.runtime.error_report import reporting_errors
 
 
 def register(app: typer.Typer) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import StreamingQueryException
 
-from tailrace.runtime.errors import SinkError, TailraceError
+from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer.config import ConsumerConfig
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.pipeline import Pipeline
 from tailrace.spark_consumer.sink.plugin import SinkPlugin

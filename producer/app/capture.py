@@ -21,6 +21,7 @@ from tailrace.producer.app.snapshot_worker import open_reader, process_main
 from tailrace.producer.app.startup import acquire_and_restore
 from tailrace.producer.app.validation import validate_tables
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import PrerequisiteError
 from tailrace.producer.kafka.topics import COMPACTED, Topics, TopicSpec
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.table import TableId
@@ -33,7 +34,7 @@ from tailrace.producer.mysql.prerequisites import check
 from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.serialization.envelope.source_info import context_headers
+from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.snapshot.enumerator import CaptureStoppedError, Enumerator
 from tailrace.producer.snapshot.hooks import SnapshotHooks
@@ -45,7 +46,7 @@ from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics, open_a
 from tailrace.producer.streaming.auxiliary_topics import topics as companion_topics
 from tailrace.producer.streaming.binlog_reader import BinlogReader, StoppedError, StreamSettings
 from tailrace.producer.streaming.offset import StreamOffset
-from tailrace.runtime.errors import PrerequisiteError, Retryable
+from tailrace.runtime.errors import Retryable
 from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)

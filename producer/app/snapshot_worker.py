@@ -15,7 +15,7 @@ from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.serialization.envelope.source_info import context_headers
+from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.snapshot.reader import SnapshotReader
 from tailrace.producer.snapshot.workers import serve_pipe

@@ -13,6 +13,7 @@ import orjson
 import structlog
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
@@ -24,7 +25,6 @@ from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.watermark import current_offset
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
-from tailrace.runtime.errors import BinlogError
 from tailrace.schemas.names import state_topic
 
 log = structlog.get_logger(__name__)

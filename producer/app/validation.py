@@ -36,7 +36,7 @@ def validate_tables(
             columns = found.table.columns
             every += [(table, column) for column in columns]
             faults += keys.problems(table, [column.name for column in columns])
-            key = tables.key(table, columns, found.primary_key)
+            key = tables.key_of(found)
         except SchemaError as error:
             faults.append(f"{error.message}: {error.hint}")
             continue

@@ -12,13 +12,13 @@ class RegistrySettings:
 
     url: str
     """One URL, or several URLs of the same registry, separated by commas."""
-    user_info: str = ""
-    auto_register: bool = True
-    ca_file: str = ""
+    user_info: str
+    auto_register: bool
+    ca_file: str
     """PEM file of the trusted authorities; empty: those of the system."""
-    client_certificate: str = ""
+    client_certificate: str
     """PEM file with the client's certificate and its private key."""
-    key_password: str = ""
+    key_password: str
     """Password of the private key."""
 
     def __repr__(self) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 from pymysql.constants import CR, ER
 
-from tailrace.runtime.errors import ConfigError, SourceError, SourceUnavailableError
+from tailrace.producer.errors import SourceError, SourceUnavailableError
+from tailrace.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +148,7 @@ def log_position(connection: Connection[Any]) -> tuple[str, int, str]:
     try:
         rows = query(connection, "SHOW MASTER STATUS")
     except SourceError as error:
-        if error.facts.get("code") != ER.PARSE_ERROR:
+        if error.context.get("code") != ER.PARSE_ERROR:
             raise
         rows = query(connection, "SHOW BINARY LOG STATUS")  # its name from MySQL 8.2 on; the old one is gone in 8.4
     if not rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
-from tailrace.runtime.errors import BinlogError
+from tailrace.producer.errors import BinlogError
 
 Interval = tuple[int, int]
 

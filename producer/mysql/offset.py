@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.runtime.errors import BinlogError
 from tailrace.schemas.sequence import file_number
 from tailrace.schemas.watermark import BinlogPosition
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pymysql.constants import ER
 
+from tailrace.producer.errors import PrerequisiteError, SourceError
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.collation import CHARSETS, canonical
 from tailrace.producer.mysql.connection import query
-from tailrace.runtime.errors import PrerequisiteError, SourceError
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -138,14 +138,14 @@ def account_may_read(source: CheckedSource) -> Iterator[str]:
         try:
             _either(source.session, *statements)
         except SourceError as error:
-            if error.facts.get("code") != ER.SPECIFIC_ACCESS_DENIED_ERROR:
+            if error.context.get("code") != ER.SPECIFIC_ACCESS_DENIED_ERROR:
                 raise
             yield f"the account {account} lacks {grant}, {purpose}; GRANT {grant} ON *.* TO {account}"
     for table in source.tables:
         try:
             query(source.session, f"SELECT * FROM {table.quoted} LIMIT 0")
         except SourceError as error:
-            answer = error.facts.get("answer")
+            answer = error.context.get("answer")
             yield f"table {table} cannot be read ({answer}); GRANT SELECT ON {table.quoted} TO {account}"
 
 
@@ -245,6 +245,6 @@ def _either(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...
     try:
         return query(session, old)
     except SourceError as error:
-        if error.facts.get("code") != ER.PARSE_ERROR:
+        if error.context.get("code") != ER.PARSE_ERROR:
             raise
         return query(session, new)

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.mysql.connection import query
-from tailrace.runtime.errors import SourceUnavailableError
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.runtime.errors import SourceUnavailableError
 
 
 def current_offset(session: Connection, *, epoch: int = 1) -> MySqlOffset:

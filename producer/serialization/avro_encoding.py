@@ -1,4 +1,4 @@
-"""Avro's binary form as text of one character per byte, the form in which generated functions put rows together."""
+"""Avro's binary encoding as text of one character per byte, as generated functions assemble rows."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ def _varint(z: int) -> str:
     return text + chr(z)
 
 
-_WHOLE: Final = [_varint(z) for z in range(1 << 14)]
-"""Numbers of up to two bytes."""
-_CONTINUED: Final = [chr(z & 127 | 128) + chr(z >> 7 | 128) for z in range(1 << 14)]
-"""Two bytes with more to come."""
+_SHORT_VARINTS: Final = [_varint(z) for z in range(1 << 14)]
+"""Numbers of one or two bytes."""
+_VARINT_PREFIXES: Final = [chr(z & 127 | 128) + chr(z >> 7 | 128) for z in range(1 << 14)]
+"""The first two bytes of longer numbers."""
 
 
 def zigzag(number: int) -> str:
     """Return an Avro int or long."""
     z = number << 1 if number >= 0 else ~(number << 1)
     if z < 16384:
-        return _WHOLE[z]
-    text = _CONTINUED[z & 16383]
+        return _SHORT_VARINTS[z]
+    text = _VARINT_PREFIXES[z & 16383]
     z >>= 14
     while z >= 16384:
-        text += _CONTINUED[z & 16383]
+        text += _VARINT_PREFIXES[z & 16383]
         z >>= 14
-    return text + _WHOLE[z]
+    return text + _SHORT_VARINTS[z]
 
 
-def _sized(text: str) -> str:
+def _with_length(text: str) -> str:
     return zigzag(len(text)) + text
 
 
-def _of_str(text: str) -> str:
-    return _sized(text.encode().decode("latin-1"))
+def _string(text: str) -> str:
+    return _with_length(text.encode().decode("latin-1"))
 
 
 def unescaped(text: str) -> str:
-    """Return the text that the inside of a JSON string stands for, both of one character per byte of UTF-8."""
+    """Return the text that the inside of a JSON string represents, both of one character per byte of UTF-8."""
     if "\\" not in text:
         return text
     found: str = orjson.loads(f'"{text}"'.encode("latin-1"))
@@ -62,14 +62,14 @@ def unescaped(text: str) -> str:
 
 
 def union(schema: ConnectSchema) -> tuple[str, str]:
-    """Return what stands before a value and what stands for null; both empty where null cannot be."""
+    """Return the prefix of a value and the encoding of null; both are empty if the schema is not optional."""
     if not schema.optional:
         return "", ""
     return ("\x00", "\x02") if schema.default is not None else ("\x02", "\x00")
 
 
 def json_encoder(schema: ConnectSchema) -> Encoder:
-    """Return the function from a parsed value of the JSON converter to Avro, null included."""
+    """Return the function that encodes a parsed value of JsonConverter, also null."""
     encode = _required(schema)
     if not schema.optional:
         return encode
@@ -89,12 +89,12 @@ def _required(schema: ConnectSchema) -> Encoder:
         assert schema.values is not None
         entry = json_encoder(schema.values)
         return lambda value: (
-            (zigzag(len(value)) + "".join(_of_str(k) + entry(v) for k, v in value.items()) if value else "") + "\x00"
+            (zigzag(len(value)) + "".join(_string(k) + entry(v) for k, v in value.items()) if value else "") + "\x00"
         )
     simple: dict[str, Encoder] = {
         "boolean": lambda value: "\x01" if value else "\x00",
-        "string": _of_str,
-        "bytes": lambda value: _sized(b64decode(value).decode("latin-1")),
+        "string": _string,
+        "bytes": lambda value: _with_length(b64decode(value).decode("latin-1")),
         "float": lambda value: _FLOAT(value).decode("latin-1"),
         "double": lambda value: _DOUBLE(value).decode("latin-1"),
     }
@@ -102,30 +102,30 @@ def _required(schema: ConnectSchema) -> Encoder:
 
 
 def value_encoder(value: Expression, schema: ConnectSchema, null: str) -> Encoder:
-    """Return the function from what a decoding expression yields to Avro; ``null`` is printed where it is NULL."""
+    """Return the function that encodes the value of a decoding expression; ``null`` is the encoding of ``NULL``."""
     before, _ = union(schema)
-    form = value.kind
-    if form is ExpressionKind.DIGITS:
+    kind = value.kind
+    if kind is ExpressionKind.DIGITS:
         return lambda digits: before + zigzag(int(digits))
-    if form is ExpressionKind.INT:
+    if kind is ExpressionKind.INT:
         return lambda number: null if number == NULL else before + zigzag(number)
-    if form is ExpressionKind.FLOAT32:
+    if kind is ExpressionKind.FLOAT32:
         return lambda number: before + _FLOAT(number).decode("latin-1")
-    if form is ExpressionKind.FLOAT64:
+    if kind is ExpressionKind.FLOAT64:
         return lambda number: before + _DOUBLE(number).decode("latin-1")
-    if form is ExpressionKind.TEXT:
+    if kind is ExpressionKind.TEXT:
         return lambda text: f"{before}{zigzag(len(text))}{text}"
-    if form is ExpressionKind.NON_UTF8_TEXT:
-        mend = value.transcode
-        assert mend is not None
-        return lambda text: before + _sized(text if text.isascii() else mend(text))
-    if form is ExpressionKind.PLAIN:
-        return lambda text: before + _sized(unescaped(text))
-    if form is ExpressionKind.BYTES:
+    if kind is ExpressionKind.NON_UTF8_TEXT:
+        transcode = value.transcode
+        assert transcode is not None
+        return lambda text: before + _with_length(text if text.isascii() else transcode(text))
+    if kind is ExpressionKind.PLAIN:
+        return lambda text: before + _with_length(unescaped(text))
+    if kind is ExpressionKind.BYTES:
         return lambda data: f"{before}{zigzag(len(data))}{str(data, 'latin-1')}"
     if schema.type == "boolean":
         return lambda word: null if word == NULL else before + ("\x01" if word == "true" else "\x00")
     if schema.type == "string":
-        return lambda text: null if text == NULL else before + _sized(unescaped(text[1:-1]))
+        return lambda text: null if text == NULL else before + _with_length(unescaped(text[1:-1]))
     encode = _required(schema)
     return lambda text: null if text == NULL else before + encode(orjson.loads(text.encode("latin-1")))

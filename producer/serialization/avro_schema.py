@@ -1,7 +1,7 @@
 """Avro schemas of Connect schemas, as Confluent's AvroConverter derives them.
 
-Names of structs become records with a namespace; whatever Avro has no word for stands in ``connect.*`` properties. An
-optional type is a union with null first, or last where it has a default, since a default belongs to the first.
+Structs become records with a namespace; ``connect.*`` properties carry what Avro cannot express. An optional type is a
+union with null first, or with null last if it has a default, since a default must be of the first type.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 
 
 def avro_schema(schema: ConnectSchema) -> Any:
-    """Return the Avro schema as the value of its JSON. Raises SchemaError for names that Avro does not allow."""
+    """Return the Avro schema as parsed JSON. Raises SchemaError for names that Avro does not allow."""
     return _schema(schema, {}, "")
 
 
-def _schema(schema: ConnectSchema, known: dict[str, ConnectSchema], space: str) -> Any:
-    base = _struct(schema, known, space) if schema.type == "struct" else _simple(schema, known, space)
+def _schema(schema: ConnectSchema, known: dict[str, ConnectSchema], namespace: str) -> Any:
+    base = _struct(schema, known, namespace) if schema.type == "struct" else _simple(schema, known, namespace)
     if not schema.optional:
         return base
     return [base, "null"] if schema.default is not None else ["null", base]
 
 
-def _simple(schema: ConnectSchema, known: dict[str, ConnectSchema], space: str) -> Any:
+def _simple(schema: ConnectSchema, known: dict[str, ConnectSchema], namespace: str) -> Any:
     if schema.type == "array":
         assert schema.items is not None
-        body: dict[str, Any] = {"type": "array", "items": _schema(schema.items, known, space)}
-    elif schema.type == "map":  # of texts by text, as Debezium's maps are
+        body: dict[str, Any] = {"type": "array", "items": _schema(schema.items, known, namespace)}
+    elif schema.type == "map":  # Debezium's maps have string keys
         assert schema.values is not None
-        body = {"type": "map", "values": _schema(schema.values, known, space)}
+        body = {"type": "map", "values": _schema(schema.values, known, namespace)}
     else:
         body = {"type": _TYPES[schema.type]}
     if schema.name == _DECIMAL:
@@ -69,15 +69,15 @@ def _simple(schema: ConnectSchema, known: dict[str, ConnectSchema], space: str) 
 
 
 def _struct(schema: ConnectSchema, known: dict[str, ConnectSchema], outer: str) -> Any:
-    space, _, name = (schema.name or "io.confluent.connect.avro.ConnectDefault").rpartition(".")
-    _check(f"{space}.{name}" if space else name)
-    if f"{space}.{name}" in known:
-        return name if space == outer else f"{space}.{name}"
-    known[f"{space}.{name}"] = schema
+    namespace, _, name = (schema.name or "io.confluent.connect.avro.ConnectDefault").rpartition(".")
+    _check(f"{namespace}.{name}" if namespace else name)
+    if f"{namespace}.{name}" in known:
+        return name if namespace == outer else f"{namespace}.{name}"
+    known[f"{namespace}.{name}"] = schema
     fields = []
     for field in schema.fields:
         _check_field(field.name)
-        body: dict[str, Any] = {"name": field.name, "type": _schema(field.schema, known, space)}
+        body: dict[str, Any] = {"name": field.name, "type": _schema(field.schema, known, namespace)}
         if field.schema.doc is not None:
             body["doc"] = field.schema.doc
         if field.schema.default is not None:
@@ -86,8 +86,8 @@ def _struct(schema: ConnectSchema, known: dict[str, ConnectSchema], outer: str) 
             body["default"] = None
         fields.append(body)
     record: dict[str, Any] = {"type": "record", "name": name}
-    if space != outer:  # Avro leaves out what the record around it has
-        record["namespace"] = space
+    if namespace != outer:  # Avro omits the namespace of the enclosing record
+        record["namespace"] = namespace
     return {**record, "fields": fields, **_properties(schema)}
 
 
@@ -107,14 +107,14 @@ def _properties(schema: ConnectSchema) -> dict[str, Any]:
 
 
 def avro_default(schema: ConnectSchema) -> Any:
-    """Return a default as Avro's JSON has it: bytes are text of one character per byte."""
+    """Return a default in Avro's JSON encoding: bytes are text of one character per byte."""
     return b64decode(schema.default).decode("latin-1") if schema.type == "bytes" else schema.default
 
 
 def _check(name: str) -> None:
     if not all(map(_NAME, name.split("."))):
         raise SchemaError(
-            "a schema has a name that Avro does not allow",
+            "Avro does not allow the name of a schema",
             hint="set schema.name.adjustment.mode to avro or avro_unicode",
             name=name,
         )
@@ -123,7 +123,7 @@ def _check(name: str) -> None:
 def _check_field(name: str) -> None:
     if not _NAME(name):
         raise SchemaError(
-            "a column has a name that Avro does not allow",
+            "Avro does not allow the name of a column",
             hint="set field.name.adjustment.mode to avro or avro_unicode",
             name=name,
         )

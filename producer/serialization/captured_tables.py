@@ -1,28 +1,41 @@
-"""Captured tables: which key a table has, its topic, and its codec, compiled once per version."""
+"""From the definition of a table to all that turns its rows into records.
+
+Each step is a function of the results before it: description -> key -> projection -> schemas -> record format -> codec.
+The snapshot reader starts with a table of the catalog, the binlog reader with a TABLE_MAP event; equal definitions give
+equal records. Only the description reads the catalog, and only the record format calls the schema registry. A schema is
+registered before the first row of its version is written, so no row follows a schema that the registry rejects.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import structlog
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.config.column_transforms import ColumnProjection
-from tailrace.producer.model.codec import EventEnvelope, TableCodec
+from tailrace.producer.model.binlog_events import TableVersion
+from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.mysql.catalog import CatalogTable
 from tailrace.producer.mysql.key_order import KeyColumn, can_split_on
-from tailrace.producer.serialization.converter_codec import compile_converter_codec, envelope_frame
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope_frame import JsonFrame
-from tailrace.producer.serialization.json_codec import compile_table
-from tailrace.producer.serialization.table_schemas import TableSchemaBuilder
+from tailrace.producer.serialization.record_format import RecordFormat
+from tailrace.producer.serialization.schema_registry import SchemaId, SchemaIdSource
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
+from tailrace.producer.serialization.table_schemas import TableSchemas, table_schemas
 from tailrace.runtime.errors import SchemaError
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable:
-    """One version of a captured table with all that turns its rows into records."""
+    """One version of a captured table."""
 
     table: Table
     topic: str
@@ -30,119 +43,188 @@ class CapturedTable:
     source: SourceInfo
 
 
-class CapturedTables:
-    """Makes captured tables; the same rules for rows from the catalog's side and from the log's."""
+class TableDescription(NamedTuple):
+    """One version of a table as its source describes it."""
 
-    def __init__(self, config: ProducerConfig, read_catalog: Callable[[TableId], CatalogTable]) -> None:
+    id: TableId
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    catalog: CatalogTable | None
+    """The table in the catalog, which may have changed since; None if nothing is needed from it, or it is gone."""
+
+
+class CapturedTables:
+    """Compiles table versions under one configuration."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        read_catalog: Callable[[TableId], CatalogTable],
+        schema_id: SchemaId | None = None,
+    ) -> None:
+        """``schema_id`` returns the id of an Avro schema; None: the id in the schema registry of the configuration."""
         self._config = config
-        self._names = TopicNames(config.topics)
-        self._keys = config.filters.message_keys
         self._read_catalog = read_catalog
-        self._unique: dict[TableId, tuple[str, ...]] = {}
-        self._owners: dict[str, TableId] = {}
-        self._values = config.values.options
-        converters = config.converters
-        self._publication = (
-            None
-            if converters.plain
-            else TableSchemaBuilder(
-                converters,
-                self._values,
-                read_catalog,
-                comments=config.values.schema_comments,
-                rules=config.filters.columns,
-            )
-        )
+        self._names = TopicNames(config.topics)
+        self._topic_owners: dict[str, TableId] = {}
+        self._schema_id: SchemaId = schema_id or SchemaIdSource(config.converters).schema_id
+        self._last_formats: dict[TableId, RecordFormat] = {}
 
     def topic(self, table: TableId) -> str:
-        """Return the data topic of a table."""
+        """Return the topic of a table."""
         return self._names.table(table)
 
-    def capture(self, table: TableId, columns: Sequence[Column], primary_key: Sequence[str]) -> CapturedTable:
-        """Compile one version of a table. Raises SchemaError for a table without a key, unless configured otherwise."""
-        key = self.key(table, columns, primary_key)
+    def version_of(self, definition: CatalogTable | TableVersion) -> CapturedTable:
+        """Compile one version of a table.
+
+        Raises SchemaError for a table without a key (unless allowed), for a column of an unsupported type, and if
+        another table has the same topic; also what ``SchemaRegistryClient.schema_id`` raises.
+        """
+        described = self._describe(definition)
+        table = _with_key(described, self._config)
+        topic = self._own_topic(table.id)
+        projection = self._config.filters.columns.project(table.id, table.columns, table.key)
+        record_format = self._record_format(described, table, projection)
+        options = CodecOptions(
+            self._config.values.options,
+            projection,
+            tombstones=self._config.values.tombstones,
+            skip_unchanged=self._config.filters.skip_unchanged,
+        )
+        codec = TableCodec(table, topic, options, record_format)
+        return CapturedTable(table, topic, codec, SourceInfo(self._config.topics.prefix, table.id))
+
+    def key_of(self, found: CatalogTable) -> tuple[str, ...]:
+        """Return the columns of the record key. Raises SchemaError for a table without one, unless allowed."""
+        return _with_key(_described(found), self._config).key
+
+    def split_columns(self, found: CatalogTable) -> tuple[KeyColumn, ...]:
+        """Return the columns by whose ranges a table is split; empty: it is read as one split.
+
+        A split must be a range of an index that identifies rows. A key from message.key.columns, or of all columns, is
+        not such an index.
+        """
+        key = self.key_of(found)
+        if key != found.index_key:
+            return ()
+        usable: list[KeyColumn] = []
+        for name in key:
+            column = replace(found.table.column(name), catalog=None)
+            if name in found.prefix_columns or not can_split_on(column):
+                break
+            order = found.collations.get(name)
+            usable.append(
+                KeyColumn(column, order.name, order.pads, order.max_chars) if order is not None else KeyColumn(column)
+            )
+        return tuple(usable)
+
+    def truncate_envelope(self, table: TableId, envelope: EventEnvelope) -> bytes | None:
+        """Return the value of a TRUNCATE record; None if the table, and with it the schema, is gone.
+
+        Raises what ``version_of`` raises.
+        """
+        if self._config.converters.forms[1] == "json":
+            return JsonFrame().truncate(envelope)
+        try:
+            described = _described(self._read_catalog(table))
+        except SchemaError:
+            record_format = self._last_formats.get(table)
+        else:
+            version = _with_key(described, self._config)
+            projection = self._config.filters.columns.project(table, version.columns, version.key)
+            record_format = self._record_format(described, version, projection)
+        return None if record_format is None else record_format.frame().truncate(envelope)
+
+    def _describe(self, definition: CatalogTable | TableVersion) -> TableDescription:
+        """Return the description; the catalog adds what a TABLE_MAP event lacks: unique indexes, defaults, comments."""
+        if isinstance(definition, CatalogTable):
+            return _described(definition)
+        table, columns = definition.id, definition.columns
+        described = TableDescription(table, columns, definition.primary_key, None)
+        key_known = _configured_or_primary_key(described, self._config)
+        if key_known and self._config.converters.plain:
+            return described
+        try:
+            return described._replace(catalog=self._read_catalog(table))
+        except SchemaError as error:
+            if not key_known:
+                raise
+            _warn_no_defaults(table, error.message)
+            return described
+
+    def _own_topic(self, table: TableId) -> str:
         topic = self.topic(table)
-        owner = self._owners.setdefault(topic, table)
-        if owner != table:  # of tables that were there at the start, the start has made sure
+        owner = self._topic_owners.setdefault(topic, table)
+        if owner != table:  # tables that existed at the start were checked there
             raise SchemaError(
                 f"the topic {topic} would serve both {owner} and {table}",
                 hint="exclude one of them by table.exclude.list, or capture it under another topic.prefix",
             )
-        version = Table(table, tuple(columns), tuple(key))
-        codec = self._codec(version, topic, self._config.filters.columns.project(table, columns, key))
-        return CapturedTable(version, topic, codec, SourceInfo(self._config.topics.prefix, table))
+        return topic
 
-    def _codec(self, version: Table, topic: str, shape: ColumnProjection | None) -> TableCodec:
-        tombstones, changed_only = self._config.values.tombstones, self._config.filters.skip_unchanged
-        if self._publication is None:
-            return compile_table(
-                version, topic, self._values, tombstones=tombstones, shape=shape, skip_unchanged=changed_only
-            )
-        columns = version.columns if shape is None else shape.visible(version.columns)
-        wire = self._publication.wire(version.id, topic, columns, version.key, shape)
-        return compile_converter_codec(
-            version, topic, self._values, wire, tombstones=tombstones, shape=shape, skip_unchanged=changed_only
+    def _record_format(
+        self, described: TableDescription, table: Table, projection: ColumnProjection | None
+    ) -> RecordFormat | None:
+        """Return the format of a version's records; None for JSON without schemas."""
+        if self._config.converters.plain:
+            return None
+        published = table.columns if projection is None else projection.visible(table.columns)
+        columns = _catalog_columns(described, published)
+        topic = self.topic(table.id)
+        schemas = table_schemas(table, topic, columns, projection, self._config)
+        record_format = self._last_formats[table.id] = self._with_ids(topic, schemas)
+        return record_format
+
+    def _with_ids(self, topic: str, schemas: TableSchemas) -> RecordFormat:
+        """Register the schemas that are written as Avro."""
+        key, value = self._config.converters.forms
+        return RecordFormat(
+            key=key,
+            value=value,
+            columns=schemas.columns,
+            key_schema=schemas.key,
+            value_schema=schemas.value,
+            key_id=self._schema_id("key", topic, schemas.key) if key == "avro" else 0,
+            value_id=self._schema_id("value", topic, schemas.value) if value == "avro" else 0,
+            exact_nulls=self._config.converters.nulls == "debezium-exact",
         )
 
-    def emptied(self, table: TableId, stamp: EventEnvelope) -> bytes | None:
-        """Return the envelope of ``op: t``; None where the table is gone by now, and its schema with it.
 
-        Raises what ``capture`` raises.
-        """
-        if self._publication is None or self._config.converters.forms[1] == "json":
-            return JsonFrame().emptied(stamp)
-        try:
-            found = self._read_catalog(table)
-        except SchemaError:
-            wire = self._publication.last(table)
-        else:
-            columns = found.table.columns
-            key = self.key(table, columns, found.primary_key)
-            shape = self._config.filters.columns.project(table, columns, key)
-            kept = columns if shape is None else shape.visible(columns)
-            wire = self._publication.wire(table, self.topic(table), kept, key, shape)
-        return None if wire is None else envelope_frame(wire).emptied(stamp)
+def _described(found: CatalogTable) -> TableDescription:
+    return TableDescription(found.table.id, found.table.columns, found.primary_key, found)
 
-    def key(self, table: TableId, columns: Sequence[Column], primary_key: Sequence[str]) -> Sequence[str]:
-        """Return the columns of the record key: message.key.columns, primary key, unique index, or the whole row."""
-        names = [column.name for column in columns]
-        found = self._keys.columns(table, names) or tuple(primary_key) or self._unique_key(table)
-        if found:
-            return found
-        if self._config.filters.tables_without_key == "full-row":
-            return names
+
+def _configured_or_primary_key(described: TableDescription, config: ProducerConfig) -> tuple[str, ...]:
+    names = [column.name for column in described.columns]
+    return tuple(config.filters.message_keys.columns(described.id, names)) or described.primary_key
+
+
+def _with_key(described: TableDescription, config: ProducerConfig) -> Table:
+    """Choose the record key: message.key.columns, the primary key, a unique index without NULLs, or all columns."""
+    key = _configured_or_primary_key(described, config)
+    if not key and described.catalog is not None:
+        key = described.catalog.unique_key
+    if not key and config.filters.tables_without_key == "full-row":
+        key = tuple(column.name for column in described.columns)
+    if not key:
         raise SchemaError(
-            f"table {table} has neither a primary key nor a unique index without NULLs",
-            hint=f"add a key, or name columns in message.key.columns ({table}:column), or exclude the table, "
+            f"table {described.id} has neither a primary key nor a unique index without NULLs",
+            hint=f"add a key, or name columns in message.key.columns ({described.id}:column), or exclude the table, "
             "or set tailrace.tables.without.key=full-row",
         )
-
-    def invalidate_catalog(self) -> None:
-        """Forget what was read from the catalog: a statement may have changed it."""
-        self._unique.clear()
-
-    def _unique_key(self, table: TableId) -> tuple[str, ...]:
-        """Return the unique index that stands in for a primary key; a TABLE_MAP event does not tell it."""
-        if table not in self._unique:
-            self._unique[table] = self._read_catalog(table).unique_key
-        return self._unique[table]
+    return Table(described.id, described.columns, key)
 
 
-def splitting_columns(found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
-    """Return the columns whose ranges cut the table: the usable beginning of its key; empty: read in one piece.
+def _catalog_columns(described: TableDescription, published: Sequence[Column]) -> Sequence[Column]:
+    """Return the published columns with their defaults and comments, if the catalog still has the same columns."""
+    if described.catalog is None or all(column.catalog is not None for column in published):
+        return published
+    known = {column.name: column for column in described.catalog.table.columns}
+    if any(known.get(column.name) != column for column in published):
+        _warn_no_defaults(described.id, "the table was altered after this position of the binlog")
+        return published
+    return [known[column.name] for column in published]
 
-    Splits must be ranges of an index that identifies rows, so a record key chosen by message.key.columns or made of the
-    whole row is not cut.
-    """
-    if tuple(key) != tuple(found.index_key):
-        return ()
-    usable: list[KeyColumn] = []
-    for name in key:
-        column = replace(found.table.column(name), catalog=None)
-        if name in found.prefix_columns or not can_split_on(column):
-            break
-        order = found.collations.get(name)
-        usable.append(
-            KeyColumn(column, order.name, order.pads, order.max_chars) if order is not None else KeyColumn(column)
-        )
-    return tuple(usable)
+
+def _warn_no_defaults(table: TableId, reason: str) -> None:
+    log.warning("schemas are published without defaults and comments", table=str(table), reason=reason)

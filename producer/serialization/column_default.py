@@ -1,7 +1,7 @@
-"""A column's default as its Connect schema carries it: the catalog's text, decoded like a value read by SELECT.
+"""A column's default in its Connect schema: the text of the catalog, decoded like a value of a result set.
 
-An expression has no default here; where it is the time of the insert, Debezium takes the epoch, except for a TIMESTAMP
-that may be NULL.
+A default that is an expression is omitted. For CURRENT_TIMESTAMP Debezium uses the epoch, unless the column is a
+nullable TIMESTAMP.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _EPOCH: Final = b"1970-01-01 00:00:00"
 _INT64_MAX: Final = (1 << 63) - 1
 
 
-def field_with_default(column: Column, name: str, settings: ValueOptions) -> ConnectField:
-    """Return a column as a member of the row's struct, under ``name``, with the default that the catalog tells."""
-    schema = connect_field(column, settings).schema
-    return ConnectField(name, replace(schema, default=connect_default(column, settings)))
+def field_with_default(column: Column, name: str, options: ValueOptions) -> ConnectField:
+    """Return a column as a field of the row's struct, named ``name``, with the default from the catalog."""
+    schema = connect_field(column, options).schema
+    return ConnectField(name, replace(schema, default=connect_default(column, options)))
 
 
-def connect_default(column: Column, settings: ValueOptions) -> Any:
-    """Return the default as int, float, bool, or text (bytes in base64); None for none."""
+def connect_default(column: Column, options: ValueOptions) -> Any:
+    """Return the default as int, float, bool, or text (bytes in base64); None if there is none."""
     data = _stored(column)
     if data is None:
         return None
     if column.data_type in {"char", "varchar", "text"}:
-        return data.decode()  # the catalog has it as text already, whatever the column's character set
-    family = column_type(column, settings)
+        return data.decode()  # the catalog contains the text, whatever the character set of the column
+    family = column_type(column, options)
     if family.connect().type in {"struct", "array"}:
         return None
-    space = CodeBuilder()
-    value = family.from_result_set(RawBytes(space.bind, "0", "len(B)"))
-    decode = space.compile("default", "B, S", [f"return {value.expr}"])
+    builder = CodeBuilder()
+    value = family.from_result_set(RawBytes(builder.bind, "0", "len(B)"))
+    decode = builder.compile("default", "B, S", [f"return {value.expr}"])
     try:
         return _plain(decode(data, str(data, "latin-1")), value.kind, column)
     except (ValueError, LookupError, SchemaError) as error:
@@ -55,7 +55,7 @@ def connect_default(column: Column, settings: ValueOptions) -> Any:
 
 
 def _stored(column: Column) -> bytes | None:
-    """Return the default as a SELECT would give it, None for none."""
+    """Return the default as a result set would contain it; None if there is none."""
     known = column.catalog
     if known is None or known.default is None or known.generated:
         return None
@@ -77,21 +77,21 @@ def _stored(column: Column) -> bytes | None:
     return text.encode()
 
 
-def _plain(found: Any, form: ExpressionKind, column: Column) -> Any:
-    """Return a decoded value as the Python value of its JSON."""
-    if form in {ExpressionKind.FLOAT32, ExpressionKind.FLOAT64}:
+def _plain(found: Any, kind: ExpressionKind, column: Column) -> Any:
+    """Return a decoded value as parsed JSON."""
+    if kind in {ExpressionKind.FLOAT32, ExpressionKind.FLOAT64}:
         return float(found)
-    if form is ExpressionKind.BYTES:
+    if kind is ExpressionKind.BYTES:
         return b64encode(found).decode()
-    if form is ExpressionKind.TEXT:
+    if kind is ExpressionKind.TEXT:
         return str(found).encode("latin-1").decode()
-    if found == NULL and form in {ExpressionKind.INT, ExpressionKind.JSON}:
+    if found == NULL and kind in {ExpressionKind.INT, ExpressionKind.JSON}:
         return None
-    if form is ExpressionKind.PLAIN:
+    if kind is ExpressionKind.PLAIN:
         return json.loads(f'"{found}"'.encode("latin-1"))
-    if form is ExpressionKind.JSON:
+    if kind is ExpressionKind.JSON:
         return json.loads(found.encode("latin-1"))
     if column.data_type == "bigint" and column.unsigned and column.catalog and column.catalog.default:
-        # As Debezium: a default beyond 63 bits is the greatest number, though such a value wraps.
+        # As in Debezium, a default above 63 bits becomes the greatest number, although such a value wraps.
         return min(int(column.catalog.default), _INT64_MAX)
     return int(found)

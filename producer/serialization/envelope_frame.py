@@ -1,4 +1,8 @@
-"""What stands around the rows of an envelope, JSON or Avro, made of the same stamps: once for each rows event."""
+"""The part of an envelope that surrounds the rows, as JSON or Avro.
+
+A frame gets the JSON of ``SnapshotEnvelope`` or ``EventEnvelope`` once per block or rows event. What surrounds each row
+is constant, and the generated encoders contain it.
+"""
 
 from __future__ import annotations
 
@@ -6,108 +10,138 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from tailrace.producer.model.codec import EventEnvelope, PutBlock
+from tailrace.producer.model.codec import EventEnvelope, InsertTransactionBlock
 from tailrace.producer.serialization.avro_encoding import json_encoder, zigzag
+from tailrace.producer.serialization.codegen import BytesExpression, CodeBuilder
 from tailrace.producer.serialization.envelope.schemas import schema_json
-from tailrace.producer.serialization.envelope.transaction import block
+from tailrace.producer.serialization.envelope.transaction import transaction_block
 from tailrace.schemas.connect import ConnectSchema
+from tailrace.schemas.rowkind import Op
 
 _NULL: Final = b"null"
-_BEFORE_OP: Final = b',"op":"'
+_OP_FIELD: Final = b',"op":"'
 
 
 class EnvelopeFrame(Protocol):
-    """What stands around the rows of an envelope."""
+    """The envelope of one table version, without its rows."""
 
-    insert_open: bytes
-    delete_open: bytes
-    delete_middle: bytes
-    update_open: bytes
-    update_middle: bytes
+    before_insert: bytes
+    """Precedes the row of an insert."""
+    before_update: bytes
+    """Precedes the old row of an update or a delete."""
+    between_rows: bytes
+    """Separates the rows of an update."""
+    after_delete: bytes
+    """Follows the row of a delete."""
 
-    def event(self, stamp: EventEnvelope, op: str) -> tuple[bytes, bytes]:
-        """Return what stands before the row's number and what follows it."""
+    def event(self, envelope: EventEnvelope, op: Op) -> tuple[bytes, bytes]:
+        """Return the bytes before and after the row number, for all rows of an event."""
+
+    def event_lines(self, builder: CodeBuilder, op: Op) -> list[str]:
+        """Return source that sets ``head``, ``tail`` and ``row`` from ``envelope``, as ``event`` does."""
 
     def row_number(self, row: int) -> bytes:
-        """Return the row's number."""
+        """Return the encoded row number."""
+
+    def append_row_number(self, expression: BytesExpression, builder: CodeBuilder) -> BytesExpression:
+        """Append the encoded value of ``row`` to generated source."""
 
     def snapshot(self, suffix: bytes) -> bytes:
-        """Return what follows a row of a snapshot."""
+        """Return what follows a snapshot row."""
 
-    def numbering(self, stamp: EventEnvelope, gtid: str) -> PutBlock:
-        """Return what puts a transaction block into the envelopes of a rows event."""
+    def transaction_block_inserter(self, envelope: EventEnvelope, gtid: str) -> InsertTransactionBlock:
+        """Return the function that inserts a transaction block into the envelopes of a rows event."""
 
-    def emptied(self, stamp: EventEnvelope) -> bytes:
-        """Return the envelope that has no row: the table was emptied."""
+    def truncate(self, envelope: EventEnvelope) -> bytes:
+        """Return the envelope of a TRUNCATE, which has no row."""
 
 
 class JsonFrame:
-    """JSON; ``before`` and ``after`` are what JsonConverter writes around a payload, or empty."""
+    """JSON; ``prefix`` and ``suffix`` are what JsonConverter writes around a payload, or empty."""
 
-    def __init__(self, before: bytes = b"", after: bytes = b"") -> None:
-        self.insert_open = before + b'{"before":null,"after":'
-        self.delete_open = self.update_open = before + b'{"before":'
-        self.delete_middle = b',"after":null'
-        self.update_middle = b',"after":'
-        self._after = after
+    def __init__(self, prefix: bytes = b"", suffix: bytes = b"") -> None:
+        self.before_insert = prefix + b'{"before":null,"after":'
+        self.before_update = prefix + b'{"before":'
+        self.between_rows = b',"after":'
+        self.after_delete = b',"after":null'
+        self._suffix = suffix
 
-    def event(self, stamp: EventEnvelope, op: str) -> tuple[bytes, bytes]:
+    def event(self, envelope: EventEnvelope, op: Op) -> tuple[bytes, bytes]:
         """See ``EnvelopeFrame``."""
-        return stamp.head, b"".join((stamp.middle, op.encode(), stamp.tail, self._after))
+        return envelope.before_row, b"".join((envelope.before_op, op.encode(), envelope.after_op, self._suffix))
+
+    def event_lines(self, builder: CodeBuilder, op: Op) -> list[str]:
+        """See ``EnvelopeFrame``."""
+        tail = BytesExpression(builder).value("before_op").constant(op.encode()).value("after_op")
+        return ["head, before_op, after_op, row = envelope", f"tail = {tail.constant(self._suffix)}"]
 
     def row_number(self, row: int) -> bytes:
         """See ``EnvelopeFrame``."""
         return b"%d" % row
 
+    def append_row_number(self, expression: BytesExpression, builder: CodeBuilder) -> BytesExpression:  # noqa: ARG002
+        """See ``EnvelopeFrame``."""
+        return expression.value("row", "%d")
+
     def snapshot(self, suffix: bytes) -> bytes:
         """See ``EnvelopeFrame``."""
-        return suffix + self._after
+        return suffix + self._suffix
 
-    def numbering(self, stamp: EventEnvelope, gtid: str) -> PutBlock:
+    def transaction_block_inserter(self, envelope: EventEnvelope, gtid: str) -> InsertTransactionBlock:
         """See ``EnvelopeFrame``."""
-        assert stamp.middle.endswith(_NULL + _BEFORE_OP), "the stamp does not end as an envelope does"
-        stop = len(_BEFORE_OP) + 1 + len(stamp.tail) + len(self._after)  # op is one letter
+        assert envelope.before_op.endswith(_NULL + _OP_FIELD), "the envelope has no empty transaction before op"
+        stop = len(_OP_FIELD) + 1 + len(envelope.after_op) + len(self._suffix)  # op is one letter
         start = stop + len(_NULL)
 
-        def put(value: bytes, total: int, in_table: int) -> bytes:
-            return b"%b%b%b" % (value[:-start], block(gtid, total, in_table), value[-stop:])
+        def insert(value: bytes, total_order: int, collection_order: int) -> bytes:
+            block = transaction_block(gtid, total_order, collection_order)
+            return b"%b%b%b" % (value[:-start], block, value[-stop:])
 
-        return put
+        return insert
 
-    def emptied(self, stamp: EventEnvelope) -> bytes:
+    def truncate(self, envelope: EventEnvelope) -> bytes:
         """See ``EnvelopeFrame``."""
-        head, tail = self.event(stamp, "t")
-        return b"".join((self.insert_open, _NULL, head, self.row_number(0), tail))
+        head, tail = self.event(envelope, Op.TRUNCATE)
+        return b"".join((self.before_insert, _NULL, head, self.row_number(0), tail))
 
 
 class AvroFrame:
-    """Reads the JSON of a stamp and writes its Avro."""
+    """Avro: parses the JSON of an envelope and encodes it."""
 
     def __init__(self, schema: ConnectSchema, schema_id: int) -> None:
-        before = confluent_header(schema_id)
-        self.insert_open = before + b"\x00\x02"
-        self.delete_open = self.update_open = before + b"\x02"
-        self.delete_middle = b"\x00"
-        self.update_middle = b"\x02"
-        self._emptied_open = before + b"\x00\x00"
+        header = confluent_header(schema_id)
+        self.before_insert = header + b"\x00\x02"
+        self.before_update = header + b"\x02"
+        self.between_rows = b"\x02"
+        self.after_delete = b"\x00"
+        self._before_truncate = header + b"\x00\x00"
         members = {field.name: field.schema for field in schema.fields}
         source = [(field.name, json_encoder(field.schema)) for field in members["source"].fields]
-        at = [name for name, _ in source].index("row")
-        self._head, self._number, self._tail = source[:at], source[at], source[at + 1 :]
+        row_at = [name for name, _ in source].index("row")
+        self._source_before_row, self._source_after_row = source[:row_at], source[row_at + 1 :]
         names = list(members)
-        first = names.index("transaction")
-        assert names[first - 1] == "source", "source and transaction are not neighbours"
+        transaction_at = names.index("transaction")
+        assert names[transaction_at - 1] == "source", "source and transaction are not neighbors"
         self._transaction = json_encoder(members["transaction"])
-        self._rest = [(name, json_encoder(members[name])) for name in names[first + 1 :]]
+        self._after_transaction = [(name, json_encoder(members[name])) for name in names[transaction_at + 1 :]]
 
-    def event(self, stamp: EventEnvelope, op: str) -> tuple[bytes, bytes]:
+    def event(self, envelope: EventEnvelope, op: Op) -> tuple[bytes, bytes]:
         """See ``EnvelopeFrame``."""
-        envelope = orjson.loads(b"".join((b'{"before":0', stamp.head, b"0", stamp.middle, op.encode(), stamp.tail)))
-        return self._encoded(envelope)
+        before_row, before_op, after_op, _ = envelope
+        return self._encoded(orjson.loads(b'{"before":0%b0%b%b%b' % (before_row, before_op, op.encode(), after_op)))
+
+    def event_lines(self, builder: CodeBuilder, op: Op) -> list[str]:
+        """See ``EnvelopeFrame``."""
+        encode, code = builder.bind("event", self.event), builder.bind("op", op)
+        return [f"head, tail = {encode}(envelope, {code})", "row = envelope.first_row"]
 
     def row_number(self, row: int) -> bytes:
         """See ``EnvelopeFrame``."""
         return zigzag(row).encode("latin-1")
+
+    def append_row_number(self, expression: BytesExpression, builder: CodeBuilder) -> BytesExpression:
+        """See ``EnvelopeFrame``."""
+        return expression.value(f"{builder.bind('zigzag', zigzag)}(row).encode('latin-1')")
 
     def snapshot(self, suffix: bytes) -> bytes:
         """See ``EnvelopeFrame``."""
@@ -115,36 +149,35 @@ class AvroFrame:
         head, tail = self._encoded(envelope)
         return b"".join((head, self.row_number(envelope["source"]["row"]), tail))
 
-    def numbering(self, stamp: EventEnvelope, gtid: str) -> PutBlock:
+    def transaction_block_inserter(self, envelope: EventEnvelope, gtid: str) -> InsertTransactionBlock:
         """See ``EnvelopeFrame``."""
-        stop = len(self._ending(orjson.loads(b'{"op":"-' + stamp.tail)))
+        stop = len(self._encoded_after_transaction(orjson.loads(b'{"op":"-' + envelope.after_op)))
         start = stop + 1  # null is one byte
 
-        def put(value: bytes, total: int, in_table: int) -> bytes:
-            numbers = {"id": gtid, "total_order": total, "data_collection_order": in_table}
-            return b"%b%b%b" % (value[:-start], self._transaction(numbers).encode("latin-1"), value[-stop:])
+        def insert(value: bytes, total_order: int, collection_order: int) -> bytes:
+            block = {"id": gtid, "total_order": total_order, "data_collection_order": collection_order}
+            return b"%b%b%b" % (value[:-start], self._transaction(block).encode("latin-1"), value[-stop:])
 
-        return put
+        return insert
 
-    def emptied(self, stamp: EventEnvelope) -> bytes:
+    def truncate(self, envelope: EventEnvelope) -> bytes:
         """See ``EnvelopeFrame``."""
-        head, tail = self.event(stamp, "t")
-        return b"".join((self._emptied_open, head, self.row_number(0), tail))
+        head, tail = self.event(envelope, Op.TRUNCATE)
+        return b"".join((self._before_truncate, head, self.row_number(0), tail))
 
     def _encoded(self, envelope: dict[str, Any]) -> tuple[bytes, bytes]:
         source = envelope["source"]
-        head = "".join([encode(source[name]) for name, encode in self._head])
-        tail = "".join([encode(source[name]) for name, encode in self._tail])
-        tail += self._transaction(envelope["transaction"])
-        return head.encode("latin-1"), (tail + self._ending(envelope)).encode("latin-1")
+        head = "".join([encode(source[name]) for name, encode in self._source_before_row])
+        tail = "".join([encode(source[name]) for name, encode in self._source_after_row])
+        tail += self._transaction(envelope["transaction"]) + self._encoded_after_transaction(envelope)
+        return head.encode("latin-1"), tail.encode("latin-1")
 
-    def _ending(self, envelope: dict[str, Any]) -> str:
-        """Return what follows the transaction."""
-        return "".join([encode(envelope[name]) for name, encode in self._rest])
+    def _encoded_after_transaction(self, envelope: dict[str, Any]) -> str:
+        return "".join([encode(envelope[name]) for name, encode in self._after_transaction])
 
 
 def confluent_header(schema_id: int) -> bytes:
-    """Return the head of the registry's wire format: a zero, and the schema's id in four bytes."""
+    """Return the header of Confluent's serializers: a zero byte and the schema id in four bytes."""
     return b"\0" + schema_id.to_bytes(4, "big")
 
 

@@ -1,6 +1,6 @@
-"""JSON without schema: how decoded values become the text of a row's object and of its key.
+"""JSON rows and keys in generated functions.
 
-The writer knows forms, not types or protocols; another format is another class with these methods.
+The writer knows kinds of expressions, not column types or protocols; ``avro_writer`` is its counterpart for Avro.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _QUOTED: Final = frozenset(
 )
 _TEXTS: Final = frozenset({ExpressionKind.TEXT, ExpressionKind.NON_UTF8_TEXT})
 _INLINE: Final = re.compile(r"[\w\[\]:(), |<>&+*-]+").fullmatch
-"""What may stand within an f-string: neither quotes nor backslashes."""
+"""Expressions that an f-string may contain: without quotes and backslashes."""
 
 
 def base64_text(data: bytes) -> str:
@@ -29,17 +29,17 @@ def base64_text(data: bytes) -> str:
 
 
 class JsonWriter:
-    """Collects the columns of one generated function, then writes what assembles them.
+    """Collects the columns of one generated function, then assembles row and key.
 
-    ``row`` are the columns of the row where it has not all. ``around_key`` is what stands before and after each key,
-    ``nulls`` the JSON that is written in place of null, by column; both are text of one character per byte.
+    ``row`` are the columns of the row, None for all. ``around_key`` precedes and follows each key; ``nulls`` is what
+    replaces null, by column. Both are text of one character per byte.
     """
 
     def __init__(
         self,
         names: Sequence[str],
         key: Sequence[int],
-        space: CodeBuilder,
+        builder: CodeBuilder,
         *,
         row: Sequence[int] | None = None,
         around_key: tuple[str, str] = ("", ""),
@@ -48,7 +48,7 @@ class JsonWriter:
         self._names = [f'"{escape(name.encode().decode("latin-1"))}":' for name in names]
         self._row = range(len(names)) if row is None else tuple(row)
         self._key = tuple(key)
-        self._space = space
+        self._builder = builder
         self._around_key = around_key
         self._nulls = nulls or {}
         self._pieces: dict[int, str] = {}
@@ -56,11 +56,11 @@ class JsonWriter:
         self._may_be_null: set[int] = set()
 
     def null(self, i: int) -> None:
-        """Column ``i`` is NULL in every row of this function."""
+        """See ``RowWriter``."""
         self._pieces[i] = fstring_literal(self._nulls.get(i, NULL))
 
     def value(self, i: int, value: Expression) -> list[str]:
-        """Column ``i`` has a value in every row; return the lines that compute it."""
+        """See ``RowWriter``."""
         if value.kind in _TEXTS:
             self._texts[i] = value
             self._pieces[i] = f'"{{t{i}}}"'
@@ -68,7 +68,7 @@ class JsonWriter:
         expr = self._printed(value)
         lines = []
         if i in self._nulls and value.kind not in _QUOTED:
-            # What has no value (a zero date) takes the default as well.
+            # The default also replaces a value that Debezium publishes as null (a zero date).
             self._pieces[i] = f"{{c{i}}}"
             self._may_be_null.add(i)
             return [f"c{i} = {expr}"]
@@ -79,7 +79,7 @@ class JsonWriter:
         return lines
 
     def value_or_null(self, i: int, value: Expression) -> tuple[list[str], list[str]]:
-        """Column ``i`` may be NULL; return the lines for a value, and those for NULL."""
+        """See ``RowWriter``."""
         self._pieces[i] = f"{{c{i}}}"
         self._may_be_null.add(i)
         if value.kind in _TEXTS:
@@ -94,41 +94,41 @@ class JsonWriter:
 
     def _printed(self, value: Expression) -> str:
         if value.kind is ExpressionKind.FLOAT64:
-            return f"{self._space.bind('double', java_double)}({value.expr})"
+            return f"{self._builder.bind('double', java_double)}({value.expr})"
         if value.kind is ExpressionKind.FLOAT32:
-            return f"{self._space.bind('float', java_float)}({value.expr})"
+            return f"{self._builder.bind('float', java_float)}({value.expr})"
         if value.kind is ExpressionKind.BYTES:
-            return f"{self._space.bind('base64', base64_text)}({value.expr})"
+            return f"{self._builder.bind('base64', base64_text)}({value.expr})"
         return value.expr
 
     def escapes(self) -> list[str]:
-        """Return the lines that mend text, behind one check per row that finds nothing in common text."""
-        return self._mends() + [
+        """Return the lines that escape text, after one check per row that rules out most rows."""
+        return self._text_escapes() + [
             f"if c{i} == {NULL!r}: c{i} = {text!r}" for i, text in self._nulls.items() if i in self._may_be_null
         ]
 
-    def _mends(self) -> list[str]:
+    def _text_escapes(self) -> list[str]:
         if not self._texts:
             return []
         columns = sorted(self._texts)
         joined = f"t{columns[0]}" if len(columns) == 1 else "f'" + "".join(f"{{t{i}}}" for i in columns) + "'"
         lines = [f"t = {joined}", "if not t.isascii() or not t.isprintable() or '\"' in t or '\\\\' in t:"]
-        escaped = self._space.bind("escape", escape)
-        local = [i for i in columns if self._texts[i].transcode is not None]
-        for i in local:
-            lines.append(f"    t{i} = {escaped}({self._space.bind('mend', self._texts[i].transcode)}(t{i}))")
-            lines += self._incremental(i)
-        if len(local) < len(columns):
-            # Most text that is not ASCII needs no escape: look again before touching every column.
-            lines.append(f"    if {self._space.bind('needs_escape', NEEDS_ESCAPE)}(t):")
+        escaped = self._builder.bind("escape", escape)
+        other_charsets = [i for i in columns if self._texts[i].transcode is not None]
+        for i in other_charsets:
+            lines.append(f"    t{i} = {escaped}({self._builder.bind('transcode', self._texts[i].transcode)}(t{i}))")
+            lines += self._quoted_again(i)
+        if len(other_charsets) < len(columns):
+            # Most text that is not ASCII needs no escape, so check again before each column is escaped.
+            lines.append(f"    if {self._builder.bind('needs_escape', NEEDS_ESCAPE)}(t):")
             for i in columns:
-                if i not in local:
+                if i not in other_charsets:
                     lines.append(f"        t{i} = {escaped}(t{i})")
-                    lines += [f"    {line}" for line in self._incremental(i)]
+                    lines += [f"    {line}" for line in self._quoted_again(i)]
         return lines
 
-    def _incremental(self, i: int) -> list[str]:
-        """Print a text once more where its quotes are part of the value, because it might have been NULL."""
+    def _quoted_again(self, i: int) -> list[str]:
+        """Quote a text again if its quotes are part of the value, because the column is nullable."""
         return [f"    if c{i} != {NULL!r}: c{i} = f'\"{{t{i}}}\"'"] if i in self._may_be_null else []
 
     def row(self) -> str:
@@ -136,7 +136,7 @@ class JsonWriter:
         return self._object(self._row)
 
     def key(self) -> str:
-        """Return the expression of the key's object and what is around it, as text."""
+        """Return the expression of the key's object and of what surrounds it, as text."""
         return self._object(self._key, *self._around_key)
 
     def _object(self, columns: Sequence[int], before: str = "", after: str = "") -> str:

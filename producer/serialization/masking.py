@@ -1,4 +1,4 @@
-"""Values that rules of columns change: source of a mask, a hash or a cut, made of the source of the value."""
+"""Column transforms in generated code: mask, hash and truncation of a value's expression."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from tailrace.producer.mysql.types.text import escape
 from tailrace.producer.serialization.avro_encoding import unescaped
 from tailrace.producer.serialization.codegen import CodeBuilder
 
-_STREAM: Final = b"\xac\xed\x00\x05"
-_LONGEST_SHORT: Final = 0xFFFF
-_ODD: Final = re.compile(rb"[\x00\xf0-\xf7]").search
-"""Finds what Java's own UTF-8 has other bytes for."""
+_STREAM_HEADER: Final = b"\xac\xed\x00\x05"
+_MAX_SHORT_LENGTH: Final = 0xFFFF
+_NOT_STANDARD_UTF8: Final = re.compile(rb"[\x00\xf0-\xf7]").search
+"""Finds characters that Java's modified UTF-8 encodes differently."""
 _BINARY: Final = frozenset({"binary", "varbinary", "blob"})
 
 Text = Callable[[str], str]
-"""From text of one character per byte of UTF-8 to such text."""
+"""Maps text to text, both of one character per byte of UTF-8."""
 
 
 def transform(
-    value: Expression, change: Transform, column: ColumnType, space: CodeBuilder, *, avro: bool
+    value: Expression, change: Transform, column: ColumnType, builder: CodeBuilder, *, avro: bool
 ) -> Expression:
-    """Return a value as the change leaves it; ``avro`` decides what becomes of half a surrogate pair."""
+    """Return the transformed value; ``avro`` decides how half a surrogate pair is written."""
     if isinstance(change, Mask):
         return mask(change)
     if isinstance(change, Hash):
         read, digest = _reader(value), hasher(change, known_length(column.column))
-        return Expression(f"{space.bind('hash', lambda text: digest(read(text)))}({value.expr})", ExpressionKind.PLAIN)
+        return Expression(
+            f"{builder.bind('hash', lambda text: digest(read(text)))}({value.expr})", ExpressionKind.PLAIN
+        )
     length = known_length(column.column)
     if length is not None and length <= change.length:
         return value
@@ -41,16 +43,18 @@ def transform(
         return Expression(f"({value.expr})[:{change.length}]", value.kind)
     if kind != "string":
         return value
-    return Expression(f"{space.bind('cut', _truncater(value, change, avro=avro))}({value.expr})", ExpressionKind.JSON)
+    return Expression(
+        f"{builder.bind('truncate', _truncater(value, change, avro=avro))}({value.expr})", ExpressionKind.JSON
+    )
 
 
 def mask(change: Mask) -> Expression:
-    """Return the value that stands in place of every other, NULL included."""
+    """Return the mask, which replaces every value, also NULL."""
     return Expression(repr("*" * change.length), ExpressionKind.PLAIN)
 
 
 def _reader(value: Expression) -> Text:
-    """Return the function from what a decoding expression yields to the text itself."""
+    """Return the function from the value of a decoding expression to the text."""
     if value.kind is ExpressionKind.PLAIN:
         return unescaped
     if value.kind is ExpressionKind.NON_UTF8_TEXT:
@@ -60,30 +64,30 @@ def _reader(value: Expression) -> Text:
 
 
 def hasher(change: Hash, length: int | None) -> Text:
-    """Return the function from text to its digest in hex; ``length`` are the digits at most, None or 0 for all."""
-    started = hashlib.new(change.algorithm, change.salt, usedforsecurity=False)
-    keep = length or None
+    """Return the function from text to its hex digest; ``length`` limits the digits, None or 0 does not."""
+    salted = hashlib.new(change.algorithm, change.salt, usedforsecurity=False)
+    digits = length or None
 
     def digest(text: str) -> str:
-        found = started.copy()
-        found.update(text.encode("latin-1") if change.plain else java_serialized(text))
-        return found.hexdigest()[:keep]
+        hashed = salted.copy()
+        hashed.update(text.encode("latin-1") if change.plain else java_serialized(text))
+        return hashed.hexdigest()[:digits]
 
     return digest
 
 
 def java_serialized(text: str) -> bytes:
-    """Return what Java's ObjectOutputStream writes for a String, given in one character per byte of UTF-8."""
+    """Return the bytes that Java's ObjectOutputStream writes for a string, given as one character per byte of UTF-8."""
     data = text.encode("latin-1")
-    if _ODD(data):
+    if _NOT_STANDARD_UTF8(data):
         data = b"".join(_modified(char) for char in data.decode())
-    if len(data) <= _LONGEST_SHORT:
-        return b"%bt%b%b" % (_STREAM, len(data).to_bytes(2, "big"), data)
-    return b"%b|%b%b" % (_STREAM, len(data).to_bytes(8, "big"), data)
+    if len(data) <= _MAX_SHORT_LENGTH:
+        return b"%bt%b%b" % (_STREAM_HEADER, len(data).to_bytes(2, "big"), data)
+    return b"%b|%b%b" % (_STREAM_HEADER, len(data).to_bytes(8, "big"), data)
 
 
 def _modified(char: str) -> bytes:
-    """Return a character in Java's own UTF-8: two bytes for NUL, six for what UTF-16 has two units for."""
+    """Return a character in Java's modified UTF-8: two bytes for NUL, six for a surrogate pair."""
     if char == "\0":
         return b"\xc0\x80"
     if char <= "\uffff":
@@ -93,11 +97,11 @@ def _modified(char: str) -> bytes:
 
 
 def _truncater(value: Expression, change: Truncate, *, avro: bool) -> Text:
-    """Return the function from what a decoding expression yields to the JSON string of its first UTF-16 units."""
-    read, most = _reader(value), change.length
+    """Return the function from the value of a decoding expression to the JSON string of its first UTF-16 units."""
+    read, limit = _reader(value), change.length
     is_json = value.kind is ExpressionKind.JSON
 
-    def cut(found: str) -> str:
+    def truncate(found: str) -> str:
         if is_json:
             if found == NULL:
                 return found
@@ -105,22 +109,22 @@ def _truncater(value: Expression, change: Truncate, *, avro: bool) -> Text:
         else:
             text = read(found)
         half = ""
-        if len(text) > most:
+        if len(text) > limit:
             if text.isascii():
-                text = text[:most]
+                text = text[:limit]
             else:
-                text, half = _first_units(text, most)
+                text, half = _first_units(text, limit)
         return f'"{escape(text)}{("?" if avro else half) if half else ""}"'
 
-    return cut
+    return truncate
 
 
-def _first_units(text: str, most: int) -> tuple[str, str]:
-    """Return the whole characters within so many UTF-16 units, and the JSON escape of half a pair that is left over.
+def _first_units(text: str, limit: int) -> tuple[str, str]:
+    """Return the whole characters within ``limit`` UTF-16 units, and the JSON escape of half a pair after them.
 
-    Java cuts between the halves: JSON then has the lone one, and Avro's UTF-8 a question mark.
+    Java truncates between the halves: JSON then contains the first half, and Avro's UTF-8 a question mark.
     """
-    units = text.encode("latin-1").decode().encode("utf-16-be")[: 2 * most]
+    units = text.encode("latin-1").decode().encode("utf-16-be")[: 2 * limit]
     half = ""
     if units and 0xD8 <= units[-2] <= 0xDB:
         half = f"\\u{units[-2:].hex().upper()}"

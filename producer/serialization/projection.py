@@ -1,13 +1,12 @@
-"""Which value of a generated function goes where: rows without the columns left out, keys with their values unchanged.
+"""Which values of a generated function go into the row and the key: rows may omit or transform columns, keys do not.
 
-A table that no rule touches has the plan that changes nothing, and its functions are the same as without rules.
+A table without column rules has the identity projection, and the same functions as without any rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from tailrace.producer.config.column_transforms import ColumnProjection, Mask, Transform
 from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, Layout, RawBytes
@@ -16,13 +15,10 @@ from tailrace.producer.serialization.masking import mask, transform
 from tailrace.producer.serialization.row_writer import RowWriter
 from tailrace.schemas.connect import ConnectSchema
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Slots are what a writer calls columns: those of the table first, then one more for each key column whose value
-    rows show changed."""
+    """Maps columns to slots. A writer has one slot per column, then one more for each transformed key column."""
 
     columns: tuple[int, ...]
     """Column of each slot."""
@@ -31,45 +27,42 @@ class Projection:
     key: tuple[int, ...]
     """Slots of the key, in key order."""
     dropped: frozenset[int]
-    """Columns that are read over."""
-    changes: Mapping[int, Transform]
-    unchanged: Mapping[int, int]
-    """Column -> the slot that has its value unchanged, for the key."""
-
-    def of_slots(self, of_columns: Sequence[T]) -> list[T]:
-        """Return for each slot what its column has."""
-        return [of_columns[i] for i in self.columns]
+    """Columns that are not published."""
+    transforms: Mapping[int, Transform]
+    """By column."""
+    original: Mapping[int, int]
+    """Transformed key column -> the slot of its original value."""
 
     def types(self, types: Sequence[ColumnType]) -> list[ColumnType]:
-        """Return the types by which a row is read."""
+        """Return the types that decode a row."""
         return [SkippedColumn(each) if i in self.dropped else each for i, each in enumerate(types)]
 
-    def writer(self, inner: RowWriter, types: Sequence[ColumnType], space: CodeBuilder, *, avro: bool) -> RowWriter:
-        """Return the writer that generated functions talk to; ``inner`` knows slots."""
-        if not self.dropped and not self.changes:
+    def writer(self, inner: RowWriter, types: Sequence[ColumnType], builder: CodeBuilder, *, avro: bool) -> RowWriter:
+        """Return the writer for columns; ``inner`` writes slots."""
+        if not self.dropped and not self.transforms:
             return inner
-        return _ProjectedWriter(self, inner, types, space, avro=avro)
+        return _ProjectedWriter(self, inner, types, builder, avro=avro)
 
 
-def project(names: Sequence[str], key: Sequence[int], shape: ColumnProjection | None) -> Projection:
-    """Return the plan of a function that reads columns of these names."""
-    shape = shape or ColumnProjection()
-    changes = {i: shape.transforms[name] for i, name in enumerate(names) if name in shape.transforms}
-    dropped = frozenset(i for i, name in enumerate(names) if name in shape.dropped)
-    twice = [i for i in key if i in changes]
-    unchanged = {i: len(names) + at for at, i in enumerate(twice)}
+def project(names: Sequence[str], key: Sequence[int], projection: ColumnProjection | None) -> Projection:
+    """Return the projection of a row with columns of these names."""
+    projection = projection or ColumnProjection()
+    transforms = {i: projection.transforms[name] for i, name in enumerate(names) if name in projection.transforms}
+    dropped = frozenset(i for i, name in enumerate(names) if name in projection.dropped)
+    transformed_keys = [i for i in key if i in transforms]
+    original = {i: len(names) + at for at, i in enumerate(transformed_keys)}
     return Projection(
-        columns=(*range(len(names)), *twice),
+        columns=(*range(len(names)), *transformed_keys),
         row=tuple(i for i in range(len(names)) if i not in dropped),
-        key=tuple(unchanged.get(i, i) for i in key),
+        key=tuple(original.get(i, i) for i in key),
         dropped=dropped,
-        changes=changes,
-        unchanged=unchanged,
+        transforms=transforms,
+        original=original,
     )
 
 
 class SkippedColumn(ColumnType):
-    """A column that is read over: only where its value ends is known."""
+    """A column that is not published: only the end of its value is decoded."""
 
     kinds = ()
 
@@ -84,7 +77,7 @@ class SkippedColumn(ColumnType):
     def layout(self) -> Layout:
         return self._inner.layout
 
-    def from_result_set(self, raw: RawBytes) -> Expression:  # noqa: ARG002 - nothing is read of it
+    def from_result_set(self, raw: RawBytes) -> Expression:  # noqa: ARG002 - the value is not decoded
         return Expression("0", ExpressionKind.INT)
 
     def from_row_image(self, raw: RawBytes) -> Expression:  # noqa: ARG002
@@ -95,57 +88,57 @@ class SkippedColumn(ColumnType):
 
 
 class _ProjectedWriter:
-    """Hands each value to the slots that show it."""
+    """Passes the value of each column to its slots."""
 
     def __init__(
-        self, planned: Projection, inner: RowWriter, types: Sequence[ColumnType], space: CodeBuilder, *, avro: bool
+        self, projection: Projection, inner: RowWriter, types: Sequence[ColumnType], builder: CodeBuilder, *, avro: bool
     ) -> None:
-        self._plan = planned
+        self._projection = projection
         self._inner = inner
         self._types = types
-        self._space = space
+        self._builder = builder
         self._avro = avro
-        self._late: list[str] = []
+        self._masks_of_null: list[str] = []
 
     def null(self, i: int) -> None:
         """See ``RowWriter``."""
-        if i in self._plan.dropped:
+        if i in self._projection.dropped:
             return
-        change = self._plan.changes.get(i)
+        change = self._projection.transforms.get(i)
         if isinstance(change, Mask):
-            self._late += self._inner.value(i, mask(change))
+            self._masks_of_null += self._inner.value(i, mask(change))
         else:
             self._inner.null(i)
-        if i in self._plan.unchanged:
-            self._inner.null(self._plan.unchanged[i])
+        if i in self._projection.original:
+            self._inner.null(self._projection.original[i])
 
     def value(self, i: int, value: Expression) -> list[str]:
         """See ``RowWriter``."""
-        if i in self._plan.dropped:
+        if i in self._projection.dropped:
             return []
-        lines = self._inner.value(i, self._shown(i, value))
-        if i in self._plan.unchanged:
-            lines += self._inner.value(self._plan.unchanged[i], value)
+        lines = self._inner.value(i, self._transformed(i, value))
+        if i in self._projection.original:
+            lines += self._inner.value(self._projection.original[i], value)
         return lines
 
     def value_or_null(self, i: int, value: Expression) -> tuple[list[str], list[str]]:
         """See ``RowWriter``."""
-        if i in self._plan.dropped:
+        if i in self._projection.dropped:
             return ["pass"], ["pass"]
-        change = self._plan.changes.get(i)
+        change = self._projection.transforms.get(i)
         if isinstance(change, Mask):
             present = self._inner.value(i, mask(change))
             absent = list(present)
         else:
-            present, absent = self._inner.value_or_null(i, self._shown(i, value))
-        if i in self._plan.unchanged:
-            more, less = self._inner.value_or_null(self._plan.unchanged[i], value)
-            return present + more, absent + less
+            present, absent = self._inner.value_or_null(i, self._transformed(i, value))
+        if i in self._projection.original:
+            original, original_null = self._inner.value_or_null(self._projection.original[i], value)
+            return present + original, absent + original_null
         return present, absent
 
     def escapes(self) -> list[str]:
         """See ``RowWriter``."""
-        return [*self._late, *self._inner.escapes()]
+        return [*self._masks_of_null, *self._inner.escapes()]
 
     def row(self) -> str:
         """See ``RowWriter``."""
@@ -155,8 +148,8 @@ class _ProjectedWriter:
         """See ``RowWriter``."""
         return self._inner.key()
 
-    def _shown(self, i: int, value: Expression) -> Expression:
-        change = self._plan.changes.get(i)
+    def _transformed(self, i: int, value: Expression) -> Expression:
+        change = self._projection.transforms.get(i)
         if change is None:
             return value
-        return transform(value, change, self._types[i], self._space, avro=self._avro)
+        return transform(value, change, self._types[i], self._builder, avro=self._avro)

@@ -1,63 +1,63 @@
-"""Records that are not rows, in the forms of the converters: one schema a topic, each side as its converter says."""
+"""Serializes records that are not rows, with the converters of keys and values; one schema per topic and side."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Literal
 
 from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.model.value_options import Converter
 from tailrace.producer.serialization.avro_encoding import json_encoder
 from tailrace.producer.serialization.envelope.json import Struct, to_json
 from tailrace.producer.serialization.envelope_frame import confluent_header, schema_envelope
-from tailrace.producer.serialization.schema_ids import SchemaIdSource
+from tailrace.producer.serialization.schema_registry import SchemaIdSource, Side
 from tailrace.schemas.connect import ConnectSchema
 
-Side = Literal["key", "value"]
-_Writer = Callable[[Struct], bytes]
+_Serializer = Callable[[Struct], bytes]
 
 
 class RecordConverter:
-    """Makes the forms of one configuration's topics."""
+    """Returns the converters of topics under one configuration."""
 
     def __init__(self, config: ConvertersConfig) -> None:
-        self._forms = dict(zip(("key", "value"), config.forms, strict=True))
+        self._converters = dict(zip(("key", "value"), config.forms, strict=True))
         self._ids = SchemaIdSource(config)
 
     def topic(self, name: str, key: ConnectSchema, value: ConnectSchema) -> TopicConverter:
-        """Return what writes the records of one topic. Nothing is registered before the first of them."""
-        return TopicConverter(name, self._later(name, "key", key), self._later(name, "value", value))
+        """Return the converter of one topic. Its schemas are registered with the first record."""
+        return TopicConverter(
+            name, lambda: self._serializer(name, "key", key), lambda: self._serializer(name, "value", value)
+        )
 
-    def _later(self, topic: str, side: Side, schema: ConnectSchema) -> Callable[[], _Writer]:
-        return lambda: self._writer(self._forms[side], topic, side, schema)
-
-    def _writer(self, form: Converter, topic: str, side: Side, schema: ConnectSchema) -> _Writer:
-        if form == "json":
+    def _serializer(self, topic: str, side: Side, schema: ConnectSchema) -> _Serializer:
+        converter: Converter = self._converters[side]
+        if converter == "json":
             return to_json
-        if form == "json-schema":
+        if converter == "json-schema":
             before, after = schema_envelope(schema)
             return lambda struct: b"%b%b%b" % (before, to_json(struct), after)
-        opening, encode = confluent_header(self._ids.schema_id(side, topic, schema)), json_encoder(schema)
-        return lambda struct: opening + encode(struct).encode("latin-1")
+        header, encode = confluent_header(self._ids.schema_id(side, topic, schema)), json_encoder(schema)
+        return lambda struct: header + encode(struct).encode("latin-1")
 
 
 class TopicConverter:
-    """One topic of records that are not rows."""
+    """Serializes the records of one topic."""
 
-    def __init__(self, name: str, key: Callable[[], _Writer], value: Callable[[], _Writer]) -> None:
+    def __init__(
+        self, name: str, new_key_serializer: Callable[[], _Serializer], new_value_serializer: Callable[[], _Serializer]
+    ) -> None:
         self.name = name
-        self._make_key = key
-        self._make_value = value
+        self._new_key_serializer = new_key_serializer
+        self._new_value_serializer = new_value_serializer
 
     def record(self, key: Struct, value: Struct) -> tuple[bytes, bytes]:
-        """Return the bytes of a record. Raises what ``Registry.schema_id`` raises."""
+        """Return key and value of a record. Raises what ``SchemaRegistryClient.schema_id`` raises."""
         return self._key(key), self._value(value)
 
     @cached_property
-    def _key(self) -> _Writer:
-        return self._make_key()
+    def _key(self) -> _Serializer:
+        return self._new_key_serializer()
 
     @cached_property
-    def _value(self) -> _Writer:
-        return self._make_value()
+    def _value(self) -> _Serializer:
+        return self._new_value_serializer()

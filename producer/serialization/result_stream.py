@@ -1,7 +1,7 @@
-"""Reads a SELECT in blocks: raw row packets go from the socket to the codec, whole stretches at a time.
+"""Reads the result of a SELECT in blocks: the codec decodes the raw row packets of a whole buffer at once.
 
-The driver sends the query and reads the head of the result set; the rows it never sees. Memory is one buffer, which
-grows only to hold the longest row.
+The driver sends the query and reads the column definitions; the rows bypass it. Memory is one buffer, which only grows
+to hold the longest row.
 """
 # ruff: noqa: SLF001 - the driver has no public way to the packets; its version is pinned and every use is in this file.
 
@@ -14,38 +14,40 @@ from pymysql.connections import Connection
 from pymysql.constants import COMMAND
 from pymysql.err import MySQLError
 
-from tailrace.producer.model.codec import SnapshotEnvelope, SnapshotRows, TableCodec
+from tailrace.producer.errors import SourceError, SourceUnavailableError
+from tailrace.producer.model.codec import SnapshotEnvelope, SnapshotRows
 from tailrace.producer.mysql.connection import translate_error
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
+from tailrace.producer.serialization.table_codec import TableCodec
+from tailrace.runtime.errors import SchemaError
 
 BLOCK_BYTES: Final = 512 * 1024
 _WHOLE_PACKET: Final = 0xFFFFFF
 
 
 def read_rows(
-    connection: Connection[Any], sql: str, codec: TableCodec, stamp: SnapshotEnvelope
+    connection: Connection[Any], sql: str, codec: TableCodec, envelope: SnapshotEnvelope
 ) -> Iterator[SnapshotRows]:
-    """Run a SELECT of ``codec.select_list`` and yield its rows, encoded, a block at a time.
+    """Run a SELECT of ``codec.select_list`` and yield its encoded rows in blocks.
 
-    The session must be in UTC and utf8mb4. After the last block the connection is free for the next query; when an
-    error comes up, or the iterator is closed before its end, the connection is closed.
-    Raises SourceError when the server refuses, SourceUnavailableError when it is gone, SchemaError when the result does
-    not fit the codec.
+    The session must be in UTC and utf8mb4. After the last block the connection is free for the next query; after an
+    error, or if the iterator is closed early, the connection is closed.
+    Raises SourceError if the server rejects the query, SourceUnavailableError if it is gone, SchemaError if the result
+    does not match the codec.
     """
     session: Any = connection
     finished = False
     try:
         _start(session, sql, len(codec.schema.columns))
-        for block in _blocks(session._rfile, codec, stamp):
+        for block in _blocks(session._rfile, codec, envelope):
             if block.finished:
-                # The rows bypassed the driver; its next command numbers its packets from 0 again.
+                # The rows bypassed the driver; its next command starts a new packet sequence.
                 finished = True
             yield block
     except MySQLError as error:
         raise translate_error(error, f"{session.host}:{session.port}", _user(session), sql) from error
     except OSError as error:
         raise SourceUnavailableError(
-            "the connection broke while a table was read", hint="look at the server's log", cause=str(error)
+            "the connection broke while a table was read", hint="check the server's log", cause=str(error)
         ) from error
     finally:
         if not finished:
@@ -58,7 +60,7 @@ def _user(session: Any) -> str:
 
 
 def _start(session: Any, sql: str, columns: int) -> None:
-    """Send the query and read the head of its result set up to the first row."""
+    """Send the query and read its result set up to the first row."""
     if session.charset != "utf8mb4":
         raise SourceError(
             "the session's character set is not utf8mb4", hint="connect with charset=utf8mb4", seen=session.charset
@@ -66,42 +68,42 @@ def _start(session: Any, sql: str, columns: int) -> None:
     session._execute_command(COMMAND.COM_QUERY, sql)
     head = session._read_packet()
     if head.is_ok_packet() or head.is_load_local_packet():
-        raise SourceError("the statement that should read rows has no result set", hint="pass a SELECT")
+        raise SourceError("the statement has no result set", hint="pass a SELECT")
     seen = head.read_length_encoded_integer()
     if seen != columns:
         raise SchemaError(
-            "the result set has another number of columns than the table",
-            hint="let the producer read the table's definition again",
+            "the result set and the table have different numbers of columns",
+            hint="restart the producer to read the table's definition again",
             expected=columns,
             seen=seen,
         )
     for _ in range(columns):
         session._read_packet()
     if not session._read_packet().is_eof_packet():
-        raise SourceError("the head of a result set does not end where it should")
+        raise SourceError("no EOF packet follows the column definitions of a result set")
 
 
-def _blocks(stream: Any, codec: TableCodec, stamp: SnapshotEnvelope) -> Iterator[SnapshotRows]:
+def _blocks(stream: Any, codec: TableCodec, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
     buffer = bytearray(BLOCK_BYTES)
-    # What the driver has read ahead comes first; then its buffer is empty, and the rest comes straight from the socket.
-    # Not readinto1: with a large view it waits for the socket although bytes are at hand.
+    # The bytes that the driver has buffered come first, the rest comes from the socket. Not readinto1: with a large
+    # view it waits for the socket although bytes are buffered.
     ahead = stream.read(len(stream.peek(1)))
     buffer[: len(ahead)] = ahead
-    got = filled = len(ahead)
-    wanted = 0
+    received = filled = len(ahead)
+    needed = 0
     while True:
-        if not got:
+        if not received:
             raise SourceUnavailableError(
-                "the server closed the connection while a table was read", hint="look at the server's log"
+                "the server closed the connection while a table was read", hint="check the server's log"
             )
-        if filled >= wanted:
+        if filled >= needed:
             with memoryview(buffer) as view:
-                block = codec.snapshot(view, 0, filled, stamp)
+                block = codec.snapshot(view, 0, filled, envelope)
                 rest = filled - block.consumed
                 if block.consumed:
                     view[:rest] = view[block.consumed : filled]
                     filled = rest
-                wanted = _end_of_first_row(view, filled)
+                needed = _end_of_first_row(view, filled)
             if block.finished:
                 if rest:
                     raise SourceError("bytes follow the end of a result set", bytes=rest)
@@ -109,18 +111,18 @@ def _blocks(stream: Any, codec: TableCodec, stamp: SnapshotEnvelope) -> Iterator
                 return
             if block.records:
                 yield block
-            size = max(BLOCK_BYTES, wanted + BLOCK_BYTES // 2)
+            size = max(BLOCK_BYTES, needed + BLOCK_BYTES // 2)
             if size > len(buffer):
                 buffer += bytes(size - len(buffer))
             elif size < len(buffer):
                 del buffer[size:]
         with memoryview(buffer) as view:
-            got = stream.raw.readinto(view[filled:])
-        filled += got
+            received = stream.raw.readinto(view[filled:])
+        filled += received
 
 
 def _end_of_first_row(view: memoryview, filled: int) -> int:
-    """Return how many bytes are at least needed before the first row can be read."""
+    """Return the least number of bytes that the buffer must contain before the first row can be decoded."""
     at = 0
     while at + 4 <= filled:
         size = int.from_bytes(view[at : at + 3], "little")

@@ -1,4 +1,4 @@
-"""What puts the decoded columns of one generated function together: text of one character per byte, row and key."""
+"""Assembles the decoded columns of a generated function into its row and key: text of one character per byte."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.producer.serialization.codegen import CodeBuilder
 
 
 class RowWriter(Protocol):
-    """Collects source of columns in table order, then gives the expressions of the row and of the key."""
+    """Collects the expressions of columns in table order, then returns those of the row and of the key."""
 
     def null(self, i: int) -> None:
         """Column ``i`` is NULL in every row of this function."""
@@ -22,21 +22,21 @@ class RowWriter(Protocol):
         """Column ``i`` may be NULL; return the lines for a value, and those for NULL."""
 
     def escapes(self) -> list[str]:
-        """Return lines that run once all columns are computed."""
+        """Return the lines that follow those of all columns."""
 
     def row(self) -> str:
         """Return the expression of the row."""
 
     def key(self) -> str:
-        """Return the expression of the whole key, with what stands around it."""
+        """Return the expression of the whole key, with what surrounds it."""
 
 
 WriterFactory = Callable[[CodeBuilder], RowWriter]
-"""Makes the writer of one function."""
+"""Returns the writer of one function."""
 
 
 class RowAndKey:
-    """A writer of rows and another of keys."""
+    """Writes rows and keys by different writers."""
 
     def __init__(self, row: RowWriter, key: RowWriter, key_columns: Sequence[int]) -> None:
         self._row = row
@@ -57,8 +57,8 @@ class RowAndKey:
         """See ``RowWriter``."""
         present, absent = self._row.value_or_null(i, value)
         if i in self._in_key:
-            more, less = self._key.value_or_null(i, value)
-            return present + more, absent + less
+            key_present, key_absent = self._key.value_or_null(i, value)
+            return present + key_present, absent + key_absent
         return present, absent
 
     def escapes(self) -> list[str]:

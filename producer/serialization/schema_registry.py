@@ -1,6 +1,6 @@
-"""A schema registry with Confluent's interface: gives a schema of a subject its id, or says why not.
+"""Client of a schema registry with Confluent's interface: registers schemas and returns their ids.
 
-Three requests of plain HTTP: the standard library does, where the client of the registry's maker brings ten packages.
+It sends three kinds of requests, which the standard library can do; Confluent's own client would add ten packages.
 """
 
 from __future__ import annotations
@@ -9,135 +9,157 @@ import json
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
+from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.config.registry_settings import RegistrySettings, split_user_info
+from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError
+from tailrace.schemas.connect import ConnectSchema
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _TIMEOUT_S: Final = 30.0
-_PATIENCE_S: Final = 8.0
-"""A registry that restarts is waited for; a shorter outage than this stops nothing."""
-_PAUSE_S: Final = 0.5
+_RETRY_FOR_S: Final = 8.0
+"""Time to wait for a registry that restarts."""
+_RETRY_INTERVAL_S: Final = 0.5
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
 _UNPROCESSABLE: Final = 422
 _DENIED: Final = frozenset({401, 403})
 
 
+Side = Literal["key", "value"]
+SchemaId = Callable[[Side, str, ConnectSchema], int]
+"""``(side, topic, schema)`` -> the id of the schema."""
+
+
+class SchemaIdSource:
+    """Returns schema ids under one configuration: one client per registry, subjects named after topics."""
+
+    def __init__(self, config: ConvertersConfig) -> None:
+        self._config = config
+        self._clients: dict[RegistrySettings, SchemaRegistryClient] = {}
+
+    def schema_id(self, side: Side, topic: str, schema: ConnectSchema) -> int:
+        """Return the id of a schema under ``<topic>-<side>``. Raises what ``SchemaRegistryClient.schema_id`` raises."""
+        settings = self._config.registry(side)
+        if settings not in self._clients:
+            self._clients[settings] = SchemaRegistryClient(settings)
+        return self._clients[settings].schema_id(f"{topic}-{side}", avro_schema(schema))
+
+
 class SchemaRegistryClient:
-    """One registry; what it answered once is not asked again."""
+    """Requests schema ids from one registry and caches them."""
 
     def __init__(self, settings: RegistrySettings) -> None:
-        places = [split_user_info(each.strip().rstrip("/")) for each in settings.url.split(",") if each.strip()]
-        self._urls = [url for url, _ in places]
-        user_info = settings.user_info or next((found for _, found in places if found), "")
+        servers = [split_user_info(each.strip().rstrip("/")) for each in settings.url.split(",") if each.strip()]
+        self._urls = [url for url, _ in servers]
+        user_info = settings.user_info or next((found for _, found in servers if found), "")
         self._headers = {"Accept": f"{_MEDIA_TYPE}, application/json", "Content-Type": _MEDIA_TYPE}
         if user_info:
             self._headers["Authorization"] = f"Basic {b64encode(user_info.encode()).decode()}"
-        # As Kafka Connect: proxies of the environment do not count.
+        # Like Kafka Connect, ignores the proxies of the environment.
         self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(settings)))
         self._auto_register = settings.auto_register
         self._ids: dict[tuple[str, str], int] = {}
 
     def schema_id(self, subject: str, schema: Any) -> int:
-        """Return the id of an Avro schema (the value of its JSON) under a subject, registering it where it is new.
+        """Return the id of an Avro schema (parsed JSON) under a subject; register the schema if it is new.
 
-        Raises SchemaError where the registry refuses the schema, KafkaFailure where it refuses the request or does not
-        answer.
+        Raises SchemaError if the registry rejects the schema, KafkaRequestError if it rejects the request or does not
+        respond.
         """
         text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
         known = self._ids.get((subject, text))
         if known is None:
-            known = self._ids[subject, text] = self._ask_id(subject, text)
+            known = self._ids[subject, text] = self._request_id(subject, text)
         return known
 
-    def _ask_id(self, subject: str, text: str) -> int:
+    def _request_id(self, subject: str, text: str) -> int:
         path = f"/subjects/{quote(subject, safe='')}"
-        status, answer = self._post(f"{path}/versions" if self._auto_register else path, {"schema": text}, subject)
-        found = _id(status, answer)
+        status, response = self._post(f"{path}/versions" if self._auto_register else path, {"schema": text}, subject)
+        found = _id(status, response)
         if found is None and status == _CONFLICT:
-            # Readers that meet a table at the same moment register the same schema: the later one may be told that the
-            # subject has come into being meanwhile, by a registry that makes it and its first version in two steps.
+            # If readers register the same schema at the same time, a registry that creates a subject and its first
+            # version in two steps may answer the later request with a conflict.
             found = _id(*self._post(path, {"schema": text}, subject))
         if found is not None:
             return found
-        told = answer.get("message", answer) if isinstance(answer, dict) else answer
+        message = response.get("message", response) if isinstance(response, dict) else response
         if status == _CONFLICT:
             raise SchemaError(
-                f"the schema registry refuses the schema of {subject} as incompatible",
-                hint=f"set the compatibility of subject {subject} to NONE (PUT /config/{subject}) if its readers can "
-                "take the change, or undo the change of the table; then start again: nothing was written after it",
-                registry=told,
+                f"the schema registry rejects the schema of {subject} as incompatible",
+                hint=f"set the compatibility of subject {subject} to NONE (PUT /config/{subject}) if its readers "
+                "accept the change, or undo the change of the table; then restart: nothing was written after it",
+                registry=message,
                 difference=self._difference(path, text),
             )
         if status == _NOT_FOUND and not self._auto_register:
             raise SchemaError(
                 f"the schema registry does not know the schema of {subject}, and auto.register.schemas is false",
                 hint="register it, or set auto.register.schemas to true",
-                registry=told,
+                registry=message,
                 schema=text,
             )
         if status == _UNPROCESSABLE:
             raise SchemaError(
-                f"the schema registry does not take the schema of {subject}",
-                hint="see what it says; names that Avro does not allow are mended by schema.name.adjustment.mode and "
+                f"the schema registry rejects the schema of {subject} as invalid",
+                hint="read its message; if a name is invalid, set schema.name.adjustment.mode or "
                 "field.name.adjustment.mode",
-                registry=told,
+                registry=message,
             )
         if status in _DENIED:
             raise KafkaRequestError(
                 f"the schema registry denies access to {subject}",
                 hint="check basic.auth.user.info and the rights of that user",
                 status=status,
-                registry=told,
+                registry=message,
             )
         raise KafkaRequestError(
-            f"the schema registry did not give an id for the schema of {subject}",
-            hint="check schema.registry.url: it is the root under which /subjects is found",
+            f"the schema registry returned no id for the schema of {subject}",
+            hint="check schema.registry.url: it must be the root URL, without /subjects",
             status=status,
-            registry=told,
+            registry=message,
         )
 
     def _difference(self, path: str, text: str) -> str:
-        status, answer = self._send(f"{path}/versions/latest", None)
-        if status >= 300 or not isinstance(answer, dict):
-            return "the latest version cannot be read"
-        return difference(json.loads(answer["schema"]), json.loads(text))
+        status, response = self._send(f"{path}/versions/latest", None)
+        if status >= 300 or not isinstance(response, dict):
+            return "the latest version is not readable"
+        return difference(json.loads(response["schema"]), json.loads(text))
 
     def _post(self, path: str, body: Mapping[str, str], subject: str) -> tuple[int, Any]:
         data = json.dumps(body, ensure_ascii=False).encode()
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + _RETRY_FOR_S
         while True:
             try:
                 return self._send(path, data)
             except OSError as error:
                 if isinstance(getattr(error, "reason", error), ssl.SSLError):
                     raise KafkaRequestError(
-                        f"no TLS connection to the schema registry was made when asked for the schema of {subject}",
+                        f"no TLS connection to the schema registry for the schema of {subject}",
                         hint="check schema.registry.ssl.truststore.location, and ssl.keystore.location where the "
-                        "registry wants a certificate; then start again: nothing was written after it",
+                        "registry requires a client certificate; then restart: nothing was written after it",
                         urls=", ".join(self._urls),
                         cause=error,
                     ) from error
                 if time.monotonic() < until:
-                    time.sleep(_PAUSE_S)
+                    time.sleep(_RETRY_INTERVAL_S)
                     continue
                 raise KafkaRequestError(
-                    f"the schema registry did not answer when asked for the schema of {subject}",
-                    hint="start the registry, or check schema.registry.url; then start again: nothing was written "
-                    "after it",
+                    f"the schema registry did not respond to the request for the schema of {subject}",
+                    hint="start the registry, or check schema.registry.url; then restart: nothing was written after it",
                     urls=", ".join(self._urls),
                     cause=error,
                 ) from error
 
     def _send(self, path: str, body: bytes | None) -> tuple[int, Any]:
-        """Return status and answer of the first URL that answers; OSError where none does."""
-        failed: OSError | None = None
+        """Return status and body from the first URL that responds. Raises OSError if none does."""
+        last_error: OSError | None = None
         for url in self._urls:
             request = Request(url + path, data=body, headers=self._headers)  # noqa: S310 - the scheme was checked
             try:
@@ -147,29 +169,29 @@ class SchemaRegistryClient:
                 if error.code < 500:
                     with error:
                         return error.code, _parsed(error.read())
-                failed = OSError(f"{url} answered {error.code}: {_parsed(error.read())}")
+                last_error = OSError(f"{url} responded {error.code}: {_parsed(error.read())}")
                 error.close()
             except OSError as error:
-                failed = error
-        raise failed or OSError("no URL is given")
+                last_error = error
+        raise last_error or OSError("no URL is configured")
 
 
-def _id(status: int, answer: Any) -> int | None:
-    """Return the id in an answer, None where it is not the answer of success."""
-    good = status < 300 and isinstance(answer, dict) and isinstance(answer.get("id"), int)
-    return int(answer["id"]) if good else None
+def _id(status: int, response: Any) -> int | None:
+    """Return the id in a successful response, else None."""
+    found = status < 300 and isinstance(response, dict) and isinstance(response.get("id"), int)
+    return int(response["id"]) if found else None
 
 
 def _context(settings: RegistrySettings) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=settings.ca_file or None)
     if settings.client_certificate:
         try:
-            # Never None: OpenSSL would ask for it at the terminal.
+            # Never None: OpenSSL would prompt for it.
             context.load_cert_chain(settings.client_certificate, password=settings.key_password)
         except (OSError, ValueError) as error:
             fault = (
                 f"schema.registry.ssl.keystore.location: {settings.client_certificate!r} has no certificate with a "
-                f"private key that schema.registry.ssl.key.password opens ({error}); both belong into that one PEM file"
+                f"private key that schema.registry.ssl.key.password decrypts ({error}); put both into that PEM file"
             )
             raise ConfigError([fault]) from error
     return context
@@ -183,7 +205,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def difference(old: Any, new: Any) -> str:
-    """Say which fields of the records of a schema were added, removed, or are of another type."""
+    """Return which fields of a schema's records were added, removed, or changed their type."""
     before, after = _fields(old), _fields(new)
     found = [f"{name} was removed" for name in before if name not in after]
     found += [f"{name} was added: {after[name]}" for name in after if name not in before]
@@ -194,22 +216,22 @@ def difference(old: Any, new: Any) -> str:
 
 
 def _fields(schema: Any) -> dict[str, str]:
-    """Return the type of every field of every record, by ``record.field``."""
+    """Return the types of the fields of all records by ``record.field``."""
     if isinstance(schema, list):
-        return {name: kind for each in schema for name, kind in _fields(each).items()}
+        return {name: type_name for each in schema for name, type_name in _fields(each).items()}
     if not isinstance(schema, dict) or schema.get("type") != "record":
         return {}
     found: dict[str, str] = {}
     for field in schema["fields"]:
-        found[f"{schema['name']}.{field['name']}"] = _kind(field["type"])
+        found[f"{schema['name']}.{field['name']}"] = _type_name(field["type"])
         found |= _fields(field["type"])
     return found
 
 
-def _kind(schema: Any) -> str:
+def _type_name(schema: Any) -> str:
     if isinstance(schema, list):
-        return " or ".join(map(_kind, schema))
+        return " or ".join(map(_type_name, schema))
     if isinstance(schema, dict):
-        kind = str(schema.get("name") or schema.get("type"))
-        return f"{kind} ({schema['logicalType']})" if "logicalType" in schema else kind
+        name = str(schema.get("name") or schema.get("type"))
+        return f"{name} ({schema['logicalType']})" if "logicalType" in schema else name
     return str(schema)

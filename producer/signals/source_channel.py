@@ -6,9 +6,9 @@ import orjson
 
 from tailrace.producer.config import ValuesConfig
 from tailrace.producer.model.binlog_events import RowsEvent, TableVersion
-from tailrace.producer.model.codec import EventEnvelope, TableCodec
+from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.table import Table, TableId
-from tailrace.producer.serialization.json_codec import compile_table
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_row
 from tailrace.runtime.errors import SchemaError
 
@@ -34,7 +34,7 @@ class SourceSignalChannel:
         if self._version is None or self._version[0] is not mapped:
             columns = tuple(mapped.columns)
             version = Table(mapped.id, columns, (columns[0].name,))
-            self._version = mapped, compile_table(version, str(mapped.id), ValuesConfig().options)
+            self._version = mapped, TableCodec(version, str(mapped.id), CodecOptions(ValuesConfig().options))
         return self._version[1]
 
 

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 import structlog
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
@@ -24,12 +25,12 @@ from tailrace.producer.mysql.key_order import KeyColumn, KeyOrder, QueryServer, 
 from tailrace.producer.mysql.offset import mysql_offset
 from tailrace.producer.mysql.watermark import wait_until_visible
 from tailrace.producer.ops.status import Status
-from tailrace.producer.serialization.captured_tables import CapturedTables, splitting_columns
+from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.snapshot.reader import SplitDone, SplitTask
 from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
 from tailrace.producer.snapshot.workers import RowsRead, SplitFailed, SplitFinished, Workers
 from tailrace.producer.streaming.binlog_reader import BinlogReader
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 
 log = structlog.get_logger(__name__)
 
@@ -291,7 +292,7 @@ class Enumerator:
 
     def _catalog(self, table: TableId) -> tuple[CatalogTable, tuple[KeyColumn, ...]]:
         found = read_table(self._session, table)
-        return found, splitting_columns(found, self._tables.key(table, found.table.columns, found.primary_key))
+        return found, self._tables.split_columns(found)
 
     def _planner(self, table: TableId, columns: tuple[KeyColumn, ...]) -> ChunkSplitter:
         return ChunkSplitter(table, KeyOrder(columns, lambda sql: self._run(sql)[0]), self._run, self._settings)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import structlog
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.state_store import TableState
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.catalog import exists
@@ -20,7 +21,6 @@ from tailrace.producer.mysql.watermark import current_offset
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.snapshot.enumerator import Enumerator, TablePlan, TableUnreadableError
 from tailrace.producer.snapshot.workers import Workers
-from tailrace.runtime.errors import SourceUnavailableError
 
 log = structlog.get_logger(__name__)
 

@@ -25,7 +25,7 @@ from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.key_order import KeyColumn, key_changed, to_json
 from tailrace.producer.mysql.offset import mysql_offset
 from tailrace.producer.mysql.watermark import take_high, take_low
-from tailrace.producer.serialization.captured_tables import CapturedTable, CapturedTables, splitting_columns
+from tailrace.producer.serialization.captured_tables import CapturedTable, CapturedTables
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.result_stream import read_rows
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
@@ -137,7 +137,7 @@ class SnapshotReader:
         ]
         now = "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
         read_at_us = int(database.query(self._session, now)[0][0])
-        stamp = captured.source.snapshot_stamp(low.to_json(), read_at_us=read_at_us, incremental=split.incremental)
+        stamp = captured.source.snapshot_envelope(low.to_json(), read_at_us=read_at_us, incremental=split.incremental)
         sql = (
             f"SELECT {captured.codec.select_list} FROM {split.table.quoted} "
             f"WHERE {split_sql.predicate(task.columns, split.range)}"
@@ -163,8 +163,8 @@ class SnapshotReader:
         if known is not None and known[0] == text:
             return known[1]
         found = read_table(self._session, table)
-        captured = self._tables.capture(table, found.table.columns, found.primary_key)
-        if splitting_columns(found, captured.table.key)[: len(columns)] != columns:
+        captured = self._tables.version_of(found)
+        if self._tables.split_columns(found)[: len(columns)] != columns:
             raise key_changed(table, [c.column.name for c in columns], captured.table.key)
         self._definitions[table] = (text, captured)
         return captured

@@ -19,9 +19,10 @@ from typing import Final, Protocol
 
 from pymysql.constants import ER
 
+from tailrace.producer.errors import SourceError
 from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
-from tailrace.runtime.errors import Retryable, SourceError, TailraceError
+from tailrace.runtime.errors import Retryable, TailraceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def serve(
             try:
                 result = reader.read(task)
             except SourceError as error:
-                if error.facts.get("code") not in _MISSING:
+                if error.context.get("code") not in _MISSING:
                     raise
                 send(SplitFailed(worker, str(error), retryable=False, missing=task.split))
             else:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.state_store import OFFSET_KEY, TableState
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.binlog_events import (
@@ -23,7 +24,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionBegin,
     TransactionCommit,
 )
-from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyChange
+from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyChange, RowsEncoders
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.key_order import KeyOrder
@@ -37,11 +38,10 @@ from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.change_router import ChangeRouter
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.offset import StreamOffset
-from tailrace.producer.streaming.partial import rows_from
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.transaction_metadata import with_transaction_block
-from tailrace.runtime.errors import SchemaError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import schemas_topic, state_topic
 
 _PLAIN = (ChangeDecision.PLAIN, None)
@@ -74,8 +74,7 @@ class _Version:
         self.mapped = mapped
         self.captured = captured
         self.tracked = tracked
-        codec = captured.codec
-        self.encode = {"c": codec.inserts, "u": codec.updates, "d": codec.deletes}
+        self.encode: RowsEncoders = captured.codec.encoders
 
 
 class BinlogReader:
@@ -264,7 +263,6 @@ class BinlogReader:
 
     def _statement(self, event: QueryEvent) -> None:
         place = self._place
-        self._tables.invalidate_catalog()
         if event.within:  # CREATE TABLE … SELECT: an event of a transaction that goes on to its Commit
             place.events += 1
             if place.events > self._skip:
@@ -289,11 +287,11 @@ class BinlogReader:
         captured, tracked = version.captured, version.tracked
         transaction = place.transaction
         assert transaction is not None, "a rows event outside a transaction"
-        stamp = captured.source.rows_event(event, transaction, query=self._settings.include_query)
+        stamp = captured.source.rows_event_envelope(event, transaction, query=self._settings.include_query)
         headers: Headers = [event_header(place.epoch, place.events), *self._context_headers]
         if tracked.phase is Phase.LOG:
             if place.rows and (first := place.rows_to_skip()):
-                rows = rows_from(version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True), first)
+                rows = version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True).skip_rows(first)
             else:
                 rows = version.encode[event.op](event.data, event.start, event.stop, stamp)
             self.open_transaction()
@@ -329,7 +327,7 @@ class BinlogReader:
         self._place.events -= 1
         while tracked.phase is Phase.RANGING:
             self._wait()
-        rows = rows_from(version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True), first)
+        rows = version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True).skip_rows(first)
         self.open_transaction()
         written = self._router.route(
             rows,
@@ -359,7 +357,7 @@ class BinlogReader:
     def _version(self, event: RowsEvent) -> _Version:
         """Compile a table version met for the first time, and publish its schema before its first row."""
         mapped = event.table
-        captured = self._tables.capture(mapped.id, mapped.columns, mapped.primary_key)
+        captured = self._tables.version_of(mapped)
         tracked = self._registry.tables.get(mapped.id)
         if tracked is not None and (order := self.progress.orders.get(mapped.id)) is not None:
             self._require_same_key(order, tracked, captured)

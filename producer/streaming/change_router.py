@@ -9,6 +9,7 @@ from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange, KeyTuple
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql.key_order import KeyOrder, SortKey
+from tailrace.producer.serialization.envelope.headers import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tailrace.producer.snapshot.split_registry import (
     ChangeDecision,
     SplitRegistry,
@@ -19,8 +20,6 @@ from tailrace.producer.streaming.transaction_metadata import Number
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
 
 Judgement = tuple[ChangeDecision, TrackedSplit | None]
-NEW_KEY_HEADER = "__debezium.newkey"
-OLD_KEY_HEADER = "__debezium.oldkey"
 
 
 class ChangeRouter:

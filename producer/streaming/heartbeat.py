@@ -11,11 +11,11 @@ import time
 
 import structlog
 
+from tailrace.producer.errors import SourceError
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.serialization.envelope.heartbeat import heartbeat_key, heartbeat_value
 from tailrace.producer.serialization.record_converter import TopicConverter
-from tailrace.runtime.errors import SourceError
 
 log = structlog.get_logger(__name__)
 

@@ -13,6 +13,7 @@ import orjson
 from pymysql.connections import Connection
 
 from tailrace.producer.config.filters import TableFilter
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import STRUCTURE_KEY
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.binlog_events import QueryEvent
@@ -25,14 +26,14 @@ from tailrace.producer.mysql.reconnecting import ReconnectingSession
 from tailrace.producer.serialization.envelope.java_hash_order import hash_order
 from tailrace.producer.serialization.envelope.json import Struct
 from tailrace.producer.serialization.envelope.schema_change import (
-    Described,
+    TableDefinition,
     change_key,
     change_value,
-    source_block,
     table_change,
 )
+from tailrace.producer.serialization.envelope.source_info import source_struct
 from tailrace.producer.serialization.record_converter import TopicConverter
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import state_topic
 
 _KINDS = {Change.CREATE: "CREATE", Change.ALTER: "ALTER", Change.RENAME: "ALTER", Change.DROP: "DROP"}
@@ -86,7 +87,7 @@ class SchemaChangeTopic:
             for table in (table for table in new if table.database == name):
                 described = self._described(table)
                 if described is not None:
-                    write(name, table.table, described.created, [self._change("CREATE", table, described)])
+                    write(name, table.table, described.create_statement, [self._change("CREATE", table, described)])
         self._known |= {str(table) for table in new}
         self._store(publisher)
 
@@ -112,7 +113,7 @@ class SchemaChangeTopic:
         for part in parts:
             name = part.table.database
             named = [str(p.table) for p in parts if p.change in _KINDS and p.table.database == name]
-            source = source_block(
+            source = source_struct(
                 self._prefix,
                 database=name,
                 table=",".join(table.partition(".")[2] for table in hash_order(named)),
@@ -134,7 +135,7 @@ class SchemaChangeTopic:
         if self._known != known:
             self._store(publisher)
 
-    def _change(self, kind: str, table: TableId, described: Described | None) -> Struct:
+    def _change(self, kind: str, table: TableId, described: TableDefinition | None) -> Struct:
         return table_change(kind, table, described, comments=self._comments)
 
     def _concerns(self, part: DdlEffect) -> bool:
@@ -144,7 +145,7 @@ class SchemaChangeTopic:
             return self._filters.includes_database(part.table.database)
         return self._filters.includes(part.table) or (part.former is not None and self._filters.includes(part.former))
 
-    def _described(self, table: TableId) -> Described | None:
+    def _described(self, table: TableId) -> TableDefinition | None:
         """Return the table as it is now, or None where it is gone by now."""
         try:
             return self._session.run(lambda connection: _describe(connection, table))
@@ -176,7 +177,7 @@ class _Snapshot:
         self._write = write
 
     def __call__(self, database: str, table: str | None, ddl: str, changes: Sequence[Struct] = ()) -> None:
-        source = source_block(
+        source = source_struct(
             self._prefix,
             database=database,
             table=table,
@@ -188,9 +189,9 @@ class _Snapshot:
         self._write(database, source, ddl, changes)
 
 
-def _describe(connection: Connection, table: TableId) -> Described:
+def _describe(connection: Connection, table: TableId) -> TableDefinition:
     created = str(database.query(connection, f"SHOW CREATE TABLE {table.quoted}")[0][1])
-    return Described(read_table(connection, table), created)
+    return TableDefinition(read_table(connection, table), created)
 
 
 def _charset(connection: Connection, name: str) -> tuple[str, str]:

@@ -161,7 +161,7 @@ class TableLifecycle:
 
     def _emptied(self, event: QueryEvent, table: TableId) -> bytes | None:
         """Return the envelope of ``op: t``, None where the table's schema is wanted and the table is gone by now."""
-        value = self._tables.emptied(table, truncate_envelope_of(self._prefix, table, event))
+        value = self._tables.truncate_envelope(table, truncate_envelope_of(self._prefix, table, event))
         if value is None:
             log.warning(
                 "a table was emptied and went away before its schema could be read: readers of the topic keep the rows",
@@ -179,7 +179,7 @@ class TableLifecycle:
 
 def truncate_envelope_of(prefix: str, table: TableId, event: QueryEvent) -> EventEnvelope:
     """Return what stands around no row: of the source's time the milliseconds alone."""
-    return SourceInfo(prefix, table).event(
+    return SourceInfo(prefix, table).event_envelope(
         ts_us=(event.commit_ts_us // 1000 or event.ts * 1000) * 1000,
         server_id=event.server_id,
         gtid=event.gtid,

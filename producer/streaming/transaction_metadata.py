@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.binlog_events import TransactionBegin, TransactionCommit
-from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyChange, TableCodec
+from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyChange
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.envelope.json import Struct
 from tailrace.producer.serialization.envelope.transaction import begin_value, end_value, transaction_key
 from tailrace.producer.serialization.record_converter import TopicConverter
+from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.producer.streaming.offset import StreamOffset
 
 Number = Callable[[bytes], bytes]
@@ -35,13 +36,13 @@ class TransactionBlockWriter:
         begin = self._place.transaction
         assert begin is not None, "a rows event outside a transaction"
         counts, name, gtid = self._place.counts, str(table), begin.gtid
-        put = codec.numbering(stamp, gtid)
+        insert = codec.transaction_block_inserter(stamp, gtid)
 
         def number(value: bytes) -> bytes:
             if not counts:
                 self._send(gtid, begin_value(gtid, _ts_ms(begin, begin.ts)))
             counts[name] = counts.get(name, 0) + 1
-            return put(value, sum(counts.values()), counts[name])
+            return insert(value, sum(counts.values()), counts[name])
 
         return number
 

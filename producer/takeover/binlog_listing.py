@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 from pymysql.connections import Connection
 from pymysql.constants import ER
 
+from tailrace.producer.errors import SourceError, TakeoverError
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.query_event import leading_words
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.runtime.errors import SourceError, TakeoverError
 
 FILE_START: Final = 4
 """Offset of the first event of a binlog file."""
@@ -89,14 +89,14 @@ def _page(session: Connection[Any], file: str, start: int, limit: int) -> list[L
     try:
         rows = query(session, "SHOW BINLOG EVENTS IN %s FROM %s LIMIT %s", (file, start, limit))
     except SourceError as error:
-        if error.facts.get("code") != ER.ERROR_WHEN_EXECUTING_COMMAND:
+        if error.context.get("code") != ER.ERROR_WHEN_EXECUTING_COMMAND:
             raise
         raise TakeoverError(
             "the server cannot read its log at the connector's place",
             hint="check that database.hostname is the server that the connector read",
             file=file,
             pos=start,
-            answer=error.facts.get("answer"),
+            answer=error.context.get("answer"),
         ) from error
     finally:
         session.use_unicode = decodes

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple, TypeVar
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset, ConnectorPartition, read_offset, read_partition
 from tailrace.producer.takeover.java_offset_file import read_offset_file
-from tailrace.runtime.errors import KafkaUnavailableError, TakeoverError
+from tailrace.runtime.errors import KafkaUnavailableError
 
 _ACTIVE: Final = frozenset({"RUNNING", "RESTARTING"})
 _SHOWN: Final = 20

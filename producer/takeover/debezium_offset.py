@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.runtime.errors import TakeoverError
 
 _COUNT_PREFIX: Final = "transaction_data_collection_order_"
 _SNAPSHOT_HINT: Final = (

@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from tailrace.runtime.errors import TakeoverError
+from tailrace.producer.errors import TakeoverError
 
 _STREAM: Final = b"\xac\xed\x00\x05"
 _MAP: Final = (

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.state_store import StoredOffset
 from tailrace.producer.model.binlog_events import QueryEvent, TransactionBegin
 from tailrace.producer.model.table import TableId
@@ -23,7 +24,6 @@ from tailrace.producer.takeover.binlog_listing import (
     translate_event_count,
 )
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
-from tailrace.runtime.errors import TakeoverError
 
 _FIRST_EVENT_S: Final = 300.0
 """How long the server may take to find the first event in its log."""

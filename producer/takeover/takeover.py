@@ -16,6 +16,7 @@ from pymysql.connections import Connection
 from tailrace.producer.app.connection_settings import kafka_settings, source_settings
 from tailrace.producer.app.startup import reader_transactional_id, stream_transactional_id
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings, translate
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
@@ -30,7 +31,6 @@ from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file, running_parts
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
 from tailrace.producer.takeover.resume_position import BinlogSource, resolve_resume_position
-from tailrace.runtime.errors import TakeoverError
 from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
 OFFSET_TOPIC: Final = "connect-offsets"

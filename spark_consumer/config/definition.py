@@ -51,7 +51,7 @@ def _check_sink(draft: Draft) -> None:
         try:
             load_sink(draft.settings["sink"].value.strip())
         except ConfigError as error:
-            draft.problems += error.faults
+            draft.problems += error.problems
 
 
 def load(

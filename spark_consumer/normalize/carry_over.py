@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as tp
 
-from tailrace.runtime.errors import SinkError
+from tailrace.spark_consumer.errors import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,11 +19,11 @@ from pyspark.sql import functions as fn
 
 from tailrace.runtime.config.section import Section, prefixed, supported
 from tailrace.runtime.config.value_types import ANY_TEXT, TEXT
-from tailrace.runtime.errors import SinkError
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as tp
 
-from tailrace.runtime.errors import SinkError
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 

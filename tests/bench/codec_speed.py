@@ -1,6 +1,6 @@
 """Prints rows per CPU second of the codec alone: rows as bytes in, keys and envelopes as bytes out.
 
-Run: python -m tests.bench.codec_speed. Two shapes: ``customer`` (18 columns of integers and text, some NULL) and
+Run: python -m tests.bench.codec_speed. Two tables: ``customer`` (18 columns of integers and text, some NULL) and
 ``orders`` (8 columns with decimal, datetime(3), timestamp, enum, json).
 """
 
@@ -11,10 +11,10 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
-from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope, TableCodec
+from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.serialization.json_codec import compile_table
-from tests.support.values import value_options
+from tailrace.producer.serialization.table_codec import TableCodec
+from tests.support.values import DEFAULT_CODEC
 
 ROWS = 3_000
 ROUNDS = 5
@@ -31,7 +31,7 @@ SNAPSHOT = SnapshotEnvelope(f",{_SOURCE}0{_MIDDLE}r{_CLOCK}".encode())
 EVENT = EventEnvelope(f",{_SOURCE}".encode(), _MIDDLE.encode(), _CLOCK.encode())
 
 Cell = tuple[bytes, bytes] | None
-"""A value as the text protocol and as a row image have it."""
+"""A value in the text protocol and in a row image."""
 
 
 def _int(value: int) -> Cell:
@@ -102,7 +102,7 @@ def customer() -> tuple[Table, list[list[Cell]]]:
 
 
 def orders() -> tuple[Table, list[list[Cell]]]:
-    """Return a table of the types that cost most."""
+    """Return a table of the types that are slowest to decode."""
     columns = (
         Column("id", "bigint", nullable=False),
         Column("customer", "int"),
@@ -141,7 +141,7 @@ def orders() -> tuple[Table, list[list[Cell]]]:
 
 
 def packets(rows: Sequence[Sequence[Cell]]) -> bytes:
-    """Return rows as the text protocol sends them."""
+    """Return rows as packets of the text protocol."""
     out = bytearray()
     for row in rows:
         body = b"".join(b"\xfb" if cell is None else bytes([len(cell[0])]) + cell[0] for cell in row)
@@ -156,7 +156,7 @@ def image(row: Sequence[Cell]) -> bytes:
 
 
 def measure(name: str, rows: int, work: Callable[[], object]) -> None:
-    """Run ``work`` again and again; print the best and the median rounds."""
+    """Run ``work`` repeatedly; print the best and the median round."""
     speeds = []
     for _ in range(ROUNDS):
         done, start = 0, time.process_time()
@@ -168,9 +168,9 @@ def measure(name: str, rows: int, work: Callable[[], object]) -> None:
 
 
 def main() -> None:
-    """Measure every path of both shapes."""
+    """Measure all encoders of both tables."""
     for table, rows in (customer(), orders()):
-        codec = compile_table(table, "p.db.table", value_options())
+        codec = TableCodec(table, "p.db.table", DEFAULT_CODEC)
         name = table.id.table
         block = packets(rows)
         images = [image(row) for row in rows]

@@ -10,7 +10,7 @@ import orjson
 
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.catalog import read_table
-from tailrace.producer.serialization.envelope.schema_change import Described, table_change
+from tailrace.producer.serialization.envelope.schema_change import TableDefinition, table_change
 from tests.debezium_parity import golden
 from tests.debezium_parity.statements import BEFORE_SNAPSHOT
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, records_of
@@ -81,7 +81,7 @@ def test_tables_are_described_as_debezium_describes_them(mysql_server: MySqlServ
         created = database.execute(f"SHOW CREATE TABLE {table.quoted}")[0][1]
         assert created == value["ddl"]
         expected = value["tableChanges"][0] | {"id": f'"{table.database}"."{table.table}"'}
-        ours = table_change("CREATE", table, Described(read_table(session, table), created))
+        ours = table_change("CREATE", table, TableDefinition(read_table(session, table), created))
         assert orjson.dumps(ours) == orjson.dumps(expected)
         compared += 1
     session.close()

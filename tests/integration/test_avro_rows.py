@@ -1,4 +1,4 @@
-"""Avro rows hold what JSON rows hold: every type and mode, by SELECT and from the log; fastavro decodes them."""
+"""Avro rows contain the values of JSON rows: every type and mode, from SELECT and binlog, decoded by fastavro."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Final
 
 import pytest
 
-from tailrace.producer.model.codec import EventRows, KeyChange, TableCodec
+from tailrace.producer.model.codec import EventRows, KeyChange
 from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.column_default import field_with_default
-from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema, schema_json
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
-from tailrace.producer.serialization.json_codec import compile_table
+from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.result_stream import read_rows
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.debezium_parity.statements import _DEFAULT_ROWS, _DEFAULTS
 from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.integration.test_snapshot_stream_equality import MODES
 from tests.support.avro import Avro, value_of
-from tests.support.codec import BothWays
+from tests.support.codec import BothSources
 from tests.support.database import Database
 from tests.support.values import value_options
 
@@ -32,8 +32,8 @@ VALUE_ID: Final = 0x01020304
 Pair = tuple[bytes, bytes | None]
 
 
-def _wire(table: Table, settings: ValueOptions, key: str, value: str, *, exact: bool = False) -> RecordFormat:
-    """Return the wire form of a table; schemas carry the catalog's defaults."""
+def _format(table: Table, settings: ValueOptions, key: str, value: str, *, exact: bool = False) -> RecordFormat:
+    """Return the record format of a table, with the defaults of the catalog."""
     fields = tuple(field_with_default(column, column.name, settings) for column in table.columns)
     at = {field.name: field for field in fields}
     return RecordFormat(
@@ -60,15 +60,15 @@ def _flat(rows: EventRows) -> list[Pair]:
     return found
 
 
-class _Sides:
-    """All records of one table by two codecs: rows selected, inserted, updated, moved to another key, deleted."""
+class _Records:
+    """All records of one table by a codec: rows selected, inserted, updated, with a changed key, deleted."""
 
-    def __init__(self, ways: BothWays, table: Table) -> None:
-        self._ways = ways
+    def __init__(self, sources: BothSources, table: Table) -> None:
+        self._sources = sources
         self._table = table
         source = SourceInfo("shop", table.id)
-        self._snapshot = source.snapshot_stamp({"file": "b.1", "pos": 4}, read_at_us=1_795_256_413_373_893, now_us=1)
-        self._event = source.event(
+        self._snapshot = source.snapshot_envelope({"file": "b.1", "pos": 4}, read_at_us=1_795_256_413_373_893, now_us=1)
+        self._event = source.event_envelope(
             ts_us=1_795_256_413_000_000,
             server_id=4_294_967_295,
             gtid="",
@@ -84,42 +84,41 @@ class _Sides:
         found: list[Pair] = []
         if selected:
             sql = f"SELECT {codec.select_list} FROM {self._table.id.quoted} ORDER BY id"
-            with closing(self._ways.session()) as session:
+            with closing(self._sources.session()) as session:
                 for block in read_rows(session, sql, codec, self._snapshot):
                     found += block.records
-        for rows in self._ways.rows_events(self._table):
-            encode = {"c": codec.inserts, "u": codec.updates, "d": codec.deletes}[rows.op]
-            found += _flat(encode(rows.data, rows.start, rows.stop, self._event, keys=True))
+        for rows in self._sources.rows_events(self._table):
+            found += _flat(codec.encoders[rows.op](rows.data, rows.start, rows.stop, self._event, keys=True))
         return found
 
 
-def _filled(database: Database, family: TypeTable) -> BothWays:
-    ways = BothWays(database)
+def _filled(database: Database, family: TypeTable) -> BothSources:
+    sources = BothSources(database)
     for statement in (family.create(), *family.inserts()):
         database.execute(statement)
     database.execute(f"UPDATE `{family.name}` SET id = id + 10000 WHERE id = 1")
     database.execute(f"DELETE FROM `{family.name}` WHERE id = 10001")
-    return ways
+    return sources
 
 
 @pytest.mark.parametrize("family", TYPE_TABLES, ids=lambda family: family.name)
-def test_avro_holds_what_json_holds(database: Database, family: TypeTable) -> None:
-    """fastavro reads the values that JSON prints, and writes the same bytes for them; the wire format is around."""
-    ways = _filled(database, family)
-    table = ways.table(family.name)
-    sides = _Sides(ways, table)
+def test_avro_contains_the_values_of_json(database: Database, family: TypeTable) -> None:
+    """fastavro reads the values that JSON prints, and writes the same bytes after the Confluent header."""
+    sources = _filled(database, family)
+    table = sources.table(family.name)
+    table_records = _Records(sources, table)
     for settings in MODES:
-        wire = _wire(table, settings, "avro", "avro")
-        key, value = Avro(avro_schema(wire.key_schema)), Avro(avro_schema(wire.value_schema))
-        ours = sides.records(compile_converter_codec(table, "topic", settings, wire))
-        plain = sides.records(compile_table(table, "topic", settings))
+        record_format = _format(table, settings, "avro", "avro")
+        key, value = Avro(avro_schema(record_format.key_schema)), Avro(avro_schema(record_format.value_schema))
+        ours = table_records.records(TableCodec(table, "topic", CodecOptions(settings), record_format))
+        plain = table_records.records(TableCodec(table, "topic", CodecOptions(settings)))
 
         assert len(ours) == len(plain) > 2 * len(family.rows)
         for (our_key, our_value), (plain_key, plain_value) in zip(ours, plain, strict=True):
             if plain_value is not None and not plain_value.startswith(b'{"before"'):
                 assert (our_key, our_value) == (plain_key, plain_value)  # the headers of a changed key
                 continue
-            expected = value_of(wire.key_schema, json.loads(plain_key))
+            expected = value_of(record_format.key_schema, json.loads(plain_key))
             assert our_key[:5] == b"\0" + KEY_ID.to_bytes(4, "big")
             assert key.read(our_key[5:]) == expected
             assert key.write(expected) == our_key[5:]
@@ -127,7 +126,7 @@ def test_avro_holds_what_json_holds(database: Database, family: TypeTable) -> No
                 assert our_value is None
                 continue
             assert our_value is not None
-            expected = value_of(wire.value_schema, json.loads(plain_value))
+            expected = value_of(record_format.value_schema, json.loads(plain_value))
             assert our_value[:5] == b"\0" + VALUE_ID.to_bytes(4, "big")
             assert value.read(our_value[5:]) == expected
             assert value.write(expected) == our_value[5:]
@@ -136,14 +135,16 @@ def test_avro_holds_what_json_holds(database: Database, family: TypeTable) -> No
 @pytest.mark.parametrize("key", ["json", "json-schema", "avro"])
 @pytest.mark.parametrize("value", ["json", "json-schema", "avro"])
 def test_key_and_value_are_independent(database: Database, key: str, value: str) -> None:
-    """Each side is what it is when both are of one form."""
+    """Each side equals that of records with one converter for both table_records."""
     family = next(each for each in TYPE_TABLES if each.name == "strings")
-    ways = _filled(database, family)
-    table = ways.table(family.name)
-    sides, settings = _Sides(ways, table), value_options()
+    sources = _filled(database, family)
+    table = sources.table(family.name)
+    table_records, settings = _Records(sources, table), value_options()
 
     def records(key: str, value: str) -> list[Pair]:
-        return sides.records(compile_converter_codec(table, "topic", settings, _wire(table, settings, key, value)))
+        return table_records.records(
+            TableCodec(table, "topic", CodecOptions(settings), _format(table, settings, key, value))
+        )
 
     mixed, keys, values = records(key, value), records(key, key), records(value, value)
 
@@ -151,17 +152,20 @@ def test_key_and_value_are_independent(database: Database, key: str, value: str)
     assert [each[1] for each in mixed] == [each[1] for each in values]
 
 
-def test_a_schema_around_a_payload_changes_nothing_else(database: Database) -> None:
-    """The payload is byte for byte that of plain JSON."""
+def test_payload_with_schema_equals_plain_json(database: Database) -> None:
+    """Byte for byte."""
     family = next(each for each in TYPE_TABLES if each.name == "integers")
-    ways = _filled(database, family)
-    table = ways.table(family.name)
-    sides, settings = _Sides(ways, table), value_options()
-    wire = _wire(table, settings, "json-schema", "json-schema")
-    before = [f'{{"schema":{schema_json(each)},"payload":'.encode() for each in (wire.key_schema, wire.value_schema)]
+    sources = _filled(database, family)
+    table = sources.table(family.name)
+    table_records, settings = _Records(sources, table), value_options()
+    record_format = _format(table, settings, "json-schema", "json-schema")
+    before = [
+        f'{{"schema":{schema_json(each)},"payload":'.encode()
+        for each in (record_format.key_schema, record_format.value_schema)
+    ]
 
-    ours = sides.records(compile_converter_codec(table, "topic", settings, wire))
-    plain = sides.records(compile_table(table, "topic", settings))
+    ours = table_records.records(TableCodec(table, "topic", CodecOptions(settings), record_format))
+    plain = table_records.records(TableCodec(table, "topic", CodecOptions(settings)))
 
     around = [
         pair
@@ -172,26 +176,26 @@ def test_a_schema_around_a_payload_changes_nothing_else(database: Database) -> N
     assert ours == around
 
 
-@pytest.mark.parametrize("form", ["json", "json-schema", "avro"])
-def test_defaults_in_place_of_null_by_choice(database: Database, form: str) -> None:
-    """As Connect's converters write them, by SELECT and from the log; without the choice NULL stays."""
-    ways = BothWays(database)
+@pytest.mark.parametrize("converter", ["json", "json-schema", "avro"])
+def test_defaults_replace_null_if_configured(database: Database, converter: str) -> None:
+    """As in Connect's converters, from SELECT and binlog; otherwise NULL is kept."""
+    sources = BothSources(database)
     database.execute(_DEFAULTS.format(name="defaults"))
     for statement in _DEFAULT_ROWS:
         database.execute(statement.format(name="defaults", a=1, b=2))
-    table = ways.table("defaults")
-    sides, settings = _Sides(ways, table), value_options()
-    defaults = {field.name: field.schema.default for field in _wire(table, settings, form, form).columns}
+    table = sources.table("defaults")
+    table_records, settings = _Records(sources, table), value_options()
+    defaults = {field.name: field.schema.default for field in _format(table, settings, converter, converter).columns}
 
     def rows(*, exact: bool, selected: bool) -> list[dict[str, object]]:
-        wire = _wire(table, settings, form, form, exact=exact)
-        codec = compile_converter_codec(table, "topic", settings, wire)
-        values = [value for _, value in sides.records(codec, selected=selected) if value is not None]
-        if form == "avro":
-            avro = Avro(avro_schema(wire.value_schema))
+        record_format = _format(table, settings, converter, converter, exact=exact)
+        codec = TableCodec(table, "topic", CodecOptions(settings), record_format)
+        values = [value for _, value in table_records.records(codec, selected=selected) if value is not None]
+        if converter == "avro":
+            avro = Avro(avro_schema(record_format.value_schema))
             return [avro.read(value[5:])["after"] for value in values]
         parsed = [json.loads(value) for value in values]
-        return [(each["payload"] if form == "json-schema" else each)["after"] for each in parsed]
+        return [(each["payload"] if converter == "json-schema" else each)["after"] for each in parsed]
 
     kept, replaced = rows(exact=False, selected=True), rows(exact=True, selected=True)
 
@@ -200,8 +204,8 @@ def test_defaults_in_place_of_null_by_choice(database: Database, form: str) -> N
     assert {"ti", "i", "v", "da", "t", "f", "de", "bt", "e", "s", "ts", "dtc"} <= set(nulls)
     for name in nulls:
         default = defaults[name]
-        field = next(each for each in _wire(table, settings, form, form).columns if each.name == name)
-        expected = value_of(field.schema, default) if form == "avro" else default
+        field = next(each for each in _format(table, settings, converter, converter).columns if each.name == name)
+        expected = value_of(field.schema, default) if converter == "avro" else default
         assert replaced[1][name] == expected, name
     assert {name: kept[1][name] for name in kept[1] if name not in nulls} == {
         name: replaced[1][name] for name in kept[1] if name not in nulls

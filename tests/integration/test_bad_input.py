@@ -1,4 +1,4 @@
-"""Bad input, as a user meets it: a clear message that names the remedy, exit code 1, no traceback, nothing written."""
+"""Bad input: a clear message with a hint, exit code 1, no traceback, nothing written."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def _produce(settings: Mapping[str, str], folder: Path) -> str:
-    """Run ``tailrace produce``; return what it says. It must fail, quietly and soon."""
+    """Run ``tailrace produce`` and return its output. It must fail soon, without a traceback."""
     config = folder / "producer.json"
     config.write_text(json.dumps(dict(settings)))
     done = subprocess.run(
-        [sys.executable, "-m", "producer", "produce", "--config", str(config)],
+        [sys.executable, "-m", "tailrace.producer", "produce", "--config", str(config)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -44,7 +44,7 @@ def _produce(settings: Mapping[str, str], folder: Path) -> str:
 def settings(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> Iterator[dict[str, str]]:
-    """A configuration that would work; afterwards no topic of its prefix may exist."""
+    """A valid configuration. After the test, no topic with its prefix may exist."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     database.execute("INSERT INTO t VALUES (1, 1)")
     yield properties(mysql_server, kafka_broker, prefix, database.name)
@@ -53,29 +53,29 @@ def settings(
 
 
 def test_wrong_password(settings: dict[str, str], tmp_path: Path) -> None:
-    """The account is refused."""
+    """The server rejects the account."""
     said = _produce({**settings, "database.password": "open-sesame"}, tmp_path)
 
     assert "Access denied" in said
-    assert "remedy" in said
+    assert "hint: " in said
 
 
 def test_unreachable_source(settings: dict[str, str], tmp_path: Path) -> None:
-    """Nobody listens where the source should be."""
+    """No server listens on the port of the database."""
     said = _produce({**settings, "database.port": "1"}, tmp_path)
 
     assert "database.hostname" in said
 
 
 def test_unreachable_kafka(settings: dict[str, str], tmp_path: Path) -> None:
-    """Nobody listens where Kafka should be."""
+    """No server listens on the port of Kafka."""
     said = _produce({**settings, "bootstrap.servers": "127.0.0.1:1"}, tmp_path)
 
     assert "bootstrap.servers" in said
 
 
-def test_unknown_and_wrong_properties_are_told_together(settings: dict[str, str], tmp_path: Path) -> None:
-    """Three faults in one message, the misspelt one with the name that was meant."""
+def test_unknown_and_wrong_properties_are_reported_together(settings: dict[str, str], tmp_path: Path) -> None:
+    """Three problems in one message, with a suggestion for the misspelled name."""
     wrong = {"tabel.include.list": "a.b", "snapshot.max.threads": "many", "decimal.handling.mode": "exact"}
     said = _produce({**settings, **wrong}, tmp_path)
 
@@ -86,7 +86,7 @@ def test_unknown_and_wrong_properties_are_told_together(settings: dict[str, str]
     assert "exact" in said
 
 
-def test_table_without_key_is_refused_with_the_ways_out(
+def test_table_without_key_is_rejected_with_the_alternatives(
     settings: dict[str, str], database: Database, tmp_path: Path
 ) -> None:
     """A table without a key is never captured silently."""
@@ -98,10 +98,10 @@ def test_table_without_key_is_refused_with_the_ways_out(
     assert "tailrace.tables.without.key" in said
 
 
-def test_missing_grants_are_told_with_their_statements(
+def test_missing_grants_are_reported_with_statements(
     settings: dict[str, str], database: Database, tmp_path: Path
 ) -> None:
-    """An account that may only look at the table."""
+    """An account that may only read the table."""
     user = f"u{database.name[-8:]}"
     database.execute(f"CREATE USER {user} IDENTIFIED WITH mysql_native_password BY 'sesame'")
     try:
@@ -115,8 +115,8 @@ def test_missing_grants_are_told_with_their_statements(
     assert "GRANT" in said
 
 
-def test_wrong_server_settings_are_told_together(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
-    """A server as it comes: every setting in the way is named with its value and the statement that mends it."""
+def test_wrong_server_settings_are_reported_together(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
+    """Every wrong server variable is reported with its value and the statement that corrects it."""
     wrong = {
         "binlog_row_metadata": "MINIMAL",
         "binlog_row_image": "MINIMAL",
@@ -135,8 +135,8 @@ def test_wrong_server_settings_are_told_together(kafka_broker: KafkaBroker, pref
     assert "SET PERSIST binlog_row_metadata" in said
 
 
-def test_names_that_fall_together(settings: dict[str, str], database: Database, tmp_path: Path) -> None:
-    """Two tables whose topics would have one name."""
+def test_table_names_with_one_topic_name(settings: dict[str, str], database: Database, tmp_path: Path) -> None:
+    """Two tables whose topics would have the same name."""
     database.execute("CREATE TABLE `a!b` (id INT PRIMARY KEY)")
     database.execute("CREATE TABLE `a?b` (id INT PRIMARY KEY)")
     said = _produce(settings, tmp_path)

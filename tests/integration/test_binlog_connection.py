@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace.producer.errors import BinlogError, SourceError, SourceUnavailableError
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.runtime.errors import BinlogError, SourceError, SourceUnavailableError
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import (
     executed,
@@ -118,7 +118,7 @@ def test_purged_position_is_told_with_its_remedy(own_database: Database) -> None
     with pytest.raises(BinlogError) as caught:
         follow(own_database.server, start)
 
-    assert caught.value.facts["code"] == 1236
+    assert caught.value.context["code"] == 1236
     assert "new snapshot" in caught.value.hint
 
 

@@ -6,10 +6,10 @@ import random
 import threading
 import time
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.runtime.errors import SourceUnavailableError
 from tests.support.binlog import DEADLINE_S, executed, images, open_stream
 from tests.support.database import Database
 

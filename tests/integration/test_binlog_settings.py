@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import PositionAdvanced, RowsEvent, TransactionCommit
 from tailrace.producer.model.table import TableId
-from tailrace.runtime.errors import BinlogError, SchemaError
+from tailrace.runtime.errors import SchemaError
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import (
     executed,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.table import ColumnCatalog, TableId
 from tailrace.producer.mysql.catalog import Collation, list_tables, read_table
 from tailrace.producer.mysql.connection import (
@@ -17,7 +18,7 @@ from tailrace.producer.mysql.connection import (
     wait_for_gtids,
 )
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.runtime.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import ConfigError, SchemaError
 from tests.support.binlog import account_settings, settings_of
 from tests.support.database import Database
 
@@ -175,8 +176,8 @@ def test_failed_statement_is_named(database: Database) -> None:
     with connect(settings_of(database.server)) as session, pytest.raises(SourceError) as caught:
         query(session, "SELECT * FROM nowhere.nothing")
 
-    assert caught.value.facts["code"] in {1049, 1146}
-    assert caught.value.facts["statement"] == "SELECT * FROM nowhere.nothing"
+    assert caught.value.context["code"] in {1049, 1146}
+    assert caught.value.context["statement"] == "SELECT * FROM nowhere.nothing"
 
 
 def test_killed_session_may_be_tried_again(database: Database) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.producer.mysql.charset import DECODABLE, text_decoder
 from tailrace.producer.mysql.collation import CHARSETS
-from tests.support.codec import BothWays
+from tests.support.codec import BothSources
 from tests.support.database import Database
 from tests.support.values import value_options
 
@@ -147,8 +147,8 @@ def test_characters_of_four_bytes_are_read_as_the_server_reads_them(database: Da
 
 @pytest.mark.parametrize("charset", [*SINGLE, *DOUBLE, *EUC, *UNICODE])
 def test_select_and_log_give_what_the_server_says(database: Database, charset: str) -> None:
-    """Rows of each set, with what has no character in it, are the same by both ways, and as the server has them."""
-    both = BothWays(database)
+    """Rows of each set, with what has no character in it, are the same by both sources, and as the server has them."""
+    both = BothSources(database)
     tail = {"utf16le": b"A\0", "utf16": b"\0A", "ucs2": b"\0A"}.get(charset, b"A")
     database.execute("SET sql_mode = ''")
     _fill_bytes(database)

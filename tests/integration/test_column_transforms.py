@@ -1,4 +1,4 @@
-"""Rules of columns on a real server: SELECT and log give one row of every type; all that is wrong is told at once."""
+"""Column rules on a real server: SELECT and binlog give the same rows; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from pathlib import Path
 import pytest
 
 from tailrace.producer.config.column_transforms import ColumnProjection, Hash, Mask, Transform, Truncate
-from tailrace.producer.model.codec import TableCodec
 from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
-from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.result_stream import read_rows
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.integration.test_bad_input import _produce
 from tests.support.capture import properties
-from tests.support.codec import EVENT_STAMP, SNAPSHOT_STAMP, BothWays, row_of
+from tests.support.codec import EVENT_ENVELOPE, SNAPSHOT_ENVELOPE, BothSources, row_of
 from tests.support.database import Database
 from tests.support.values import value_options
 
@@ -32,8 +31,8 @@ MODES = (
 )
 
 
-def _shapes(table: Table) -> list[ColumnProjection]:
-    """Return every kind of change on every column that it is for, and every second column left out."""
+def _projections(table: Table) -> list[ColumnProjection]:
+    """Return each transform on all columns that it supports, and a projection without every second column."""
     others = [column for column in table.columns if column.name not in table.key]
     changes: list[Transform] = [
         Mask(0),
@@ -41,28 +40,30 @@ def _shapes(table: Table) -> list[ColumnProjection]:
         Hash("sha256", b"salt", plain=True),
         Hash("md5", b"salt", plain=False),
     ]
-    shapes = [
+    projections = [
         ColumnProjection(transforms={column.name: Truncate(length) for column in table.columns})
         for length in (0, 2, 10)
     ]
-    shapes += [
+    projections += [
         ColumnProjection(transforms={c.name: change for c in others if c.data_type in TEXT}) for change in changes
     ]
-    return [*shapes, ColumnProjection(dropped=frozenset(column.name for column in others[::2]))]
+    return [*projections, ColumnProjection(dropped=frozenset(column.name for column in others[::2]))]
 
 
-def _selected(ways: BothWays, table: Table, codec: TableCodec) -> list[tuple[bytes, bytes]]:
-    with closing(ways.session()) as session:
+def _selected(sources: BothSources, table: Table, codec: TableCodec) -> list[tuple[bytes, bytes]]:
+    with closing(sources.session()) as session:
         sql = f"SELECT {codec.select_list} FROM {table.id.quoted} ORDER BY id"
-        blocks = list(read_rows(session, sql, codec, SNAPSHOT_STAMP))
+        blocks = list(read_rows(session, sql, codec, SNAPSHOT_ENVELOPE))
     return [(key, row_of(value)) for block in blocks for key, value in block.records]
 
 
-def _logged(ways: BothWays, table: Table, settings: ValueOptions, shape: ColumnProjection) -> list[tuple[bytes, bytes]]:
+def _logged(
+    sources: BothSources, table: Table, settings: ValueOptions, projection: ColumnProjection
+) -> list[tuple[bytes, bytes]]:
     found = []
-    for rows in ways.rows_events(table, "c"):
-        codec = compile_table(Table(table.id, rows.table.columns, table.key), "topic", settings, shape=shape)
-        for record in codec.inserts(rows.data, rows.start, rows.stop, EVENT_STAMP).records:
+    for rows in sources.rows_events(table, "c"):
+        codec = TableCodec(Table(table.id, rows.table.columns, table.key), "topic", CodecOptions(settings, projection))
+        for record in codec.inserts(rows.data, rows.start, rows.stop, EVENT_ENVELOPE).records:
             assert isinstance(record, tuple)
             assert record[1] is not None
             found.append((record[0], row_of(record[1])))
@@ -70,29 +71,29 @@ def _logged(ways: BothWays, table: Table, settings: ValueOptions, shape: ColumnP
 
 
 @pytest.mark.parametrize("family", TYPE_TABLES, ids=lambda family: family.name)
-def test_select_and_log_give_the_same_bytes(database: Database, family: TypeTable) -> None:
-    """Under every rule, in two modes; what is written is JSON with the members that are left."""
-    ways = BothWays(database)
+def test_select_and_binlog_give_the_same_bytes(database: Database, family: TypeTable) -> None:
+    """With each rule in two modes; the rows are JSON with the published columns."""
+    sources = BothSources(database)
     for statement in (family.create(), *family.inserts()):
         database.execute(statement)
-    table = ways.table(family.name)
+    table = sources.table(family.name)
     compared = 0
     for settings in MODES:
-        for shape in _shapes(table):
-            codec = compile_table(table, "topic", settings, shape=shape)
-            rows = _selected(ways, table, codec)
-            assert rows == _logged(ways, table, settings, shape), shape
-            names = [column.name for column in shape.visible(table.columns)]
+        for projection in _projections(table):
+            codec = TableCodec(table, "topic", CodecOptions(settings, projection))
+            rows = _selected(sources, table, codec)
+            assert rows == _logged(sources, table, settings, projection), projection
+            names = [column.name for column in projection.visible(table.columns)]
             assert all(list(json.loads(row)) == names for _, row in rows)
             assert [json.loads(key)["id"] for key, _ in rows] == [json.loads(row)["id"] for _, row in rows]
             compared += len(rows)
     assert compared >= len(family.rows) * len(MODES) * 8
 
 
-def test_everything_wrong_with_columns_is_told_at_once(
+def test_all_problems_of_columns_are_reported(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
 ) -> None:
-    """A key left out, a number masked, two rules for one column, a key column that is not there; nothing is written."""
+    """A dropped key, a masked number, two rules for a column, a missing key column; nothing is written."""
     name = database.name
     database.execute("CREATE TABLE a (id INT PRIMARY KEY, n DECIMAL(5,2), t TEXT)")
     database.execute("CREATE TABLE b (id INT PRIMARY KEY, j JSON)")
@@ -114,10 +115,10 @@ def test_everything_wrong_with_columns_is_told_at_once(
     assert f"names columns that {name}.a does not have: nope" in said
 
 
-def test_check_tells_the_same_before_anything_runs(
+def test_check_reports_problems_and_notes(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
 ) -> None:
-    """``tailrace check``: faults of tables, and as notes what is allowed but seldom meant."""
+    """``tailrace check``: problems are errors; what is allowed but rarely intended is a note."""
     name = database.name
     database.execute("CREATE TABLE a (id INT, mail VARCHAR(20), n INT, PRIMARY KEY (id, mail))")
     settings = {

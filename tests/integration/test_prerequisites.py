@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.producer.errors import PrerequisiteError
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.connection import SourceSettings, connect
 from tailrace.producer.mysql.prerequisites import check
-from tailrace.runtime.errors import PrerequisiteError
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import account_settings, settings_of
 from tests.support.database import Database
@@ -26,7 +26,7 @@ def faults_of(settings: SourceSettings, tables: list[TableId], server_id: int = 
         try:
             check(session, tables, server_id=server_id)
         except PrerequisiteError as error:
-            return error.faults
+            return error.problems
     return ()
 
 

@@ -1,4 +1,4 @@
-"""A capture in Avro against a real schema registry: what readers get, and what happens when the registry says no."""
+"""Avro with a real schema registry: what consumers read, and what a rejected schema causes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Final
 import fastavro
 import pytest
 
-from tailrace.producer.config.registry_settings import RegistrySettings
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient
 from tailrace.runtime.errors import KafkaRequestError, SchemaError, TailraceError
 from tests.embedded import supervised
@@ -19,6 +18,7 @@ from tests.support.avro import Avro
 from tests.support.capture import CaptureThread, eventually, properties
 from tests.support.database import Database
 from tests.support.topics import Read, read_topic
+from tests.support.values import registry_settings
 
 AVRO: Final = "io.confluent.connect.avro.AvroConverter"
 
@@ -40,7 +40,7 @@ def _settings(database: Database, broker: KafkaBroker, prefix: str, url: str, **
 
 
 class _Reader:
-    """Reads records as a consumer with the registry's deserialiser does: by the id in each of them."""
+    """Reads records like a consumer with Confluent's deserializer: by the schema id in each of them."""
 
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
@@ -63,10 +63,10 @@ def _rows(records: list[Read], reader: _Reader) -> list[tuple[Any, Any]]:
     return [(reader.value(record.key), reader.value(record.value)) for record in records]
 
 
-def test_a_topic_in_avro_is_read_through_the_registry(
+def test_avro_topic_is_readable_through_the_registry(
     database: Database, kafka_broker: KafkaBroker, prefix: str, registry: SchemaRegistry
 ) -> None:
-    """Snapshot, changes, tombstones and a new version after ALTER; subjects, names and defaults as Connect has them."""
+    """Snapshot, changes, tombstones, a new version after ALTER; subjects, names and defaults as in Connect."""
     database.execute(
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20) DEFAULT 'x', price DECIMAL(9,2) NOT NULL)"
     )
@@ -116,10 +116,10 @@ def test_a_topic_in_avro_is_read_through_the_registry(
     fastavro.parse_schema(latest)
 
 
-def test_the_records_beside_the_rows_are_in_avro_as_well(
+def test_auxiliary_records_are_avro(
     database: Database, kafka_broker: KafkaBroker, prefix: str, registry: SchemaRegistry
 ) -> None:
-    """Heartbeats, schema changes, transactions, truncates and the block in rows; schemas by the names of Debezium."""
+    """Heartbeats, schema changes, transactions, truncates and transaction blocks; schema names of Debezium."""
     database.execute("CREATE TABLE item (id INT PRIMARY KEY COMMENT 'the \\'id\\'') COMMENT 'things'")
     more = {
         "heartbeat.interval.ms": "200",
@@ -193,10 +193,10 @@ def test_the_records_beside_the_rows_are_in_avro_as_well(
     assert column == {"name": "id", "type": {"type": "int", "connect.doc": "the 'id'"}, "doc": "the 'id'"}
 
 
-def test_a_table_that_was_emptied_and_dropped_is_written_as_it_last_was(
+def test_truncate_of_a_dropped_table_uses_its_last_schema(
     database: Database, kafka_broker: KafkaBroker, prefix: str, registry: SchemaRegistry
 ) -> None:
-    """The schema of a truncate record is that of the rows before it, where the catalog has none any more."""
+    """The catalog no longer has the table, so the schema is that of the rows before."""
     database.execute("CREATE TABLE item (id INT PRIMARY KEY)")
     settings = _settings(database, kafka_broker, prefix, registry.url, **{"skipped.operations": "none"})
     with CaptureThread(settings) as capture:
@@ -213,10 +213,10 @@ def test_a_table_that_was_emptied_and_dropped_is_written_as_it_last_was(
     assert [(key, value["op"]) for key, value in rows] == [({"id": 1}, "c"), ({"id": 2}, "c"), (None, "t")]
 
 
-def test_an_incompatible_schema_stops_the_capture_before_its_rows(
+def test_incompatible_schema_stops_the_capture(
     database: Database, kafka_broker: KafkaBroker, prefix: str, registry: SchemaRegistry
 ) -> None:
-    """The error names subject, difference and remedy; what came before is there, what comes after is not."""
+    """The error has subject, difference and hint; rows before the change are written, rows after it are not."""
     database.execute("CREATE TABLE item (id INT PRIMARY KEY, size INT)")
     database.execute("INSERT INTO item VALUES (1, 1)")
     topic = f"{prefix}.{database.name}.item"
@@ -245,8 +245,8 @@ def test_an_incompatible_schema_stops_the_capture_before_its_rows(
     assert [(key["id"], value["after"]["size"]) for key, value in rows] == [(1, 1), (2, 2), (3, "three")]
 
 
-def test_a_registry_that_is_down_stops_the_capture(database: Database, kafka_broker: KafkaBroker, prefix: str) -> None:
-    """Nothing is written to the table's topic."""
+def test_unavailable_registry_stops_the_capture(database: Database, kafka_broker: KafkaBroker, prefix: str) -> None:
+    """No record is written to the table's topic."""
     database.execute("CREATE TABLE item (id INT PRIMARY KEY)")
     database.execute("INSERT INTO item VALUES (1)")
     url = f"http://127.0.0.1:{supervised.free_port()}"
@@ -255,25 +255,25 @@ def test_a_registry_that_is_down_stops_the_capture(database: Database, kafka_bro
         eventually(lambda: capture._failure, "the capture stops")
 
     topic = f"{prefix}.{database.name}.item"
-    assert f"schema registry did not answer when asked for the schema of {topic}-" in str(caught.value)
+    assert f"schema registry did not respond to the request for the schema of {topic}-" in str(caught.value)
     assert url in str(caught.value)
     assert "start the registry, or check schema.registry.url" in f"{caught.value} {caught.value.hint}"
     assert read_topic(kafka_broker.bootstrap, topic) == []
 
 
-def test_the_client_tells_what_the_registry_says(registry: SchemaRegistry) -> None:
-    """One id for one schema; unknown schemas are not registered where that is forbidden; wrong roots are told."""
-    client = SchemaRegistryClient(RegistrySettings(f"http://nobody.invalid:1,{registry.url}"))
+def test_errors_of_the_registry(registry: SchemaRegistry) -> None:
+    """One id per schema; no registration if auto.register.schemas is false; an error for a wrong URL."""
+    client = SchemaRegistryClient(registry_settings(f"http://nobody.invalid:1,{registry.url}"))
     record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 
     schema_id = client.schema_id("client-value", record)
     assert client.schema_id("client-value", record) == schema_id
     assert registry.schema(schema_id)["name"] == "R"
-    asking = SchemaRegistryClient(RegistrySettings(registry.url, auto_register=False))
+    asking = SchemaRegistryClient(registry_settings(registry.url, auto_register=False))
     assert asking.schema_id("client-value", record) == schema_id
     with pytest.raises(SchemaError, match="does not know"):
         asking.schema_id("client-value", {**record, "name": "S"})
-    with pytest.raises(SchemaError, match="does not take"):
+    with pytest.raises(SchemaError, match="as invalid"):
         client.schema_id("client-value", {"type": "record", "name": "a-b", "fields": []})
-    with pytest.raises(KafkaRequestError, match="did not give an id"):
-        SchemaRegistryClient(RegistrySettings(f"{registry.url}/wrong")).schema_id("client-value", record)
+    with pytest.raises(KafkaRequestError, match="returned no id"):
+        SchemaRegistryClient(registry_settings(f"{registry.url}/wrong")).schema_id("client-value", record)

@@ -1,4 +1,4 @@
-"""Ways to a schema registry: TLS, certificates, passwords, several addresses, by Confluent's properties."""
+"""Access to a schema registry by Confluent's properties: TLS, certificates, passwords, several URLs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 import pytest
 
 from tailrace.producer.config import load
-from tailrace.producer.config.registry_settings import RegistrySettings
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient
 from tailrace.runtime.errors import ConfigError, KafkaRequestError
 from tests.embedded.registry import SchemaRegistry
 from tests.support.registry_proxy import Authority, Gate
+from tests.support.values import registry_settings
 
 RECORD: Final = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 
@@ -28,7 +28,7 @@ def registry() -> Iterator[SchemaRegistry]:
 
 
 def _client(url: str, more: dict[str, str]) -> SchemaRegistryClient:
-    """Return the client that a configuration asks for."""
+    """Return the client of a configuration."""
     flags = {
         "database.hostname": "h",
         "database.user": "u",
@@ -43,7 +43,7 @@ def _client(url: str, more: dict[str, str]) -> SchemaRegistryClient:
 
 
 def test_certificates_and_a_password_by_their_properties(registry: SchemaRegistry, tmp_path: Path) -> None:
-    """A registry that shows a certificate of another authority, wants one, and a password."""
+    """A registry with a certificate of another authority, which requires a client certificate and a password."""
     authority = Authority(tmp_path, "ours")
     theirs = Authority(tmp_path, "others")
     mine = authority.identity("client", password="hush-key")
@@ -71,14 +71,14 @@ def test_certificates_and_a_password_by_their_properties(registry: SchemaRegistr
             {**trusted, **user},
             {**known, **user, "schema.registry.ssl.truststore.location": str(theirs.trusted)},
         ):
-            with pytest.raises(KafkaRequestError, match=r"no TLS connection|did not answer") as caught:
+            with pytest.raises(KafkaRequestError, match=r"no TLS connection|did not respond") as caught:
                 _client(gate.url, lacking).schema_id("access-value", RECORD)
             assert "hush" not in str(caught.value)
         assert gate.asked == asked
 
 
-def test_a_key_that_its_password_does_not_open(tmp_path: Path) -> None:
-    """Said before anything is asked, without the password."""
+def test_wrong_password_of_private_key(tmp_path: Path) -> None:
+    """Reported before the first request, without the password."""
     mine = Authority(tmp_path, "ours").identity("client", password="right")
     lines = {"schema.registry.ssl.keystore.location": str(mine), "schema.registry.ssl.key.password": "hush-wrong"}
 
@@ -88,23 +88,23 @@ def test_a_key_that_its_password_does_not_open(tmp_path: Path) -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_the_next_address_is_asked_where_one_is_out_of_service(registry: SchemaRegistry) -> None:
-    """Neither a port where nobody is, nor a server that answers that it cannot."""
+def test_next_url_is_used_if_one_fails(registry: SchemaRegistry) -> None:
+    """A closed port, and a server that responds with an error."""
     with Gate(registry.url, out_of_service=True) as broken, Gate(registry.url) as whole:
         urls = f"http://127.0.0.1:1,{broken.url},{whole.url}"
-        schema_id = SchemaRegistryClient(RegistrySettings(urls)).schema_id("failover-value", RECORD)
+        schema_id = SchemaRegistryClient(registry_settings(urls)).schema_id("failover-value", RECORD)
 
         assert registry.schema(schema_id)["name"] == "R"
         assert (broken.asked, whole.asked) == (1, 1)
 
 
-def test_readers_that_register_one_schema_at_the_same_moment_have_one_id(registry: SchemaRegistry) -> None:
-    """The registry tells some of them that the subject came into being meanwhile: it is theirs all the same."""
+def test_concurrent_registration_gives_one_id(registry: SchemaRegistry) -> None:
+    """The registry answers some requests with a conflict because the subject was created meanwhile."""
     readers = 8
     together = threading.Barrier(readers)
 
     def register(subject: str) -> int:
-        client = SchemaRegistryClient(RegistrySettings(registry.url))
+        client = SchemaRegistryClient(registry_settings(registry.url))
         together.wait(60)
         return client.schema_id(subject, RECORD)
 

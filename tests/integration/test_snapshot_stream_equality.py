@@ -1,4 +1,4 @@
-"""The law: a row read by SELECT and the same row from the binlog give the same bytes, for every type and every mode.
+"""A row read by SELECT and the same row from the binlog give the same bytes, for every type and mode.
 
 Expected values are what real Debezium wrote for the same literals, or follow its documentation.
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tailrace.producer.model.codec import KeyChange
-from tests.support.codec import BothWays
+from tests.support.codec import BothSources
 from tests.support.database import Database
 from tests.support.values import value_options
 
@@ -35,7 +35,7 @@ MODES = (
 
 
 class Case(NamedTuple):
-    """A column type, and literals with the JSON that the default modes give them (None: only the law is checked)."""
+    """A column type, and literals with their JSON in the default modes (None: only equality is checked)."""
 
     type: str
     values: dict[str, str | None]
@@ -345,9 +345,9 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.type[:40])
-def test_select_and_log_give_the_same_bytes(case: Case, database: Database) -> None:
-    """Every literal, and NULL, by both ways in every mode; in the default mode also the expected bytes."""
-    both = BothWays(database)
+def test_select_and_binlog_give_the_same_bytes(case: Case, database: Database) -> None:
+    """Every literal, and NULL, by both sources in every mode; in the default mode also the expected bytes."""
+    both = BothSources(database)
     literals = [*case.values, "NULL"]
     database.execute(f"CREATE TABLE t (id INT PRIMARY KEY, v {case.type}, w INT) CHARACTER SET utf8mb4")
     for number, value in enumerate(literals):
@@ -377,9 +377,9 @@ _NOT_NULL = {
 
 
 @pytest.mark.parametrize("kind", _NOT_NULL)
-def test_a_not_null_column_falls_back_alike_on_both_ways(kind: str, database: Database) -> None:
-    """What is no value becomes the epoch where NULL is not allowed, in every mode."""
-    both = BothWays(database)
+def test_fallback_of_not_null_columns_is_the_same(kind: str, database: Database) -> None:
+    """A zero date becomes the epoch if the column is NOT NULL, in every mode."""
+    both = BothSources(database)
     literal, expected = _NOT_NULL[kind]
     database.execute(f"CREATE TABLE t (id INT PRIMARY KEY, v {kind} NOT NULL)")
     database.execute(f"INSERT INTO t VALUES (1, {literal})")
@@ -393,9 +393,9 @@ def test_a_not_null_column_falls_back_alike_on_both_ways(kind: str, database: Da
         assert both.selected(table, MODES[0])[0][1].decode() == f'{{"id":1,"v":{expected}}}'
 
 
-def test_every_pattern_of_nulls_gives_the_same_bytes(database: Database) -> None:
-    """All 512 patterns over nine nullable columns of fixed and variable width, ten times, so that every path runs."""
-    both = BothWays(database)
+def test_all_null_patterns_give_the_same_bytes(database: Database) -> None:
+    """All 512 patterns of nine nullable columns, ten times, so that compiled and generic functions run."""
+    both = BothSources(database)
     columns = {
         "a": ("INT", "1"),
         "b": ("VARCHAR(300)", "'b\"é'"),
@@ -424,9 +424,9 @@ def test_every_pattern_of_nulls_gives_the_same_bytes(database: Database) -> None
     assert both.selected(table, value_options()) == both.logged(table, value_options())
 
 
-def test_names_of_columns_and_keys_of_many_types_give_the_same_bytes(database: Database) -> None:
-    """Quotes, braces, backslashes and other scripts in names; a composite key in another order than the columns."""
-    both = BothWays(database)
+def test_special_names_and_composite_keys_give_the_same_bytes(database: Database) -> None:
+    """Quotes, braces, backslashes, other scripts in names; a composite key not in the order of the columns."""
+    both = BothSources(database)
     database.execute(
         "CREATE TABLE t (`a\"b` INT, `{c}` VARCHAR(20) CHARACTER SET latin1, `d\\\\` DATE, `é'` DECIMAL(6,2),"
         " `f g` BINARY(3), id INT, PRIMARY KEY (`f g`, `é'`, `{c}`, `d\\\\`, `a\"b`)) CHARACTER SET utf8mb4"
@@ -441,8 +441,8 @@ def test_names_of_columns_and_keys_of_many_types_give_the_same_bytes(database: D
 
 
 def test_random_numbers_give_the_same_bytes(database: Database) -> None:
-    """Doubles and floats of random bits, as columns and within JSON: the server chooses the notation by their size."""
-    both = BothWays(database)
+    """Doubles and floats of random bits, as columns and in JSON: their notation depends on their magnitude."""
+    both = BothSources(database)
     pick = random.Random(20_240_229)
     numbers = [struct.unpack("<d", pick.randbytes(8))[0] for _ in range(500)]
     numbers += [
@@ -461,9 +461,9 @@ def test_random_numbers_give_the_same_bytes(database: Database) -> None:
     assert both.selected(table, value_options()) == both.logged(table, value_options())
 
 
-def test_updates_and_deletes_carry_the_bytes_of_the_rows(database: Database) -> None:
-    """Both images of an update, the one of a delete, and the raw keys of both."""
-    both = BothWays(database)
+def test_updates_and_deletes_contain_the_same_bytes(database: Database) -> None:
+    """Both images of an update, the image of a delete, and their raw keys."""
+    both = BothSources(database)
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET latin1, d DECIMAL(5,2), n DATE)")
     database.execute("INSERT INTO t VALUES (1, 'é', 1.5, NULL), (2, NULL, -1.5, '2020-01-01')")
     table = both.table("t")
@@ -496,8 +496,8 @@ def test_updates_and_deletes_carry_the_bytes_of_the_rows(database: Database) -> 
 
 
 def test_generated_columns_give_the_same_bytes(database: Database) -> None:
-    """Stored and virtual ones, and columns after them."""
-    both = BothWays(database)
+    """Stored and virtual columns, and columns after them."""
+    both = BothSources(database)
     database.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, s INT AS (id * 2) STORED, v VARCHAR(20) AS (CONCAT('v', id)) VIRTUAL,"
         " d DECIMAL(5,2) AS (id / 4) VIRTUAL NOT NULL, w INT)"
@@ -512,8 +512,8 @@ def test_generated_columns_give_the_same_bytes(database: Database) -> None:
 
 
 def test_seventy_columns_give_the_same_bytes(database: Database) -> None:
-    """A bitmap of nine bytes, with NULLs in its first and last."""
-    both = BothWays(database)
+    """A NULL bitmap of nine bytes, with bits in its first and last byte."""
+    both = BothSources(database)
     columns = ", ".join(f"c{i} {'INT' if i % 2 else 'VARCHAR(5)'}" for i in range(70))
     database.execute(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
     for row in range(80):

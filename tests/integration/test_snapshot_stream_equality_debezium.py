@@ -1,4 +1,4 @@
-"""Rows of every type family from the log, byte for byte against what real Debezium streamed for the same statements."""
+"""Rows of every type from the binlog equal those that real Debezium streamed for the same statements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.debezium_parity.payload import split_schema
 from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.debezium_parity.value_exceptions import DECODED_DIFFERENTLY_BY_JAVA
 from tests.debezium_parity.variants import VARIANTS, Variant
-from tests.support.codec import BothWays
+from tests.support.codec import BothSources
 from tests.support.database import Database
 from tests.support.values import value_options
 
@@ -109,7 +109,7 @@ def _members(text: str, at: int = 0) -> Mapping[str, str]:
 @pytest.mark.parametrize("family", TYPE_TABLES, ids=lambda f: f.name)
 def test_rows_are_what_debezium_streamed(family: TypeTable, database: Database) -> None:
     """Every column of every row in every mode; each named exception is still one."""
-    both = BothWays(database)
+    both = BothSources(database)
     database.execute(family.create())
     for statement in family.inserts(first_id=_FIRST_ID):
         database.execute(statement)

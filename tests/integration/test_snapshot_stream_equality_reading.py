@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from pymysql.connections import Connection
 
-from tailrace.producer.model.codec import SnapshotRows, TableCodec
+from tailrace.producer.errors import SourceError, SourceUnavailableError
+from tailrace.producer.model.codec import SnapshotRows
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.serialization import result_stream as reading
-from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.result_stream import read_rows
-from tailrace.runtime.errors import SchemaError, SourceError, SourceUnavailableError
-from tests.support.codec import SNAPSHOT_STAMP, BothWays, row_of
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
+from tailrace.runtime.errors import SchemaError
+from tests.support.codec import SNAPSHOT_ENVELOPE, BothSources, row_of
 from tests.support.database import Database
-from tests.support.values import value_options
+from tests.support.values import DEFAULT_CODEC, value_options
 
 DIGITS = "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)"  # noqa: E501
 
@@ -33,11 +34,11 @@ def _fill(database: Database, rows: int) -> None:
     )
 
 
-def _codec(both: BothWays) -> TableCodec:
-    return compile_table(both.table("t"), "topic", value_options())
+def _codec(both: BothSources) -> TableCodec:
+    return TableCodec(both.table("t"), "topic", DEFAULT_CODEC)
 
 
-def _sql(both: BothWays, codec: TableCodec, rest: str = "ORDER BY id") -> str:
+def _sql(both: BothSources, codec: TableCodec, rest: str = "ORDER BY id") -> str:
     return f"SELECT {codec.select_list} FROM {both.database.name}.t {rest}"
 
 
@@ -52,15 +53,15 @@ def _answers(session: Connection[Any]) -> bool:
 
 
 @pytest.mark.parametrize("block", [1_000, 4_093, 65_536, 1_048_576])
-def test_rows_that_straddle_blocks_are_whole(block: int, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the block size, each row comes once, in order, and the session answers the next query."""
+def test_rows_across_blocks_are_complete(block: int, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any block size each row appears once, in order, and the session accepts the next query."""
     monkeypatch.setattr(reading, "BLOCK_BYTES", block)
-    both = BothWays(database)
+    both = BothSources(database)
     _fill(database, 5_000)
     codec = _codec(both)
 
     with closing(both.session()) as session:
-        blocks = list(read_rows(session, _sql(both, codec), codec, SNAPSHOT_STAMP))
+        blocks = list(read_rows(session, _sql(both, codec), codec, SNAPSHOT_ENVELOPE))
         assert _answers(session)
 
     found = [row_of(value).decode() for b in blocks for _, value in b.records]
@@ -69,27 +70,27 @@ def test_rows_that_straddle_blocks_are_whole(block: int, database: Database, mon
 
 
 @pytest.mark.parametrize("rest", ["WHERE id < 0", "WHERE id = 7", "ORDER BY id LIMIT 2"])
-def test_few_rows_that_the_driver_read_ahead_are_not_lost(rest: str, database: Database) -> None:
-    """A small result set is in the driver's buffer whole before the first row is asked for."""
-    both = BothWays(database)
+def test_rows_buffered_by_the_driver_are_not_lost(rest: str, database: Database) -> None:
+    """The driver buffers a small result set completely before the first row is read."""
+    both = BothSources(database)
     _fill(database, 10)
     codec = _codec(both)
 
     with closing(both.session()) as session:
         for _ in range(20):
-            blocks = list(read_rows(session, _sql(both, codec, rest), codec, SNAPSHOT_STAMP))
+            blocks = list(read_rows(session, _sql(both, codec, rest), codec, SNAPSHOT_ENVELOPE))
             assert sum(len(b.records) for b in blocks) == {"WHERE id < 0": 0, "WHERE id = 7": 1}.get(rest, 2)
             assert blocks[-1].finished
         assert _answers(session)
 
 
 @pytest.mark.parametrize("ssl_mode", ["disabled", "required"])
-def test_rows_beyond_16_mb_come_in_several_packets(ssl_mode: str, database: Database) -> None:
-    """Lengths around the border of a packet, over a plain socket and over TLS, among short rows."""
+def test_rows_above_16_mb_have_several_packets(ssl_mode: str, database: Database) -> None:
+    """Lengths around the maximum of a packet, between short rows, without and with TLS."""
     from tailrace.producer.mysql.connection import connect  # noqa: PLC0415
     from tests.support.binlog import settings_of  # noqa: PLC0415
 
-    both = BothWays(database)
+    both = BothSources(database)
     database.execute("SET GLOBAL max_allowed_packet = 67108864")
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB, n INT)")
     sizes = [5, 0xFFFFFF - 10, 0xFFFFFF - 8, 0xFFFFFF - 7, 0xFFFFFF, 40_000_000, 3]
@@ -97,10 +98,10 @@ def test_rows_beyond_16_mb_come_in_several_packets(ssl_mode: str, database: Data
         for i, size in enumerate(sizes):
             cursor.execute(f"INSERT INTO t VALUES ({i}, REPEAT('x', {size}), NULL)")
     table = both.table("t")
-    codec = compile_table(table, "topic", value_options(binary_handling_mode="hex"))
+    codec = TableCodec(table, "topic", CodecOptions(value_options(binary_handling_mode="hex")))
 
     with closing(connect(settings_of(database.server, ssl_mode))) as session:
-        blocks = list(read_rows(session, _sql(both, codec), codec, SNAPSHOT_STAMP))
+        blocks = list(read_rows(session, _sql(both, codec), codec, SNAPSHOT_ENVELOPE))
         assert _answers(session)
 
     rows = [row_of(value) for b in blocks for _, value in b.records]
@@ -108,15 +109,15 @@ def test_rows_beyond_16_mb_come_in_several_packets(ssl_mode: str, database: Data
     assert all(row.endswith(b'","n":null}') for row in rows)
 
 
-def test_memory_stays_flat(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held at a time is a block, not the result."""
+def test_memory_is_constant(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory holds one block, not the result set."""
     monkeypatch.setattr(reading, "BLOCK_BYTES", 32_768)
-    both = BothWays(database)
+    both = BothSources(database)
     _fill(database, 100_000)
     codec = _codec(both)
 
     with closing(both.session()) as session:
-        rows = read_rows(session, _sql(both, codec), codec, SNAPSHOT_STAMP)
+        rows = read_rows(session, _sql(both, codec), codec, SNAPSHOT_ENVELOPE)
         next(rows)
         gc.collect()
         tracemalloc.start()
@@ -128,14 +129,14 @@ def test_memory_stays_flat(database: Database, monkeypatch: pytest.MonkeyPatch) 
     assert peak < 2_000_000
 
 
-def test_an_early_close_closes_the_connection(database: Database) -> None:
-    """Rows that nobody reads cannot stay in the socket."""
-    both = BothWays(database)
+def test_early_close_closes_the_connection(database: Database) -> None:
+    """Unread rows would remain in the socket."""
+    both = BothSources(database)
     _fill(database, 50_000)
     codec = _codec(both)
     session = both.session()
 
-    rows = read_rows(session, _sql(both, codec), codec, SNAPSHOT_STAMP)
+    rows = read_rows(session, _sql(both, codec), codec, SNAPSHOT_ENVELOPE)
     first: SnapshotRows = next(rows)
     rows.close()  # type: ignore[attr-defined]
 
@@ -143,22 +144,22 @@ def test_an_early_close_closes_the_connection(database: Database) -> None:
     assert not session.open
 
 
-def test_a_refused_statement_is_a_source_error(database: Database) -> None:
-    """The server's code and text are in the error."""
-    both = BothWays(database)
+def test_rejected_statement_is_source_error(database: Database) -> None:
+    """The error contains the server's code and text."""
+    both = BothSources(database)
     _fill(database, 1)
     codec = _codec(both)
     session = both.session()
 
     with pytest.raises(SourceError, match="1146"):
-        list(read_rows(session, f"SELECT 1 FROM {database.name}.missing", codec, SNAPSHOT_STAMP))
+        list(read_rows(session, f"SELECT 1 FROM {database.name}.missing", codec, SNAPSHOT_ENVELOPE))
 
     assert not session.open
 
 
-def test_an_error_amid_the_rows_is_a_source_error(database: Database) -> None:
-    """An ERR packet after rows ends the read; what came before it is not passed off as all."""
-    both = BothWays(database)
+def test_error_after_some_rows_is_source_error(database: Database) -> None:
+    """An ERR packet after rows raises; the rows before it do not count as the result."""
+    both = BothSources(database)
     _fill(database, 2_000)
     codec = _codec(both)
     expression = "id, v, (SELECT 1 FROM t2 WHERE t2.a <= IF(t.id = 1999, 2, 1))"
@@ -168,19 +169,19 @@ def test_an_error_amid_the_rows_is_a_source_error(database: Database) -> None:
     session.select_db(database.name)
 
     with pytest.raises(SourceError, match="1242"):
-        list(read_rows(session, f"SELECT {expression} FROM t ORDER BY id", codec, SNAPSHOT_STAMP))
+        list(read_rows(session, f"SELECT {expression} FROM t ORDER BY id", codec, SNAPSHOT_ENVELOPE))
 
     assert not session.open
 
 
-def test_a_killed_connection_is_a_retryable_error(database: Database) -> None:
-    """The server hangs up amid the rows."""
-    both = BothWays(database)
+def test_killed_connection_is_retriable_error(database: Database) -> None:
+    """The server closes the connection between rows."""
+    both = BothSources(database)
     _fill(database, 100_000)
     codec = _codec(both)
     session = both.session()
     sql = _sql(both, codec, f"JOIN (SELECT 1 FROM {database.name}.t LIMIT 5) again")
-    rows = read_rows(session, sql, codec, SNAPSHOT_STAMP)
+    rows = read_rows(session, sql, codec, SNAPSHOT_ENVELOPE)
     next(rows)
 
     database.execute(f"KILL {session.thread_id()}")  # type: ignore[no-untyped-call]
@@ -190,39 +191,39 @@ def test_a_killed_connection_is_a_retryable_error(database: Database) -> None:
     assert not session.open
 
 
-def test_another_number_of_columns_is_a_schema_error(database: Database) -> None:
-    """The table changed between the reading of its definition and the reading of its rows."""
-    both = BothWays(database)
+def test_different_number_of_columns_is_schema_error(database: Database) -> None:
+    """The table changed after its definition was read."""
+    both = BothSources(database)
     _fill(database, 3)
     codec = _codec(both)
     session = both.session()
 
-    with pytest.raises(SchemaError, match="number of columns"):
-        list(read_rows(session, f"SELECT id, v FROM {database.name}.t", codec, SNAPSHOT_STAMP))
+    with pytest.raises(SchemaError, match="different numbers of columns"):
+        list(read_rows(session, f"SELECT id, v FROM {database.name}.t", codec, SNAPSHOT_ENVELOPE))
 
     assert not session.open
 
 
-def test_null_in_a_not_null_column_is_a_schema_error(database: Database) -> None:
-    """The definition is not the table's any more."""
-    both = BothWays(database)
+def test_null_in_not_null_column_is_schema_error(database: Database) -> None:
+    """The table changed after its definition was read."""
+    both = BothSources(database)
     _fill(database, 3)
     columns = (
         Column("id", "int", nullable=False),
         Column("v", "varchar", length=1200, charset="utf8mb4"),
         Column("n", "int", nullable=False),
     )
-    codec = compile_table(Table(TableId(database.name, "t"), columns, ("id",)), "topic", value_options())
+    codec = TableCodec(Table(TableId(database.name, "t"), columns, ("id",)), "topic", DEFAULT_CODEC)
 
     with pytest.raises(SchemaError, match="NOT NULL"):
-        list(read_rows(both.session(), _sql(both, codec), codec, SNAPSHOT_STAMP))
+        list(read_rows(both.session(), _sql(both, codec), codec, SNAPSHOT_ENVELOPE))
 
 
-def test_a_session_in_another_character_set_is_refused(database: Database) -> None:
-    """Text would arrive in that character set."""
-    both = BothWays(database)
+def test_session_in_another_character_set_is_rejected(database: Database) -> None:
+    """Text would have that character set."""
+    both = BothSources(database)
     _fill(database, 3)
     codec = _codec(both)
 
     with pytest.raises(SourceError, match="utf8mb4"):
-        list(read_rows(database.connect(charset="latin1"), _sql(both, codec), codec, SNAPSHOT_STAMP))
+        list(read_rows(database.connect(charset="latin1"), _sql(both, codec), codec, SNAPSHOT_ENVELOPE))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tailrace.producer.errors import SourceError
 from tailrace.producer.snapshot.hooks import SnapshotHooks
-from tailrace.runtime.errors import SchemaError, SourceError
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import SPLIT_HEADER, watermarks_topic
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 from tests.support.incremental_checks import state_of

@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import Producer
 
 from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.takeover.takeover import TakeoverResult
-from tailrace.runtime.errors import TakeoverError
 from tailrace.schemas.names import state_topic
 from tests.support.capture import CaptureThread, configured, eventually, properties
 from tests.support.connect import DistributedWorker

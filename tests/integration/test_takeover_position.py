@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 
 from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.takeover.takeover import TakeoverOptions, TakeoverResult, existing_topics, take_over
-from tailrace.runtime.errors import TakeoverError
 from tailrace.schemas.names import state_topic
 from tests.support.capture import CaptureThread, configured, properties, records_of
 from tests.support.database import Database
@@ -226,7 +226,7 @@ def test_two_connectors_of_one_prefix_need_a_name(move: Move) -> None:
 
     with pytest.raises(TakeoverError, match="several connectors") as caught:
         move.take_over()
-    assert caught.value.facts["connectors"] == "one, two"
+    assert caught.value.context["connectors"] == "one, two"
     assert move.take_over(connector="two", dry_run=True).offset.owner.connector == "two"
 
 
@@ -237,7 +237,7 @@ def test_offset_that_is_not_there(move: Move) -> None:
     move.offset({"file": "binlog.000001", "pos": 4}, prefix="elsewhere")
     with pytest.raises(TakeoverError, match="has no offset of a connector") as caught:
         move.take_over()
-    assert caught.value.facts["seen"] == "old (elsewhere)"
+    assert caught.value.context["seen"] == "old (elsewhere)"
     move.offset(None)
     with pytest.raises(TakeoverError, match="was deleted"):
         move.take_over()

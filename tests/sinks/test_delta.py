@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import pytest
 
-from tailrace.runtime.errors import SinkError
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.errors import SinkError
 from tests.sinks.backend import SinkBackend
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.harness import BatchRunner
@@ -44,5 +44,5 @@ class TestDeltaSink(SinkConformance):
         with pytest.raises(SinkError, match=r"type of column n .* has changed") as caught:
             self.change_type(run)
 
-        assert (caught.value.facts["stored"], caught.value.facts["now"]) == ("int", "string")
+        assert (caught.value.context["stored"], caught.value.context["now"]) == ("int", "string")
         assert run.backend.rows(run.table.schema) == {1: row(1)}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.runtime.errors import SchemaError, SinkError
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer.errors import SinkError
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.model import Run, reference_changelog
 from tests.spark.records import Feed, connect, table_schema

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from pyspark.sql import functions as fn
 
-from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError, SinkError
+from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.sequence import Sequence, file_number
 from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import parse
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.normalize.split_resolution import check_completeness
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.session import coordinates

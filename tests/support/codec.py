@@ -1,4 +1,4 @@
-"""Both ways of a table's rows through the codec: by SELECT and from the binlog of a real server."""
+"""Encodes the rows of a table from both sources: a result set and the binlog of a real server."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any, Final
 from pymysql.connections import Connection
 
 from tailrace.producer.model.binlog_events import Event, RowsEvent
-from tailrace.producer.model.codec import EventEnvelope, EventRows, SnapshotEnvelope, TableCodec
+from tailrace.producer.model.codec import EventEnvelope, EventRows, SnapshotEnvelope
 from tailrace.producer.model.table import Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
-from tailrace.producer.serialization.json_codec import compile_table
 from tailrace.producer.serialization.result_stream import read_rows
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.support.binlog import executed, follow, settings_of
 from tests.support.database import Database
 
-SNAPSHOT_STAMP: Final = SnapshotEnvelope(b',"source":{"row":0},"op":"r"}')
-EVENT_STAMP: Final = EventEnvelope(b',"source":{"row":', b'},"op":"', b'"}')
+SNAPSHOT_ENVELOPE: Final = SnapshotEnvelope(b',"source":{"row":0},"op":"r"}')
+EVENT_ENVELOPE: Final = EventEnvelope(b',"source":{"row":', b'},"op":"', b'"}')
 _AFTER: Final = b'{"before":null,"after":'
 _SOURCE: Final = b',"source":{"row":'
 
 LENIENT: Final = "SET sql_mode = 'NO_ENGINE_SUBSTITUTION'"
-"""Zero dates and labels that are none can be stored."""
+"""Accepts zero dates and unknown enum values."""
 
 
-class BothWays:
-    """Tables of one test database, and all that was written to them since this object was made."""
+class BothSources:
+    """Tables of one test database, with all changes since this object was created."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -39,25 +39,25 @@ class BothWays:
         database.execute("SET time_zone = '+00:00'")
 
     def session(self) -> Connection[Any]:
-        """Open a session as the producer opens it."""
+        """Open a session like the producer."""
         return connect(settings_of(self.database.server))
 
     def table(self, name: str, key: Sequence[str] = ()) -> Table:
-        """Return a table as the catalog has it."""
+        """Return a table from the catalog."""
         with closing(self.session()) as session:
             found = read_table(session, TableId(self.database.name, name))
         return Table(found.table.id, found.table.columns, tuple(key or found.primary_key))
 
     def selected(self, table: Table, settings: ValueOptions, *, order: str = "id") -> list[tuple[bytes, bytes]]:
-        """Return (key, row JSON) of every row by SELECT."""
-        codec = compile_table(table, "topic", settings)
+        """Return (key, row JSON) of all rows from a SELECT."""
+        codec = TableCodec(table, "topic", CodecOptions(settings))
         sql = f"SELECT {codec.select_list} FROM {table.id.quoted} ORDER BY {order}"
         with closing(self.session()) as session:
-            blocks = list(read_rows(session, sql, codec, SNAPSHOT_STAMP))
+            blocks = list(read_rows(session, sql, codec, SNAPSHOT_ENVELOPE))
         return [(key, row_of(value)) for block in blocks for key, value in block.records]
 
     def logged(self, table: Table, settings: ValueOptions) -> list[tuple[bytes, bytes]]:
-        """Return (key, row JSON) of every inserted row, with the table as the log itself describes it."""
+        """Return (key, row JSON) of all inserted rows, with the definition from TABLE_MAP events."""
         found: list[tuple[bytes, bytes]] = []
         for rows in self.rows_events(table, "c"):
             for record in self.encode(rows, table, settings).records:
@@ -67,7 +67,7 @@ class BothWays:
         return found
 
     def rows_events(self, table: Table, op: str = "") -> list[RowsEvent]:
-        """Return the rows events of a table so far."""
+        """Return the rows events of a table."""
         if self._events is None:
             self._events = follow(self.database.server, self._start, wanted=lambda t: t.database == self.database.name)
         return [
@@ -75,14 +75,13 @@ class BothWays:
         ]
 
     def encode(self, rows: RowsEvent, table: Table, settings: ValueOptions, *, keys: bool = False) -> EventRows:
-        """Encode one rows event with a codec made of what its TABLE_MAP says."""
+        """Encode one rows event with the definition from its TABLE_MAP event."""
         mapped = Table(table.id, rows.table.columns, table.key)
-        codec: TableCodec = compile_table(mapped, "topic", settings)
-        encode = {"c": codec.inserts, "u": codec.updates, "d": codec.deletes}[rows.op]
-        return encode(rows.data, rows.start, rows.stop, EVENT_STAMP, keys=keys)
+        codec: TableCodec = TableCodec(mapped, "topic", CodecOptions(settings))
+        return codec.encoders[rows.op](rows.data, rows.start, rows.stop, EVENT_ENVELOPE, keys=keys)
 
 
 def row_of(value: bytes) -> bytes:
-    """Return the ``after`` object of an envelope made with the stamps above."""
+    """Return the ``after`` object of an envelope."""
     assert value.startswith(_AFTER)
     return value[len(_AFTER) : value.rindex(_SOURCE)]

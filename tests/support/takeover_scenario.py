@@ -11,10 +11,10 @@ import orjson
 from confluent_kafka import KafkaException
 
 from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
 from tailrace.producer.takeover.takeover import TakeoverOptions, TakeoverResult, take_over
-from tailrace.runtime.errors import TakeoverError
 from tests.debezium_parity.connect import CONNECTOR_CLASS, ConnectWorker
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer

@@ -1,4 +1,4 @@
-"""Records that are not rows: their bytes, their order, and the block put into an envelope."""
+"""Records that are not rows: their bytes, their order, and the transaction block in an envelope."""
 
 from __future__ import annotations
 
@@ -16,37 +16,38 @@ from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.serialization.avro_schema import avro_schema
-from tailrace.producer.serialization.converter_codec import RecordFormat, compile_converter_codec
 from tailrace.producer.serialization.envelope.java_hash_order import hash_order
 from tailrace.producer.serialization.envelope.json import to_json
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.transaction import TRANSACTION_KEY, TRANSACTION_VALUE
 from tailrace.producer.serialization.record_converter import RecordConverter
+from tailrace.producer.serialization.record_format import RecordFormat
+from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.producer.snapshot.split_registry import ChangeDecision, Phase, SplitRegistry
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tests.support.avro import Avro
-from tests.support.values import value_options
+from tests.support.values import DEFAULT_CODEC
 
 TABLE = TableId("db", "t")
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 
 
-def test_json_is_written_as_jackson_writes_it() -> None:
+def test_json_is_escaped_as_in_jackson() -> None:
     assert to_json({"a": "é\U0001f600", "b": 'q"\\n\x1f\n', "c": None}) == (
         '{"a":"é\\uD83D\\uDE00","b":"q\\"\\\\n\\u001F\\n","c":null}'.encode()
     )
 
 
-def test_names_come_in_the_order_of_a_java_hash_map() -> None:
-    # The code of one letter is its bucket, modulo 16: p 0, a and q 1, b 2; equal buckets keep the order of insertion.
+def test_hash_order_is_that_of_a_java_hash_map() -> None:
+    # The code of one letter is its bucket, modulo 16: p 0, a and q 1, b 2; one bucket keeps the insertion order.
     assert hash_order(["b", "q", "a", "p"]) == ["p", "q", "a", "b"]
 
 
 class _Sent:
-    """A publisher's face for what a test sends."""
+    """A producer that collects the records."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, bytes | None, bytes | None]] = []
@@ -55,37 +56,37 @@ class _Sent:
         self.records.append((topic, key, value))
 
 
-@pytest.mark.parametrize("form", ["json", "json-schema", "avro"])
-def test_the_block_is_put_where_null_stood(form: str) -> None:
-    """In an envelope of any form, and nothing else of it changes; BEGIN comes before the first."""
+@pytest.mark.parametrize("converter", ["json", "json-schema", "avro"])
+def test_transaction_block_replaces_null(converter: str) -> None:
+    """In an envelope of any converter, and nothing else changes; BEGIN precedes the first row."""
     place = StreamOffset(StoredOffset(MySqlOffset(1, "f.000001", 4, GtidSet({}), UUID)))
     place.begin(TransactionBegin(f"{UUID}:5", "f.000001", 100, 180, 7, 7_000_000, 1, 1))
     sent = _Sent()
     topic = RecordConverter(ConvertersConfig()).topic("topic", TRANSACTION_KEY, TRANSACTION_VALUE)
     records = TransactionBlockWriter(sent, topic, place)  # type: ignore[arg-type]
-    stamp = SourceInfo("p", TABLE).event(ts_us=7, server_id=1, gtid=f"{UUID}:5", file="f", pos=9)
+    envelope = SourceInfo("p", TABLE).event_envelope(ts_us=7, server_id=1, gtid=f"{UUID}:5", file="f", pos=9)
     fields = (ConnectField("id", ConnectSchema("int32")),)
     schemas = {"key_schema": key_schema("p.db.t", fields), "value_schema": envelope_schema("p.db.t", fields)}
-    wire = RecordFormat(key="json", value=form, columns=fields, **schemas)  # type: ignore[arg-type]
+    record_format = RecordFormat(key="json", value=converter, columns=fields, **schemas)  # type: ignore[arg-type]
     table = Table(TABLE, (Column("id", "int", nullable=False),), ("id",))
-    codec = compile_converter_codec(table, "topic", value_options(), wire)
+    codec = TableCodec(table, "topic", DEFAULT_CODEC, record_format)
     row = b"\x00\x01\x00\x00\x00"
-    avro = Avro(avro_schema(wire.value_schema))
+    avro = Avro(avro_schema(record_format.value_schema))
 
     def read(value: bytes | None) -> dict[str, Any]:
         assert value is not None
-        if form == "avro":
+        if converter == "avro":
             return dict(avro.read(value[5:]))
         parsed = json.loads(value)
-        return dict(parsed["payload"] if form == "json-schema" else parsed)
+        return dict(parsed["payload"] if converter == "json-schema" else parsed)
 
-    [inserted] = codec.inserts(row, 0, len(row), stamp).records
+    [inserted] = codec.inserts(row, 0, len(row), envelope).records
     plain = inserted[1]
     assert isinstance(plain, bytes)
     change = KeyChange(b"1", b"2", plain, plain, b"", b"")
     rows = EventRows([(b"1", plain), (b"1", None), change], (), ())
 
-    found = with_transaction_block(rows, records.numbering(TABLE, codec, stamp)).records
+    found = with_transaction_block(rows, records.numbering(TABLE, codec, envelope)).records
 
     def numbers(total: int) -> dict[str, Any]:
         return {"id": f"{UUID}:5", "total_order": total, "data_collection_order": total}

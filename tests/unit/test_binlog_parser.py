@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.producer.errors import BinlogError, SourceError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import (
     Event,
     PositionAdvanced,
@@ -18,7 +19,7 @@ from tailrace.producer.model.binlog_events import (
 )
 from tailrace.producer.model.table import Column
 from tailrace.producer.mysql.binlog.parser import BinlogParser
-from tailrace.runtime.errors import BinlogError, SchemaError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import SchemaError
 from tests.support.binlog_bytes import (
     DELETE,
     EOF_PACKET,
@@ -166,7 +167,7 @@ def test_event_that_is_not_known_stops_with_number_and_place(kind: int, words: s
 
     assert str(kind) in caught.value.message
     assert words in caught.value.message
-    assert (caught.value.facts["file"], caught.value.facts["pos"]) == ("binlog.000001", place)
+    assert (caught.value.context["file"], caught.value.context["pos"]) == ("binlog.000001", place)
     assert caught.value.hint
 
 
@@ -193,7 +194,7 @@ def test_refusals_of_the_server_tell_what_to_do() -> None:
             cut(log + error_packet(code, text))
         assert isinstance(caught.value, BinlogError | SourceError)
         assert hint in caught.value.hint
-        assert caught.value.facts["code"] == code
+        assert caught.value.context["code"] == code
         assert isinstance(caught.value, SourceUnavailableError) == (code == 1053)
     with pytest.raises(SourceUnavailableError):
         cut(log + EOF_PACKET)

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin
-from tailrace.runtime.errors import BinlogError
 from tests.support.binlog_bytes import (
     QUERY,
     ROW,
@@ -55,7 +55,7 @@ def test_rows_changed_by_text_are_refused(sql: str) -> None:
         cut(LogBytes().begin().query(sql))
 
     assert "binlog_format=ROW" in caught.value.hint
-    assert caught.value.facts["statement"] == sql
+    assert caught.value.context["statement"] == sql
 
 
 @pytest.mark.parametrize(

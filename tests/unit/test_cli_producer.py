@@ -71,7 +71,7 @@ def test_problems_end_with_code_1_and_without_traceback(config: str) -> None:
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert ended.stderr.splitlines() == [
-        "error: 2 configuration fault(s):",
+        "error: 2 configuration problems:",
         "- database.port: 'x' (flag) is not a whole number from 1 to 65535",
         "- tabel.include.list is not a known property; did you mean table.include.list?",
     ]

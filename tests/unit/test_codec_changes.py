@@ -1,4 +1,4 @@
-"""What the codec makes of updates and deletes: tombstones, changed keys, owners and raw keys, checksums."""
+"""Records of updates and deletes: tombstones, changed keys, row indexes, raw keys, checksums."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from zlib import crc32
 
 import pytest
 
+from tailrace.producer.errors import SourceError
 from tailrace.producer.model.codec import EventEnvelope, KeyChange, KeyValue, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
-from tailrace.producer.serialization.json_codec import compile_table
-from tailrace.runtime.errors import SchemaError, SourceError
-from tests.support.values import value_options
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
+from tailrace.runtime.errors import SchemaError
+from tests.support.values import DEFAULT_CODEC, value_options
 
-STAMP = EventEnvelope(b',"source":{"row":', b',"thread":1},"op":"', b'","ts_ms":1}')
+ENVELOPE = EventEnvelope(b',"source":{"row":', b',"thread":1},"op":"', b'","ts_ms":1}')
 ID = Column("id", "int", nullable=False)
 NAME = Column("name", "varchar", length=40, charset="utf8mb4")
 TABLE = Table(TableId("shop", "customers"), (ID, NAME), ("id",))
@@ -29,11 +30,11 @@ def image(number: int, name: str | None) -> bytes:
     return b"\x00" + struct.pack("<i", number) + bytes([len(raw)]) + raw
 
 
-def test_a_delete_is_followed_by_a_tombstone() -> None:
-    """Same key, null value; both belong to the same row."""
+def test_delete_is_followed_by_tombstone() -> None:
+    """Same key, null value, same row index."""
     event = image(1, "a") + image(2, None)
 
-    rows = compile_table(TABLE, "t", value_options()).deletes(event, 0, len(event), STAMP, keys=True)
+    rows = TableCodec(TABLE, "t", DEFAULT_CODEC).deletes(event, 0, len(event), ENVELOPE, keys=True)
 
     assert rows.records == [
         (b'{"id":1}', b'{"before":{"id":1,"name":"a"},"after":null,"source":{"row":0,"thread":1},"op":"d","ts_ms":1}'),
@@ -45,22 +46,24 @@ def test_a_delete_is_followed_by_a_tombstone() -> None:
     assert rows.keys == [((1,), None), ((2,), None)]
 
 
-def test_tombstones_can_be_off() -> None:
+def test_tombstones_can_be_disabled() -> None:
     """tombstones.on.delete=false."""
     event = image(1, "a") + image(2, None)
 
-    rows = compile_table(TABLE, "t", value_options(), tombstones=False).deletes(event, 0, len(event), STAMP, keys=True)
+    rows = TableCodec(TABLE, "t", CodecOptions(value_options(), tombstones=False)).deletes(
+        event, 0, len(event), ENVELOPE, keys=True
+    )
 
     assert [record[0] for record in rows.records] == [b'{"id":1}', b'{"id":2}']
     assert list(rows.row_index) == [0, 1]
 
 
-def test_an_update_keeps_its_key_or_changes_it() -> None:
-    """The same key is one record; another key is a delete and a create with the same row number."""
+def test_update_keeps_or_changes_its_key() -> None:
+    """An unchanged key gives one record; a changed key gives a delete and a create with the same row number."""
     event = image(1, "a") + image(1, "b") + image(2, "c") + image(3, "c")
 
-    rows = compile_table(TABLE, "t", value_options()).updates(
-        event, 0, len(event), STAMP._replace(first_row=7), keys=True
+    rows = TableCodec(TABLE, "t", DEFAULT_CODEC).updates(
+        event, 0, len(event), ENVELOPE._replace(first_row=7), keys=True
     )
 
     assert rows.records == [
@@ -81,10 +84,10 @@ def test_an_update_keeps_its_key_or_changes_it() -> None:
     assert rows.keys == [((1,), (1,)), ((2,), (3,))]
 
 
-def test_without_asking_there_are_no_keys_and_owners() -> None:
-    """The common case pays nothing for them."""
+def test_raw_keys_and_row_indexes_are_optional() -> None:
+    """Streaming does not need them."""
     event = image(1, "a")
-    rows = compile_table(TABLE, "t", value_options()).inserts(event, 0, len(event), STAMP)
+    rows = TableCodec(TABLE, "t", DEFAULT_CODEC).inserts(event, 0, len(event), ENVELOPE)
 
     assert rows.records == [
         (b'{"id":1}', b'{"before":null,"after":{"id":1,"name":"a"},"source":{"row":0,"thread":1},"op":"c","ts_ms":1}')
@@ -122,12 +125,12 @@ RAW_KEYS: tuple[tuple[Column, bytes, KeyValue], ...] = (
 
 
 @pytest.mark.parametrize(("column", "raw", "expected"), RAW_KEYS)
-def test_raw_keys_have_the_type_that_routing_expects(column: Column, raw: bytes, expected: KeyValue) -> None:
-    """As a value, and as NULL in a key that allows it."""
-    codec = compile_table(Table(TableId("d", "t"), (ID, column), ("k", "id")), "t", value_options())
+def test_raw_keys_have_the_documented_type(column: Column, raw: bytes, expected: KeyValue) -> None:
+    """For a value, and for NULL in a nullable key."""
+    codec = TableCodec(Table(TableId("d", "t"), (ID, column), ("k", "id")), "t", DEFAULT_CODEC)
     event = b"\x00" + struct.pack("<i", 5) + raw + (b"\x02" + struct.pack("<i", 6)) * 20
 
-    keys = codec.inserts(event, 0, len(event), STAMP, keys=True).keys
+    keys = codec.inserts(event, 0, len(event), ENVELOPE, keys=True).keys
 
     assert keys[0] == (None, (expected, 5))
     found = keys[0][1]
@@ -157,23 +160,23 @@ HEADERS = (
 
 
 @pytest.mark.parametrize(("column", "raw", "expected", "settings"), HEADERS)
-def test_headers_of_a_changed_key_are_printed_as_connect_prints_headers(
+def test_headers_of_changed_key_are_printed_as_in_connect(
     column: Column, raw: bytes, expected: bytes, settings: ValueOptions
 ) -> None:
-    """Decimals and Connect's temporals bare, strings with the two escapes of that converter."""
-    codec = compile_table(Table(TableId("d", "t"), (column,), ("k",)), "t", settings)
+    """Decimals and Connect's temporal types are not quoted; strings have the two escapes of SimpleHeaderConverter."""
+    codec = TableCodec(Table(TableId("d", "t"), (column,), ("k",)), "t", CodecOptions(settings))
     event = b"\x01" + b"\x00" + raw
 
-    (change,) = codec.updates(event, 0, len(event), STAMP).records
+    (change,) = codec.updates(event, 0, len(event), ENVELOPE).records
 
     assert isinstance(change, KeyChange)
     assert change.new_key_header == expected
     assert change.old_key_header == b'{"k":null}'
 
 
-def test_the_checksum_is_the_sum_of_the_rows() -> None:
-    """CRC-32 of each ``after``, whatever the order and the stamp."""
-    codec = compile_table(TABLE, "t", value_options())
+def test_checksum_is_sum_over_rows() -> None:
+    """CRC-32 of each ``after``, independent of the order and of the envelope."""
+    codec = TableCodec(TABLE, "t", DEFAULT_CODEC)
     packets = b"\x04\x00\x00\x00\x011\x01a" + b"\x03\x00\x00\x01\x012\xfb" + b"\x05\x00\x00\x02\xfe\x00\x00\x02\x00"
 
     rows = codec.snapshot(packets, 0, len(packets), SnapshotEnvelope(b"}"))
@@ -182,47 +185,47 @@ def test_the_checksum_is_the_sum_of_the_rows() -> None:
     assert (rows.consumed, rows.finished) == (len(packets), True)
 
 
-def test_an_err_packet_is_a_source_error() -> None:
-    """With the code and the text of the server."""
-    codec = compile_table(TABLE, "t", value_options())
+def test_err_packet_is_source_error() -> None:
+    """The error has the code and the text of the server."""
+    codec = TableCodec(TABLE, "t", DEFAULT_CODEC)
     packet = b"\xff\x15\x04#42000Query was bad"
     data = b"\x04\x00\x00\x00\x011\x01a" + len(packet).to_bytes(3, "little") + b"\x01" + packet
 
     with pytest.raises(SourceError, match="Query was bad") as caught:
         codec.snapshot(data, 0, len(data), SnapshotEnvelope(b"}"))
 
-    assert caught.value.facts == {"code": 1045, "sqlstate": "42000"}
+    assert caught.value.context == {"code": 1045, "sqlstate": "42000"}
 
 
 @pytest.mark.parametrize("packet", [b"\x011\x02a", b"\x011\x01ab", b"\x011", b"\x01x\x01a\x00", b"\xfb\x01a"])
-def test_a_malformed_row_is_a_schema_error(packet: bytes) -> None:
-    """Too long, too short, a column too few or too many, NULL where it cannot be."""
-    codec = compile_table(TABLE, "t", value_options())
+def test_malformed_row_is_schema_error(packet: bytes) -> None:
+    """Too long, too short, a column too few or too many, NULL in a NOT NULL column."""
+    codec = TableCodec(TABLE, "t", DEFAULT_CODEC)
     data = len(packet).to_bytes(3, "little") + b"\x00" + packet + bytes(20)
 
     with pytest.raises(SchemaError):
         codec.snapshot(data, 0, len(data), SnapshotEnvelope(b"}"))
 
 
-def test_an_enum_ordinal_beyond_the_labels_is_a_schema_error() -> None:
-    """The definition is not the row's."""
+def test_unknown_enum_ordinal_is_schema_error() -> None:
+    """The row belongs to another definition."""
     column = Column("e", "enum", enum_values=("a",), charset="utf8mb4")
-    codec = compile_table(Table(TableId("d", "t"), (ID, column), ("id",)), "t", value_options())
+    codec = TableCodec(Table(TableId("d", "t"), (ID, column), ("id",)), "t", DEFAULT_CODEC)
     event = b"\x00" + struct.pack("<i", 5) + b"\x02"
 
     with pytest.raises(SchemaError):
-        codec.inserts(event, 0, len(event), STAMP)
+        codec.inserts(event, 0, len(event), ENVELOPE)
 
 
 @pytest.mark.parametrize(
-    ("column", "words"),
+    ("column", "message"),
     [
         (Column("g", "inet6"), "not supported"),
         (Column("t", "text", charset="utf8mb4"), "size"),
         (Column("t", "varchar", length=9, charset="cp037"), "decoder"),
     ],
 )
-def test_a_column_that_cannot_be_decoded_is_refused_when_compiled(column: Column, words: str) -> None:
-    """Before a single row is read."""
-    with pytest.raises(SchemaError, match=words):
-        compile_table(Table(TableId("d", "t"), (ID, column), ("id",)), "t", value_options())
+def test_unsupported_column_is_rejected_at_compilation(column: Column, message: str) -> None:
+    """No row is read before."""
+    with pytest.raises(SchemaError, match=message):
+        TableCodec(Table(TableId("d", "t"), (ID, column), ("id",)), "t", DEFAULT_CODEC)

@@ -36,14 +36,14 @@ def problems(flags: Mapping[str, str], environ: Mapping[str, str] | None = None)
     """Return the problems of BASE with some flags; there must be some."""
     with pytest.raises(ConfigError) as caught:
         load(None, environ or {}, {**BASE, **flags})
-    return caught.value.faults
+    return caught.value.problems
 
 
 def problems_of(path: Path) -> tuple[str, ...]:
     """Return the problems of a file; there must be some."""
     with pytest.raises(ConfigError) as caught:
         load(path, {})
-    return caught.value.faults
+    return caught.value.problems
 
 
 def loaded_from(environ: Mapping[str, str]) -> ProducerConfig:

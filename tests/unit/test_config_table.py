@@ -12,6 +12,7 @@ from tailrace.producer.config.reference import pages
 from tailrace.runtime.config.environment import variables_of
 from tailrace.runtime.config.property import Property, Status
 from tailrace.runtime.config.section import Section
+from tests.unit.test_layers import imported
 
 DOCS = Path(__file__).parents[2] / "docs"
 PROPERTIES = DEFINITION.table.properties
@@ -124,3 +125,17 @@ def test_reference_page_is_current(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == pages()[name], (
         "run: python -m tailrace.producer.config --docs docs"
     )
+
+
+def test_config_imports_only_the_model_and_the_runtime() -> None:
+    """Every other package of the producer may import the configuration."""
+    folder = Path(__file__).parents[2] / "producer" / "config"
+    allowed = ("tailrace.producer.config", "tailrace.producer.model", "tailrace.runtime")
+    wrong = [
+        f"{path.name} imports {name}"
+        for path in sorted(folder.rglob("*.py"))
+        for name in imported(path.read_text(encoding="utf-8"))
+        if name.startswith("tailrace.") and not name.startswith(allowed)
+    ]
+
+    assert wrong == []

@@ -1,4 +1,4 @@
-"""Filters mean what they mean in Debezium, and what Python would read otherwise is refused."""
+"""Filters select what they select in Debezium. Expressions that Python reads differently are rejected."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from tailrace.producer.model.table import TableId
         (",a,,", ("a",)),
     ],
 )
-def test_a_list_is_cut_at_commas_that_are_not_escaped(text: str, parts: tuple[str, ...]) -> None:
+def test_list_is_split_at_commas_that_are_not_escaped(text: str, parts: tuple[str, ...]) -> None:
     """Only the escaped comma loses its backslash."""
     assert split_list(text) == parts
 
 
-def test_an_escape_at_the_end_is_a_fault() -> None:
-    """Debezium's tokenizer refuses it too."""
+def test_incomplete_escape_is_rejected() -> None:
+    """Debezium rejects it too."""
     with pytest.raises(InvalidExpressionError, match="in the middle of an escape"):
         split_list("shop.a\\")
 
 
 @pytest.mark.parametrize(
-    ("expression", "table", "wanted"),
+    ("expression", "table", "included"),
     [
         ("shop.orders", TableId("shop", "orders"), True),
         ("shop.orders", TableId("SHOP", "Orders"), True),
@@ -52,24 +52,24 @@ def test_an_escape_at_the_end_is_a_fault() -> None:
         ("shop.a|shop.b", TableId("shop", "b"), True),
     ],
 )
-def test_an_expression_must_match_the_whole_name_without_ascii_case(
-    expression: str, table: TableId, wanted: bool
+def test_expression_matches_the_whole_name_and_ignores_ascii_case(
+    expression: str, table: TableId, included: bool
 ) -> None:
     """As Java's Matcher.matches with CASE_INSENSITIVE."""
-    assert TableFilter(table_include=expression).includes(table) is wanted
+    assert TableFilter(table_include=expression).includes(table) is included
 
 
-def test_databases_and_tables_must_both_be_wanted() -> None:
-    """A table list does not bring back a database that is left out."""
-    chosen = TableFilter(database_include="shop,crm", table_exclude=r".*\.tmp_.*")
+def test_database_and_table_must_both_be_included() -> None:
+    """A table list cannot include a table of an excluded database."""
+    table_filter = TableFilter(database_include="shop,crm", table_exclude=r".*\.tmp_.*")
 
-    assert chosen.includes(TableId("shop", "orders"))
-    assert not chosen.includes(TableId("shop", "tmp_1"))
-    assert not chosen.includes(TableId("other", "orders"))
+    assert table_filter.includes(TableId("shop", "orders"))
+    assert not table_filter.includes(TableId("shop", "tmp_1"))
+    assert not table_filter.includes(TableId("other", "orders"))
     assert not TableFilter(database_exclude="shop", table_include="shop.orders").includes(TableId("shop", "orders"))
 
 
-def test_the_servers_own_databases_are_left_out_unless_asked_for() -> None:
+def test_system_databases_are_excluded_by_default() -> None:
     """table.ignore.builtin."""
     user = TableId("mysql", "user")
 
@@ -78,8 +78,8 @@ def test_the_servers_own_databases_are_left_out_unless_asked_for() -> None:
     assert TableFilter(table_include="mysql.user", ignore_built_in=False).includes(user)
 
 
-def test_columns_are_chosen_by_their_whole_name() -> None:
-    """Include or exclude, by db.table.column."""
+def test_columns_are_selected_by_their_full_name() -> None:
+    """Included or excluded, by db.table.column."""
     table = TableId("shop", "customers")
 
     assert not ColumnFilter(exclude="shop.customers.(email|phone)").includes(table, "Email")
@@ -111,8 +111,8 @@ def test_columns_are_chosen_by_their_whole_name() -> None:
         "a{99999999999}",
     ],
 )
-def test_what_java_and_python_read_differently_is_refused(expression: str) -> None:
-    """With the expression in the text; a wrong guess would capture other tables."""
+def test_expressions_that_java_and_python_read_differently_are_rejected(expression: str) -> None:
+    """The message shows the expression. Another meaning would select other tables."""
     with pytest.raises(InvalidExpressionError, match=r"not supported|not a regular expression") as caught:
         compile_expression(expression)
     assert repr(expression) in str(caught.value)
@@ -121,13 +121,13 @@ def test_what_java_and_python_read_differently_is_refused(expression: str) -> No
 @pytest.mark.parametrize(
     "expression", ["(?i)a", "(?:a|b)", "(?i:a)", "(?!a).*", "(?<!a)b", r"\[a\]", "[^a]", "a++", "[a\\]b]"]
 )
-def test_what_both_read_alike_is_taken(expression: str) -> None:
+def test_expressions_that_both_read_alike_are_accepted(expression: str) -> None:
     """Look-around, possessive repetition, groups."""
     compile_expression(expression)
 
 
-def test_message_keys_follow_the_order_given() -> None:
-    """Entries by ';', columns by ','; the table part is an expression; other tables keep their key."""
+def test_message_keys_keep_their_order() -> None:
+    """The table is an expression. Other tables keep their primary key."""
     keys = MessageKeys.parse(r" shop.orders:Number,customer ; (.*).lines:id")
 
     assert keys.columns(TableId("shop", "orders"), ("customer", "number", "day")) == ("number", "customer")
@@ -136,7 +136,7 @@ def test_message_keys_follow_the_order_given() -> None:
 
 
 @pytest.mark.parametrize("text", ["shop.orders", "shop.orders:", ":id", "shop.orders:a:b", "a.b:c,,d"])
-def test_message_keys_of_another_form_are_a_fault(text: str) -> None:
+def test_message_keys_with_wrong_syntax_are_rejected(text: str) -> None:
     """Each entry is table:column,column."""
     with pytest.raises(InvalidExpressionError, match="not of the form"):
         MessageKeys.parse(text)

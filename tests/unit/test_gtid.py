@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.runtime.errors import BinlogError
 
 SOURCES = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
 

@@ -14,7 +14,7 @@ LAYERS = (
     {"sink"},
     {"changelog", "normalize"},
     {"source"},
-    {"archive", "background", "images", "monitor"},
+    {"archive", "background", "errors", "images", "monitor"},
 )
 """Modules and packages of each layer, the highest layer first."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import PositionAdvanced, TransactionBegin, TransactionCommit
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.runtime.errors import BinlogError
 from tailrace.schemas.sequence import file_number
 from tailrace.schemas.watermark import BinlogPosition
 

@@ -1,4 +1,4 @@
-"""Names made fit for Avro: what real Debezium made of the same names, and what must be refused."""
+"""Name adjustment for Avro: the names that real Debezium produced, and what is rejected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.schemas.connect import ConnectField, ConnectSchema
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "fit"),
+    ("name", "mode", "adjusted"),
     [
         ("a.we_ird_n_me-1", "none", "a.we_ird_n_me-1"),
         ("a.we_ird_n_me-1", "avro", "a.we_ird_n_me_1"),
@@ -26,13 +26,13 @@ from tailrace.schemas.connect import ConnectField, ConnectSchema
         ("a.😀", "avro_unicode", "a._ud83d_ude00"),
     ],
 )
-def test_names_of_schemas(name: str, mode: NameAdjustment, fit: str) -> None:
-    """Dots stay; a character beyond U+FFFF counts as two."""
-    assert schema_name(name, mode) == fit
+def test_schema_name(name: str, mode: NameAdjustment, adjusted: str) -> None:
+    """Dots are kept; a character above U+FFFF counts as two."""
+    assert schema_name(name, mode) == adjusted
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "fit"),
+    ("name", "mode", "adjusted"),
     [
         ("i d", "none", "i d"),
         ("i d", "avro", "i_d"),
@@ -44,20 +44,20 @@ def test_names_of_schemas(name: str, mode: NameAdjustment, fit: str) -> None:
         ("a_b", "avro_unicode", "a_u005fb"),
     ],
 )
-def test_names_of_columns(name: str, mode: NameAdjustment, fit: str) -> None:
-    """A digit in front gets an underscore before it."""
-    assert field_name(name, mode) == fit
+def test_field_name(name: str, mode: NameAdjustment, adjusted: str) -> None:
+    """A leading digit gets an underscore before it."""
+    assert field_name(name, mode) == adjusted
 
 
-def test_two_columns_of_one_name_are_refused() -> None:
-    """No value may land in another column."""
+def test_equal_field_names_are_rejected() -> None:
+    """Otherwise one column would overwrite the other."""
     with pytest.raises(SchemaError, match="a-b and a b have the same name"):
         field_names(["id", "a-b", "a b"], "avro")
     assert field_names(["id", "a-b", "a b"], "avro_unicode") == ("id", "a_u002db", "a_u0020b")
 
 
-def test_avro_refuses_what_was_not_adjusted() -> None:
-    """With the property that mends it."""
+def test_avro_rejects_unadjusted_names() -> None:
+    """The hint names the property to set."""
     column = ConnectField("i d", ConnectSchema("int32"))
 
     with pytest.raises(SchemaError) as caught:

@@ -56,7 +56,7 @@ def test_every_collation_id_has_a_character_set() -> None:
     assert {charset_of_collation(n) for n in (1, 3, 6, 35, 54, 56, 60, 248)} <= CHARSETS
     with pytest.raises(SchemaError) as caught:
         charset_of_collation(2000)
-    assert caught.value.facts["collation_id"] == 2000
+    assert caught.value.context["collation_id"] == 2000
 
 
 def test_text_is_decoded_strictly() -> None:

@@ -1,4 +1,4 @@
-"""The registry's client: what it says of a difference, and what it never prints."""
+"""The schema registry client: the difference of two schemas, and secrets in its settings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.producer.config.registry_settings import RegistrySettings
 from tailrace.producer.serialization.schema_registry import difference
+from tests.support.values import registry_settings
 
 
 def _record(**fields: Any) -> dict[str, Any]:
@@ -29,13 +29,13 @@ def _record(**fields: Any) -> dict[str, Any]:
         (_record(a="int"), _record(a="int"), "only in properties"),
     ],
 )
-def test_the_difference_of_two_versions_is_told_by_field(old: Any, new: Any, said: str) -> None:
-    """By record and field, also within unions."""
+def test_difference_names_each_changed_field(old: Any, new: Any, said: str) -> None:
+    """Fields are named by record, also within unions."""
     assert difference(old, new) == said
 
 
-def test_settings_do_not_print_users() -> None:
-    """Neither those of the URL nor those beside it."""
-    settings = RegistrySettings("https://me:hush-1@one:8081/x,http://two", "me:hush-2")
+def test_settings_do_not_print_passwords() -> None:
+    """Neither that of the URL nor that of the separate setting."""
+    settings = registry_settings("https://me:hush-1@one:8081/x,http://two", user_info="me:hush-2")
 
     assert repr(settings) == "RegistrySettings(https://one:8081/x, http://two)"

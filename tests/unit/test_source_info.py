@@ -1,4 +1,4 @@
-"""The parts around a row: exact bytes of Debezium 3.6's JSON without schemas."""
+"""Envelopes without their rows: the exact bytes of Debezium 3.6's JSON without schemas."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import orjson
 
 from tailrace.producer.model.binlog_events import RowsEvent, TableVersion, TransactionBegin
 from tailrace.producer.model.table import TableId
-from tailrace.producer.serialization.envelope.headers import event_header
-from tailrace.producer.serialization.envelope.source_info import SourceInfo, context_headers, source_time_us
+from tailrace.producer.serialization.envelope.headers import context_headers, event_header
+from tailrace.producer.serialization.envelope.source_info import SourceInfo, source_time_us
 
 TABLE = TableId("shop", "customers")
 NOW = 1_700_000_009_123_456
@@ -15,7 +15,7 @@ FIELDS = "version connector name ts_ms snapshot db sequence ts_us ts_ns table se
 
 
 def begin(commit_ts_us: int = 0) -> TransactionBegin:
-    """Return a transaction's start."""
+    """Return the begin of a transaction."""
     return TransactionBegin(
         "3e11fa47-71ca-11e1-9e33-c80aa9429562:23", "bin.000007", 100, 180, 1_700_000_000, commit_ts_us, 42, 5
     )
@@ -27,9 +27,9 @@ def rows(query: str | None = None) -> RowsEvent:
     return RowsEvent("c", mapped, b"", 0, 0, "bin.000007", 220, 300, 1_700_000_001, 5, query)
 
 
-def test_snapshot_rows_get_the_bytes_of_debezium() -> None:
-    """Everything after ``after``, byte for byte; server id 0, no GTID, row 0."""
-    stamp = SourceInfo("fullfillment", TABLE).snapshot_stamp(
+def test_snapshot_envelope_has_the_bytes_of_debezium() -> None:
+    """All that follows ``after``; server id 0, no GTID, row 0."""
+    envelope = SourceInfo("fullfillment", TABLE).snapshot_envelope(
         {"file": "bin.000003", "pos": 797}, read_at_us=1_731_327_511_000_001, now_us=NOW
     )
 
@@ -40,12 +40,12 @@ def test_snapshot_rows_get_the_bytes_of_debezium() -> None:
         b'"query":null},"transaction":null,"op":"r","ts_ms":1700000009123,"ts_us":1700000009123456,'
         b'"ts_ns":1700000009123456000}'
     )
-    assert expected == stamp.suffix
+    assert expected == envelope.suffix
 
 
-def test_changes_get_the_bytes_of_debezium() -> None:
-    """Head, row number, middle, op and tail put together."""
-    stamp = SourceInfo("shop", TABLE).event(
+def test_event_envelope_has_the_bytes_of_debezium() -> None:
+    """Joined with row number and op."""
+    envelope = SourceInfo("shop", TABLE).event_envelope(
         ts_us=1_700_000_000_000_000,
         server_id=5,
         gtid=begin().gtid,
@@ -63,16 +63,18 @@ def test_changes_get_the_bytes_of_debezium() -> None:
         b'"pos":220,"row":4,"thread":42,"query":null},"transaction":null,"op":"u","ts_ms":1700000009123,'
         b'"ts_us":1700000009123456,"ts_ns":1700000009123456000}'
     )
-    assert expected == stamp.head + b"4" + stamp.middle + b"u" + stamp.tail
-    assert stamp.first_row == 3
+    assert expected == envelope.before_row + b"4" + envelope.before_op + b"u" + envelope.after_op
+    assert envelope.first_row == 3
 
 
-def test_names_and_queries_are_escaped_and_fields_keep_their_order() -> None:
-    """A table named with a quote, a query with line breaks; without GTID and thread both are null."""
-    block = SourceInfo("shop", TableId('a"b', "größe\\"))
+def test_names_and_queries_are_escaped() -> None:
+    """A quote in a table name, line breaks in a query; the fields keep their order; no GTID is null."""
+    source_info = SourceInfo("shop", TableId('a"b', "größe\\"))
 
-    stamp = block.event(ts_us=1, server_id=1, gtid="", file="bin.1", pos=4, query='SELECT "x"\n\t')
-    value = orjson.loads(b'{"before":null,"after":{}' + stamp.head + b"0" + stamp.middle + b"c" + stamp.tail)
+    envelope = source_info.event_envelope(ts_us=1, server_id=1, gtid="", file="bin.1", pos=4, query='SELECT "x"\n\t')
+    value = orjson.loads(
+        b'{"before":null,"after":{}' + envelope.before_row + b"0" + envelope.before_op + b"c" + envelope.after_op
+    )
 
     assert list(value) == ["before", "after", "source", "transaction", "op", "ts_ms", "ts_us", "ts_ns"]
     source = value["source"]
@@ -81,20 +83,20 @@ def test_names_and_queries_are_escaped_and_fields_keep_their_order() -> None:
     assert (source["gtid"], source["thread"]) == (None, None)
 
 
-def test_a_rows_event_takes_its_time_from_the_commit_where_the_log_has_it() -> None:
-    """Microseconds of the original commit, else the whole second of the event; the query only when asked for."""
-    block = SourceInfo("shop", TABLE)
+def test_time_of_rows_event() -> None:
+    """The original commit in microseconds, else the second of the event. The query is included only if configured."""
+    source_info = SourceInfo("shop", TABLE)
 
     assert source_time_us(rows(), begin(commit_ts_us=1_699_999_999_123_456)) == 1_699_999_999_123_456
     assert source_time_us(rows(), begin()) == 1_700_000_001_000_000
-    assert b'"query":null' in block.rows_event(rows("UPDATE x"), begin()).middle
-    stamp = block.rows_event(rows("UPDATE x"), begin(), query=True)
-    assert b'"thread":42,"query":"UPDATE x"' in stamp.middle
-    assert b'"pos":220,"row":' in stamp.head
+    assert b'"query":null' in source_info.rows_event_envelope(rows("UPDATE x"), begin()).before_op
+    envelope = source_info.rows_event_envelope(rows("UPDATE x"), begin(), query=True)
+    assert b'"thread":42,"query":"UPDATE x"' in envelope.before_op
+    assert b'"pos":220,"row":' in envelope.before_row
 
 
-def test_headers_are_those_of_debezium_and_the_event_number() -> None:
-    """In Debezium's order; off by extended.headers.enabled=false."""
+def test_context_and_event_headers() -> None:
+    """In Debezium's order; extended.headers.enabled=false disables them."""
     assert context_headers("shop", run_id="r1") == [
         ("__debezium.context.connectorLogicalName", b"shop"),
         ("__debezium.context.taskId", b"0"),

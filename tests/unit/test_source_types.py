@@ -1,4 +1,4 @@
-"""What schemas tell of a column: its type at the source, or the rule that changes it; keys tell neither."""
+"""Source types and column transforms in schemas of rows; schemas of keys have neither."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import pytest
 from tailrace.producer.config import ConverterConfig, ConvertersConfig
 from tailrace.producer.model.source_type import SourceType, known_length, source_parameters, source_type
 from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
-from tailrace.producer.mysql.catalog import CatalogTable
 from tailrace.producer.serialization.avro_schema import avro_schema
-from tailrace.producer.serialization.table_schemas import TableSchemaBuilder
+from tailrace.producer.serialization.table_schemas import table_schemas
 from tailrace.schemas.connect import ConnectField
-from tests.support.values import value_options
-from tests.unit.test_column_transforms import configured
+from tests.unit.test_column_transforms import config
 
 PLAIN = ColumnCatalog("", None, None, default_is_expression=False, generated=False, auto_increment=False, comment="")
 NAME = "__debezium.source.column."
 
 
 def known(column: Column, text: str, comment: str = "") -> Column:
-    """Return a column as the catalog has it."""
+    """Return a column from the catalog."""
     return replace(column, catalog=replace(PLAIN, column_type=text, comment=comment))
 
 
@@ -42,13 +40,13 @@ def known(column: Column, text: str, comment: str = "") -> Column:
         ("geomcollection", "GEOMCOLLECTION", None, None),
     ],
 )
-def test_types_in_the_words_of_the_server(text: str, name: str, length: int | None, scale: int | None) -> None:
-    """Whatever the column is held to be, the catalog's text decides."""
+def test_source_type_from_the_catalog(text: str, name: str, length: int | None, scale: int | None) -> None:
+    """The column_type of the catalog decides."""
     assert source_type(known(Column("c", "int"), text)) == SourceType(name, length, scale)
 
 
-def test_enums_and_sets_have_lengths_of_their_own() -> None:
-    """However their labels look, parentheses and quotes included."""
+def test_length_of_enum_and_set() -> None:
+    """Independent of parentheses and quotes in their values."""
     enum = Column("e", "enum", charset="utf8mb4", enum_values=("a(1)", "b,c"))
 
     assert source_type(known(enum, "enum('a(1)','b,c')")) == SourceType("ENUM", 1, None)
@@ -69,14 +67,14 @@ def test_enums_and_sets_have_lengths_of_their_own() -> None:
         (Column("c", "datetime"), SourceType("DATETIME", None, None)),
     ],
 )
-def test_the_log_alone_tells_nearly_as_much(column: Column, expected: SourceType) -> None:
-    """So that a hash is cut alike from both sides."""
+def test_source_type_from_the_binlog(column: Column, expected: SourceType) -> None:
+    """The length is the same as from the catalog, so a hash is truncated equally."""
     assert source_type(column) == expected
     assert known_length(column) == expected.length
 
 
-def test_comments_are_told_where_they_are_wanted() -> None:
-    """As include.schema.comments asks."""
+def test_comment_is_optional() -> None:
+    """include.schema.comments."""
     column = known(Column("c", "int"), "int", comment="how many")
 
     assert source_parameters(column, comments=False) == ((NAME + "type", "INT"), (NAME + "name", "c"))
@@ -95,27 +93,22 @@ TABLE = Table(
 )
 
 
-def told(properties: Mapping[str, str]) -> tuple[Mapping[str, ConnectField], Mapping[str, ConnectField], object]:
-    """Return the fields of rows and of keys under rules, and the Avro schema of values."""
-    rules = configured(properties)
-    config = ConvertersConfig(
+def schemas_of(properties: Mapping[str, str]) -> tuple[Mapping[str, ConnectField], Mapping[str, ConnectField], object]:
+    """Return the fields of rows, those of keys, and the Avro schema of values."""
+    converters = ConvertersConfig(
         value=ConverterConfig(converter="json", schemas=True), field_names="avro", schema_names="avro"
     )
-
-    def never(_: TableId) -> CatalogTable:
-        raise AssertionError
-
-    publication = TableSchemaBuilder(config, value_options(), never, rules=rules)
-    shape = rules.project(TABLE.id, TABLE.columns, TABLE.key)
-    kept = TABLE.columns if shape is None else shape.visible(TABLE.columns)
-    wire = publication.wire(TABLE.id, "p.shop.people", kept, TABLE.key, shape)
-    keys = {field.name: field for field in wire.key_schema.fields}
-    return {field.name: field for field in wire.columns}, keys, avro_schema(wire.value_schema)
+    settings = config(properties).model_copy(update={"converters": converters})
+    projection = settings.filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)
+    published = TABLE.columns if projection is None else projection.visible(TABLE.columns)
+    schemas = table_schemas(TABLE, "p.shop.people", published, projection, settings)
+    keys = {field.name: field for field in schemas.key.fields}
+    return {field.name: field for field in schemas.columns}, keys, avro_schema(schemas.value)
 
 
-def test_source_types_stand_behind_a_types_own_parameters() -> None:
-    """In rows only, under the column's own name; Avro has them too."""
-    rows, keys, avro = told({"column.propagate.source.type": "shop.people.*"})
+def test_source_type_follows_other_parameters() -> None:
+    """In rows only, with the original column name; Avro schemas have them too."""
+    rows, keys, avro = schemas_of({"column.propagate.source.type": "shop.people.*"})
 
     assert rows["n"].schema.parameters == (
         ("scale", "2"),
@@ -130,17 +123,17 @@ def test_source_types_stand_behind_a_types_own_parameters() -> None:
     assert f"'{NAME}length': '20'" in str(avro)
 
 
-def test_source_types_by_type() -> None:
-    """The name of the type is part of the expression, in any case."""
-    rows, _, _ = told({"datatype.propagate.source.type": "shop\\..*\\.decimal, shop.people.varchar"})
+def test_source_type_by_data_type() -> None:
+    """The expression contains the name of the type, in any case."""
+    rows, _, _ = schemas_of({"datatype.propagate.source.type": "shop\\..*\\.decimal, shop.people.varchar"})
 
     assert [bool(rows[name].schema.parameters) for name in ("id", "m_ail")] == [False, True]
     assert (NAME + "type", "DECIMAL") in rows["n"].schema.parameters
 
 
-def test_rules_that_change_values_say_so_instead() -> None:
-    """A mask or hash is ``masked``, a cut its length where the column can be longer; a column left out is nowhere."""
-    rows, keys, _ = told(
+def test_transforms_replace_the_source_type() -> None:
+    """``masked`` for a mask or hash, ``truncateLength`` if the column can be longer; no field for a dropped column."""
+    rows, keys, _ = schemas_of(
         {
             "column.mask.with.3.chars": "shop.people.e",
             "column.truncate.to.4.chars": "shop.people.(id|m-ail)",
@@ -153,4 +146,4 @@ def test_rules_that_change_values_say_so_instead() -> None:
     assert rows["m_ail"].schema.parameters == rows["id"].schema.parameters == (("truncateLength", "4"),)
     assert keys["m_ail"].schema.parameters == ()
     assert list(rows) == ["id", "m_ail", "e"]
-    assert told({"column.truncate.to.20.chars": "shop.people.m-ail"})[0]["m_ail"].schema.parameters == ()
+    assert schemas_of({"column.truncate.to.20.chars": "shop.people.m-ail"})[0]["m_ail"].schema.parameters == ()

@@ -20,11 +20,11 @@ from tailrace.producer.mysql.types.vector import vector_json
 from tailrace.producer.serialization.avro_encoding import json_encoder
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.envelope.schemas import schema_json
-from tailrace.producer.serialization.json_codec import compile_table
+from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.runtime.errors import SchemaError
 from tests.support.avro import Avro, value_of
 from tests.support.binlog_bytes import LogBytes, cut, names_option, table_map_body
-from tests.support.values import value_options
+from tests.support.values import DEFAULT_CODEC, value_options
 
 POINT_BYTES = struct.pack("<IBIdd", 0, 1, 1, 1.0, -2.5)
 NUMBERS = (1.0, -0.0, 5.6, 3.4028234663852886e38, 1.401298464324817e-45, 16777216.0)
@@ -59,7 +59,7 @@ def test_a_spatial_value_without_bytes_is_nothing() -> None:
         (Column("id", "int", nullable=False), Column("a", "geometry"), Column("b", "geometry", nullable=False)),
         ("id",),
     )
-    codec = compile_table(table, "t", value_options())
+    codec = TableCodec(table, "t", DEFAULT_CODEC)
     event = b"\0" + struct.pack("<iII", 1, 0, 0)
 
     [record] = codec.inserts(event, 0, len(event), EventEnvelope(b"", b"", b"")).records
@@ -107,7 +107,7 @@ def test_what_is_no_vector_is_refused(data: bytes) -> None:
 def test_select_and_log_give_the_same_vector() -> None:
     """The text protocol carries the stored bytes; a row image has them behind a length of four bytes. NULL as well."""
     table = Table(TableId("d", "t"), (Column("id", "int", nullable=False), EMBEDDING), ("id",))
-    codec = compile_table(table, "t", value_options())
+    codec = TableCodec(table, "t", DEFAULT_CODEC)
     images = b"\0" + struct.pack("<iI", 7, len(VECTOR_BYTES)) + VECTOR_BYTES + b"\2" + struct.pack("<i", 8)
     packet = b"\x017" + bytes((len(VECTOR_BYTES),)) + VECTOR_BYTES, b"\x018\xfb"
     packets = b"".join(len(each).to_bytes(3, "little") + b"\0" + each for each in packet)
@@ -162,7 +162,7 @@ def test_a_vector_goes_through_the_log() -> None:
     log.gtid().query("BEGIN").table_map(columns=columns).rows(image).xid()
 
     [rows] = [event for event in cut(log) if isinstance(event, RowsEvent)]
-    codec = compile_table(Table(rows.table.id, rows.table.columns, ("id",)), "t", value_options())
+    codec = TableCodec(Table(rows.table.id, rows.table.columns, ("id",)), "t", DEFAULT_CODEC)
     [record] = codec.inserts(rows.data, rows.start, rows.stop, EventEnvelope(b"", b"", b"")).records
 
     assert isinstance(record, tuple)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.state_store import StoredOffset
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange
@@ -11,7 +12,6 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.streaming.offset import StreamOffset
-from tailrace.producer.streaming.partial import rows_from
 from tailrace.producer.takeover.binlog_listing import (
     ConsumedEvents,
     DerivedGtids,
@@ -19,7 +19,6 @@ from tailrace.producer.takeover.binlog_listing import (
     gtids_before,
     translate_event_count,
 )
-from tailrace.runtime.errors import TakeoverError
 
 UUID = "58e3a85e-e597-11f1-8ae5-02fc00000001"
 
@@ -154,9 +153,9 @@ def test_rows_done_are_left_out() -> None:
     records: list[tuple[bytes, bytes | None] | KeyChange] = [(b"a", b"1"), (b"a", None), (b"b", b"2"), (b"b", None)]
     rows = EventRows(list(records), [0, 0, 1, 1], [((1,), None), ((2,), None)])
 
-    assert rows_from(rows, 0) is rows
-    assert rows_from(rows, 1) == EventRows(records[2:], [0, 0], [((2,), None)])
-    assert rows_from(rows, 2) == EventRows([], [], [])
+    assert rows.skip_rows(0) is rows
+    assert rows.skip_rows(1) == EventRows(records[2:], [0, 0], [((2,), None)])
+    assert rows.skip_rows(2) == EventRows([], [], [])
 
 
 def test_place_keeps_what_was_done_until_it_is_passed() -> None:

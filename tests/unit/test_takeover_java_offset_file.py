@@ -8,9 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.takeover.connect_offsets import find_offset_in_file
 from tailrace.producer.takeover.java_offset_file import read_offset_file
-from tailrace.runtime.errors import TakeoverError
 
 _MAP = bytes.fromhex(
     "aced0005"  # a stream

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
+from tailrace.producer.errors import TakeoverError
 from tailrace.producer.takeover.debezium_offset import ConnectorPartition, read_offset, read_partition
-from tailrace.runtime.errors import TakeoverError
 
 OWNER = ConnectorPartition("inventory", "shop")
 UUID = "58e3a85e-e597-11f1-8ae5-02fc00000001"
@@ -157,4 +157,4 @@ def test_offset_of_another_kind_of_connector_is_refused(seen: bytes) -> None:
 def test_damaged_field_is_named_with_what_was_seen(field: str, seen: object) -> None:
     with pytest.raises(TakeoverError, match=f"field {field} ") as caught:
         read_offset(OWNER, value(**{field: seen}))
-    assert caught.value.facts["connector"] == "inventory"
+    assert caught.value.context["connector"] == "inventory"

@@ -1,10 +1,11 @@
-"""Topic names as Debezium makes them, and names that fall together."""
+"""Topic names as in Debezium, and tables that would share a topic."""
 
 from __future__ import annotations
 
 import pytest
 
 from tailrace.producer.config import TopicsConfig, load
+from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.mysql.catalog import CatalogTable
 from tailrace.producer.serialization.captured_tables import CapturedTables
@@ -26,13 +27,13 @@ from tests.unit.test_config_load import BASE
         ("...", "..."),
     ],
 )
-def test_names_are_made_legal_as_java_counts(name: str, topic: str) -> None:
-    """One '_' for each UTF-16 unit, 249 at most."""
+def test_names_are_sanitized_by_utf16_unit(name: str, topic: str) -> None:
+    """One '_' for each illegal UTF-16 unit; at most 249 characters."""
     assert sanitized(name) == topic
 
 
-def test_topics_have_prefix_database_and_table() -> None:
-    """With the delimiter, for every topic of the prefix."""
+def test_topic_names_have_prefix_database_and_table() -> None:
+    """Joined with the delimiter, which all topics of the prefix use."""
     names = TopicNames(TopicsConfig(prefix="p", delimiter="-"))
 
     assert names.table(TableId("db", "t")) == "p-db-t"
@@ -44,8 +45,8 @@ def test_topics_have_prefix_database_and_table() -> None:
     assert TopicNames(TopicsConfig(prefix="p", heartbeat_name="beat")).heartbeats == "beat"
 
 
-def test_tables_whose_topics_fall_together_are_both_named() -> None:
-    """By sanitising, by a dot that is a delimiter too, and with topics of our own."""
+def test_collisions_name_both_tables() -> None:
+    """Caused by sanitizing, by a dot in a name, or by another topic of the producer."""
     names = TopicNames(TopicsConfig(prefix="p"))
     tables = [TableId("d", "ä"), TableId("d", "ö"), TableId("d.x", "y"), TableId("d", "x.y"), TableId("d", "plain")]
 
@@ -60,15 +61,15 @@ def test_tables_whose_topics_fall_together_are_both_named() -> None:
 
 
 def test_two_tables_never_share_a_topic() -> None:
-    """Names that differ only in what a topic's name cannot have, the second made while the log is followed."""
+    """The second table, created while streaming, differs only in characters that topic names cannot contain."""
 
     def nothing(_: TableId) -> CatalogTable:
         raise AssertionError
 
     tables = CapturedTables(load(None, {}, BASE), nothing)
     columns = (Column("id", "int", nullable=False),)
-    tables.capture(TableId("shop", "a$b"), columns, ["id"])
-    tables.capture(TableId("shop", "a$b"), columns, ["id"])
+    tables.version_of(TableVersion(TableId("shop", "a$b"), columns, ("id",), b""))
+    tables.version_of(TableVersion(TableId("shop", "a$b"), columns, ("id",), b""))
 
     with pytest.raises(SchemaError, match=r"a_b would serve both .*\.a\$b and .*\.a€b"):
-        tables.capture(TableId("shop", "a€b"), columns, ["id"])
+        tables.version_of(TableVersion(TableId("shop", "a€b"), columns, ("id",), b""))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import zstandard
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin
-from tailrace.runtime.errors import BinlogError
 from tests.support.binlog_bytes import (
     INTS,
     PAYLOAD,

@@ -231,10 +231,10 @@ def test_an_empty_json_document_is_the_literal_null() -> None:
 def test_a_table_as_wide_as_can_be_compiles() -> None:
     """1,017 columns, InnoDB's limit."""
     from tailrace.producer.model.codec import EventEnvelope  # noqa: PLC0415
-    from tailrace.producer.serialization.json_codec import compile_table  # noqa: PLC0415
+    from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec  # noqa: PLC0415
 
     columns = (Column("id", "int", nullable=False), *(Column(f"c{i}", "int") for i in range(1016)))
-    codec = compile_table(Table(TableId("d", "t"), columns, ("id",)), "t", PLAIN)
+    codec = TableCodec(Table(TableId("d", "t"), columns, ("id",)), "t", CodecOptions(PLAIN))
     event = bytes(128) + struct.pack("<1017i", *range(1017))
 
     (record,) = codec.inserts(event, 0, len(event), EventEnvelope(b"", b"", b"")).records

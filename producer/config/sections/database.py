@@ -41,7 +41,8 @@ class DatabaseConfig(Section):
         "database.ssl.mode",
         one_of(SslMode),
         default="preferred",
-        doc="Whether the connection is encrypted and how the certificate of the server is verified.",
+        doc="Encryption of the connection: none (disabled), if the server supports it (preferred), always (required), "
+        "with a verified certificate of the server (verify_ca), with its host name verified too (verify_identity).",
     )
     ssl_ca: str | None = supported(
         "database.ssl.ca", TEXT, doc="PEM file with the certificates of trusted certificate authorities."

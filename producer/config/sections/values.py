@@ -34,7 +34,9 @@ class ValuesConfig(Section):
         "time.precision.mode",
         one_of(TimePrecision),
         default="adaptive_time_microseconds",
-        doc="How DATE, TIME and DATETIME values are represented.",
+        doc="How DATE, TIME and DATETIME values are represented: as numbers of a unit that depends on the precision "
+        "(adaptive_time_microseconds), as the types of Kafka Connect with milliseconds (connect), as strings "
+        "in ISO 8601 (isostring), or as numbers of microseconds or nanoseconds.",
     )
     bigint_unsigned: BigintUnsignedHandling = supported(
         "bigint.unsigned.handling.mode",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from tailrace.runtime.errors import BinlogError
+from tailrace.producer.errors import BinlogError
 
 QUERY: Final = 2
 ROTATE: Final = 4

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent, TableVersion, TransactionCommit
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
@@ -23,7 +24,7 @@ from tailrace.producer.mysql.binlog.server_error import from_err_packet
 from tailrace.producer.mysql.binlog.table_map import packed, read_id, read_table_map
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
 from tailrace.producer.mysql.binlog.transaction_payload import open_payload, packet_header
-from tailrace.runtime.errors import BinlogError, SchemaError
+from tailrace.runtime.errors import SchemaError
 
 _HEAD: Final = struct.Struct("<IBIBIIIH")
 _BODY: Final = _HEAD.size

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tailrace.runtime.errors import BinlogError, SourceError, SourceUnavailableError, TailraceError
+from tailrace.producer.errors import BinlogError, SourceError, SourceUnavailableError
+from tailrace.runtime.errors import TailraceError
 
 _FATAL_READING_LOG: Final = 1236
 _ACCESS_DENIED: Final = frozenset({1045, 1227})

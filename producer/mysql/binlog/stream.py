@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from pymysqlreplication import BinLogStreamReader
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.model.binlog_events import Event
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.connection import SourceSettings, connect, translating_errors
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.runtime.errors import SourceUnavailableError
 
 _BLOCK: Final = 1 << 18
 _BATCH: Final = 1 << 20

@@ -12,10 +12,11 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.mysql.collation import charset_of_collation, decode
-from tailrace.runtime.errors import BinlogError, SchemaError
+from tailrace.runtime.errors import SchemaError
 
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
 _SHAPES, _SIMPLE_KEY, _PREFIX_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET = 7, 8, 9, 10, 11

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import Event, QueryEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
@@ -26,7 +27,6 @@ from tailrace.producer.mysql.binlog.query_event import (
     may_modify_captured_table,
     read_query,
 )
-from tailrace.runtime.errors import BinlogError
 
 _GTID: Final = struct.Struct("<B16sqBqq")
 _STAMP_BYTES: Final = 7

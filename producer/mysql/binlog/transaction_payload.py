@@ -11,8 +11,8 @@ from typing import Final
 
 import zstandard
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.mysql.binlog.table_map import packed
-from tailrace.runtime.errors import BinlogError
 
 _END, _SIZE, _COMPRESSION = 0, 1, 2
 _ZSTD, _NONE = 0, 255

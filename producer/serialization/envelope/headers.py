@@ -1,10 +1,33 @@
-"""The record header that completes a row's place in the log."""
+"""Headers of row records and schema change records."""
 
 from __future__ import annotations
 
+from typing import Final
+
+from tailrace.producer.serialization.envelope.source_info import CONNECTOR
 from tailrace.schemas.names import EVENT_HEADER
+
+NEW_KEY_HEADER: Final = "__debezium.newkey"
+"""On the delete and the tombstone of a changed key: the new key."""
+OLD_KEY_HEADER: Final = "__debezium.oldkey"
+"""On the insert of a changed key: the old key."""
 
 
 def event_header(epoch: int, event: int) -> tuple[str, bytes]:
-    """Return the header with the parts of a row's sequence that ``source`` lacks; runs once for each rows event."""
+    """Return the header with the parts of a row's sequence that ``source`` does not contain."""
     return EVENT_HEADER, b"%d.%d" % (epoch, event)
+
+
+def context_headers(prefix: str, *, run_id: str, task_id: str = "0", enabled: bool = True) -> list[tuple[str, bytes]]:
+    """Return Debezium's ``__debezium.context.*`` headers, the same for all records; [] if disabled.
+
+    ``run_id`` is new for each start of the process.
+    """
+    if not enabled:
+        return []
+    return [
+        ("__debezium.context.connectorLogicalName", prefix.encode()),
+        ("__debezium.context.taskId", task_id.encode()),
+        ("__debezium.context.connectorName", CONNECTOR.encode()),
+        ("__debezium.context.runId", run_id.encode()),
+    ]

@@ -1,4 +1,4 @@
-"""Heartbeat records: that the log is followed, said even when nothing changes."""
+"""Heartbeat records, written regularly even if nothing changes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ HEARTBEAT_KEY: Final = ConnectSchema(
     "struct",
     name="io.debezium.connector.common.ServerNameKey",
     version=1,
-    fields=(ConnectField("serverName", ConnectSchema("string")),),
+    fields=(ConnectField.of("serverName", "string"),),
 )
 HEARTBEAT_VALUE: Final = ConnectSchema(
     "struct",
     name="io.debezium.connector.common.Heartbeat",
     version=1,
-    fields=(ConnectField("ts_ms", ConnectSchema("int64")),),
+    fields=(ConnectField.of("ts_ms", "int64"),),
 )
 
 
@@ -27,5 +27,5 @@ def heartbeat_key(prefix: str) -> Struct:
 
 
 def heartbeat_value(ts_ms: int) -> Struct:
-    """Return a value of HEARTBEAT_VALUE; ``ts_ms`` is by our clock."""
+    """Return a value of HEARTBEAT_VALUE; ``ts_ms`` is the time of the producer."""
     return {"ts_ms": ts_ms}

@@ -1,4 +1,4 @@
-"""The order in which a Java HashMap or HashSet of strings yields them: Debezium's lists of tables have it."""
+"""The iteration order of a Java HashMap or HashSet of strings, which Debezium's lists of tables have."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 
 def hash_order(names: Sequence[str]) -> list[str]:
-    """Return distinct strings, given in the order of insertion, as ``java.util.HashMap`` iterates over them."""
+    """Return distinct strings, given in insertion order, in the iteration order of ``java.util.HashMap``."""
     buckets = 16
     while len(names) > buckets * 3 // 4:
         buckets *= 2
-    return sorted(names, key=lambda name: _spread(name) & (buckets - 1))  # stable: a bucket keeps the order
+    return sorted(names, key=lambda name: _spread(name) & (buckets - 1))  # stable: a bucket keeps the insertion order
 
 
 def _spread(name: str) -> int:

@@ -1,8 +1,4 @@
-"""Records that are not rows, as JSON without schemas: the bytes that Connect's converter writes.
-
-Builders of such records return plain values (``Struct``); this is the one place that serializes them, so that another
-converter can take its place.
-"""
+"""Serializes records that are not rows as JSON without schemas, with the bytes of Connect's JsonConverter."""
 
 from __future__ import annotations
 
@@ -13,10 +9,10 @@ from typing import Any, Final
 import orjson
 
 Struct = Mapping[str, Any]
-"""Field name to value: str, int, bool, None, Struct, or a list of these; in the order of the fields."""
+"""Field name -> value: str, int, bool, None, Struct, or a list of these; in the order of the fields."""
 
-# Unlike orjson: control characters in upper-case hex, and what lies beyond U+FFFF as two escapes.
-_OTHERWISE: Final = re.compile(r"\\u00([0-9a-f]{2})|[\U00010000-\U0010ffff]|\\.")
+# Unlike orjson, Jackson writes control characters in upper-case hex, and characters above U+FFFF as two escapes.
+_JACKSON_DIFFERS: Final = re.compile(r"\\u00([0-9a-f]{2})|[\U00010000-\U0010ffff]|\\.")
 
 
 def to_json(struct: Struct) -> bytes:
@@ -24,7 +20,7 @@ def to_json(struct: Struct) -> bytes:
     data = orjson.dumps(struct)
     if data.isascii() and b"\\u" not in data:
         return data
-    return _OTHERWISE.sub(_escaped, data.decode()).encode()
+    return _JACKSON_DIFFERS.sub(_escaped, data.decode()).encode()
 
 
 def _escaped(found: re.Match[str]) -> str:

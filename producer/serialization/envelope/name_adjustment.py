@@ -1,4 +1,4 @@
-"""Names made fit for Avro, as ``schema.name.adjustment.mode`` and ``field.name.adjustment.mode`` say."""
+"""Adjusts names for Avro: ``schema.name.adjustment.mode`` and ``field.name.adjustment.mode``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_IN_FIELD: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 def _underscores(found: re.Match[str]) -> str:
-    # Java counts UTF-16 units: a character beyond U+FFFF is two.
+    # Java replaces UTF-16 units: a character above U+FFFF is two.
     return "_" * (len(found[0].encode("utf-16-be")) // 2)
 
 
@@ -25,7 +25,7 @@ def _unicode(found: re.Match[str]) -> str:
 
 
 def schema_name(name: str, mode: NameAdjustment) -> str:
-    """Return the name of a schema: ``-`` becomes ``_``, or ``_u002d``, where ``_`` itself is ``_u005f``."""
+    """Return the adjusted name of a schema: ``-`` becomes ``_`` (avro) or ``_u002d`` (avro_unicode)."""
     if mode == "none":
         return name
     if mode == "avro":
@@ -35,24 +35,26 @@ def schema_name(name: str, mode: NameAdjustment) -> str:
 
 
 def field_name(name: str, mode: NameAdjustment) -> str:
-    """Return the name of a column in records; a digit in front gets an underscore before it."""
+    """Return the adjusted name of a column; a leading digit gets an underscore before it."""
     if mode == "none":
         return name
-    sign: Callable[[re.Match[str]], str] = _underscores if mode == "avro" else _unicode
-    fit = re.sub(r"[^A-Za-z0-9]", sign, name) if mode == "avro_unicode" else _NOT_IN_FIELD.sub(sign, name)
-    return f"_{fit}" if name[:1].isdigit() else fit
+    replacement: Callable[[re.Match[str]], str] = _underscores if mode == "avro" else _unicode
+    adjusted = (
+        re.sub(r"[^A-Za-z0-9]", replacement, name) if mode == "avro_unicode" else _NOT_IN_FIELD.sub(replacement, name)
+    )
+    return f"_{adjusted}" if name[:1].isdigit() else adjusted
 
 
 def field_names(names: Sequence[str], mode: NameAdjustment) -> tuple[str, ...]:
-    """Return the names of a table's columns in records. Raises SchemaError where two become one."""
+    """Return the adjusted names of a table's columns. Raises SchemaError if two columns get the same name."""
     found: dict[str, str] = {}
     for name in names:
-        fit = field_name(name, mode)
-        if fit in found:
+        adjusted = field_name(name, mode)
+        if adjusted in found:
             raise SchemaError(
-                f"columns {found[fit]} and {name} have the same name once made fit for Avro",
+                f"columns {found[adjusted]} and {name} have the same name after adjustment for Avro",
                 hint="set field.name.adjustment.mode to avro_unicode, or rename one of the columns",
-                name=fit,
+                name=adjusted,
             )
-        found[fit] = name
+        found[adjusted] = name
     return tuple(found)

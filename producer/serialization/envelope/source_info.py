@@ -1,9 +1,9 @@
-"""The constant parts of an envelope: everything but ``before``, ``after``, the row number and ``op``.
+"""``source`` and the other parts of an envelope that surround ``before`` and ``after``.
 
-Field order, types and values are those of Debezium 3.6's JSON without schemas:
+Fields, types and values are those of Debezium 3.6's JSON without schemas:
 ``{"before":…,"after":…,"source":{…},"transaction":null,"op":"c","ts_ms":…,"ts_us":…,"ts_ns":…}``.
-One SourceBlock is made for each table; its methods run once for each split or rows event and do nothing but join text.
-A statement that changes one row is one rows event: what a transaction's events share is joined once for all of them.
+Rows get their ``source`` as JSON text, formatted once per split or rows event; other records get it as a struct. Both
+take the order of the fields from ``SOURCE_SCHEMA``.
 """
 
 from __future__ import annotations
@@ -16,80 +16,96 @@ from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.types.text import json_string
-
-_CLOCK_STEP_US: Final = 200
-"""How far the processing time of a change may lie behind the clock: rows events come every few microseconds."""
+from tailrace.producer.serialization.envelope.json import Struct
+from tailrace.producer.serialization.envelope.schemas import SOURCE_SCHEMA
+from tailrace.schemas.rowkind import Op
 
 VERSION: Final = "tailrace-0.1.0"
 """The field ``source.version``."""
-
 CONNECTOR: Final = "mysql"
 
+_FIELDS: Final = [field.name for field in SOURCE_SCHEMA.fields]
+_CLOCK_STEP_US: Final = 200
+"""Greatest age of the processing time of a change: rows events arrive every few microseconds."""
+_ROW: Final = '"row":'
 
-# Past the generated __new__ of a named tuple, which costs as much as the rest.
+# Skips the generated __new__ of a named tuple, which costs as much as the rest of the method.
 _new_tuple: Final = tuple.__new__
 
 
-def _text(value: str) -> str:
-    """Return a JSON string as Jackson writes it: characters beyond U+FFFF as two escapes."""
-    return json_string(value)
-
-
-def _processed(now_us: int) -> str:
-    """Return the end of an envelope: the producer's clock, one instant in three units."""
-    return f'","ts_ms":{now_us // 1000},"ts_us":{now_us},"ts_ns":{now_us * 1000}}}'
+def source_struct(
+    prefix: str,
+    *,
+    database: str,
+    table: str | None,
+    ts_us: int,
+    file: str,
+    pos: int,
+    snapshot: bool = False,
+    server_id: int = 0,
+    gtid: str | None = None,
+) -> Struct:
+    """Return ``source`` of a record that is not a row."""
+    values = _constants(prefix, database, table, "true" if snapshot else "false") | {
+        "ts_ms": ts_us // 1000,
+        "ts_us": ts_us,
+        "ts_ns": ts_us * 1000,
+        "server_id": server_id,
+        "gtid": gtid,
+        "file": file,
+        "pos": pos,
+        "row": 0,
+        "thread": None,
+        "query": None,
+    }
+    return {name: values[name] for name in _FIELDS}
 
 
 def source_time_us(rows: RowsEvent, begin: TransactionBegin | None) -> int:
-    """Return when a change was made: the original commit in µs where the log has it, else the header's second."""
+    """Return the time of a change in µs: of the original commit if the binlog has it, else the second of the event."""
     return (begin.commit_ts_us if begin is not None else 0) or rows.ts * 1_000_000
 
 
 class SourceInfo:
-    """What is constant for the records of one table under one prefix."""
+    """``source`` of the rows of one table."""
 
     __slots__ = (
-        "_after_ts_ms",
-        "_after_ts_ns",
+        "_after_row",
+        "_before_row",
         "_begin",
         "_clock",
         "_clock_us",
         "_head",
-        "_incremental",
         "_middle",
-        "_snapshot",
-        "_start",
+        "_prefix",
+        "_table",
         "_ts",
     )
 
     def __init__(self, prefix: str, table: TableId) -> None:
-        self._start = f',"source":{{"version":"{VERSION}","connector":"{CONNECTOR}","name":{_text(prefix)},"ts_ms":'
-        block = f'"db":{_text(table.database)},"sequence":null,"ts_us":'
-        self._after_ts_ms = f',"snapshot":"false",{block}'
-        self._snapshot = f',"snapshot":"true",{block}'
-        self._incremental = f',"snapshot":"incremental",{block}'
-        self._after_ts_ns = f',"table":{_text(table.table)},"server_id":'
+        self._prefix = prefix
+        self._table = table
+        template = self._template("false")
+        row_at = template.index(f"{_ROW}%s") + len(_ROW)
+        self._before_row, self._after_row = template[:row_at], template[row_at + len("%s") :]
         self._begin: TransactionBegin | None = None
         self._ts = self._clock_us = 0
         self._head = self._middle = self._clock = b""
 
-    def snapshot_stamp(
+    def snapshot_envelope(
         self, position: Mapping[str, Any], *, read_at_us: int, now_us: int | None = None, incremental: bool = False
     ) -> SnapshotEnvelope:
-        """Return what follows ``after`` in each row of a split; ``incremental`` of a table that is read again.
+        """Return the envelope of the rows of a split.
 
-        ``position`` is the JSON form of the offset of the rows, ``read_at_us`` the server's clock, ``now_us`` ours.
+        ``position`` is the JSON of the offset of the rows, ``read_at_us`` is the server's clock, ``now_us`` ours.
         """
         now = time_ns() // 1000 if now_us is None else now_us
-        text = (
-            f"{self._start}{read_at_us // 1000}{self._incremental if incremental else self._snapshot}{read_at_us}"
-            f',"ts_ns":{read_at_us * 1000}{self._after_ts_ns}0,'
-            f'"gtid":null,"file":{_text(position["file"])},"pos":{position["pos"]},"row":0,"thread":null,"query":null}},'
-            f'"transaction":null,"op":"r{_processed(now)}'
-        )
-        return SnapshotEnvelope(text.encode())
+        times = (read_at_us // 1000, read_at_us, read_at_us * 1000)
+        values = (*times, 0, "null", json_string(position["file"]), position["pos"], 0, "null", "null")
+        source = self._template("incremental" if incremental else "true") % values
+        return SnapshotEnvelope(f'{source},"transaction":null,"op":"{Op.READ}{_processed(now)}'.encode())
 
-    def event(
+    def event_envelope(
         self,
         *,
         ts_us: int,
@@ -102,38 +118,39 @@ class SourceInfo:
         now_us: int | None = None,
         first_row: int = 0,
     ) -> EventEnvelope:
-        """Return the parts around row number and op for one rows event; ``gtid`` may be empty (printed as null)."""
+        """Return the envelope of the rows of an event; ``gtid`` may be empty (printed as null)."""
         now = time_ns() // 1000 if now_us is None else now_us
         gtid_json = f'"{gtid}"' if gtid else "null"
-        head = (
-            f"{self._start}{ts_us // 1000}{self._after_ts_ms}{ts_us}"
-            f',"ts_ns":{ts_us * 1000}{self._after_ts_ns}{server_id},"gtid":{gtid_json}'
-            f',"file":"{file}","pos":{pos},"row":'
-        )
+        before_row = self._before_row % (ts_us // 1000, ts_us, ts_us * 1000, server_id, gtid_json, f'"{file}"', pos)
         thread_json = "null" if thread is None else thread
-        query_json = "null" if query is None else _text(query)
-        middle = f',"thread":{thread_json},"query":{query_json}}},"transaction":null,"op":"'
-        return EventEnvelope(head.encode(), middle.encode(), _processed(now).encode(), first_row)
+        query_json = "null" if query is None else json_string(query)
+        before_op = f'{self._after_row % (thread_json, query_json)},"transaction":null,"op":"'
+        return EventEnvelope(before_row.encode(), before_op.encode(), _processed(now).encode(), first_row)
 
-    def rows_event(self, rows: RowsEvent, begin: TransactionBegin | None, *, query: bool = False) -> EventEnvelope:
-        """Return ``event`` for a rows event and the transaction it is in; ``query`` is include.query."""
+    def rows_event_envelope(
+        self, rows: RowsEvent, begin: TransactionBegin | None, *, query: bool = False
+    ) -> EventEnvelope:
+        """Return the envelope of a rows event in its transaction; ``query`` is include.query.
+
+        The events of a transaction share all but their position, which is formatted for each of them.
+        """
         if begin is None or (query and rows.query is not None):
-            return self._rows_event(rows, begin, rows.query if query else None)
+            return self._rows_event_envelope(rows, begin, rows.query if query else None)
         if begin is not self._begin or rows.ts != self._ts:
-            stamp = self._rows_event(rows, begin, None)
+            envelope = self._rows_event_envelope(rows, begin, None)
             self._begin, self._ts = begin, rows.ts
-            self._head = stamp.head[: stamp.head.rindex(b":", 0, -len(b',"row":')) + 1]
-            self._middle = stamp.middle
-            return stamp
+            self._head = envelope.before_row[: envelope.before_row.rindex(b":", 0, -len(b',"row":')) + 1]
+            self._middle = envelope.before_op
+            return envelope
         now = time_ns() // 1000
         if not 0 <= now - self._clock_us < _CLOCK_STEP_US:
             self._clock_us = now
             self._clock = _processed(now).encode()
-        head = b'%b%d,"row":' % (self._head, rows.pos)
-        return _new_tuple(EventEnvelope, (head, self._middle, self._clock, 0))
+        before_row = b'%b%d,"row":' % (self._head, rows.pos)
+        return _new_tuple(EventEnvelope, (before_row, self._middle, self._clock, 0))
 
-    def _rows_event(self, rows: RowsEvent, begin: TransactionBegin | None, query: str | None) -> EventEnvelope:
-        return self.event(
+    def _rows_event_envelope(self, rows: RowsEvent, begin: TransactionBegin | None, query: str | None) -> EventEnvelope:
+        return self.event_envelope(
             ts_us=source_time_us(rows, begin),
             server_id=rows.server_id,
             gtid=begin.gtid if begin is not None else "",
@@ -143,17 +160,30 @@ class SourceInfo:
             query=query,
         )
 
+    def _template(self, snapshot: str) -> str:
+        """Return ``source`` as a format of its other fields, in their order."""
+        constants = _constants(self._prefix, *self._table, snapshot)
+        members = (f'"{name}":{_json(constants[name]) if name in constants else "%s"}' for name in _FIELDS)
+        return f',"source":{{{",".join(members)}}}'
 
-def context_headers(prefix: str, *, run_id: str, task_id: str = "0", enabled: bool = True) -> list[tuple[str, bytes]]:
-    """Return Debezium's ``__debezium.context.*`` headers, which row and schema change records carry; [] when off.
 
-    ``run_id`` is made once for each start of the process. The list is equal for every record: make it once.
-    """
-    if not enabled:
-        return []
-    return [
-        ("__debezium.context.connectorLogicalName", prefix.encode()),
-        ("__debezium.context.taskId", task_id.encode()),
-        ("__debezium.context.connectorName", CONNECTOR.encode()),
-        ("__debezium.context.runId", run_id.encode()),
-    ]
+def _constants(prefix: str, database: str, table: str | None, snapshot: str) -> dict[str, str | int | None]:
+    """Return the fields that have one value for all records of a table."""
+    return {
+        "version": VERSION,
+        "connector": CONNECTOR,
+        "name": prefix,
+        "snapshot": snapshot,
+        "db": database,
+        "sequence": None,
+        "table": table,
+    }
+
+
+def _json(value: str | int | None) -> str:
+    return "null" if value is None else json_string(str(value)).replace("%", "%%")
+
+
+def _processed(now_us: int) -> str:
+    """Return the end of an envelope: the producer's clock in three units."""
+    return f'","ts_ms":{now_us // 1000},"ts_us":{now_us},"ts_ns":{now_us * 1000}}}'

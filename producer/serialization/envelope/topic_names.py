@@ -1,4 +1,4 @@
-"""Topic names as Debezium makes them, and the tables whose names would fall together."""
+"""Topic names as in Debezium, and tables that would share a topic."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterable
 from tailrace.producer.config import TopicsConfig
 from tailrace.producer.model.table import TableId
 
-_LONGEST = 249
+_MAX_LENGTH = 249
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def sanitized(name: str) -> str:
-    """Return a legal topic name: ``_`` for each UTF-16 unit that is not allowed, cut at 249 characters."""
+    """Return a legal topic name: ``_`` for each UTF-16 unit that is not allowed, truncated to 249 characters."""
     if _NOT_ALLOWED.search(name):
-        # Counted in UTF-16 units as Java does: a character outside the basic plane becomes two.
+        # Java replaces UTF-16 units: a character above U+FFFF becomes two.
         name = _NOT_ALLOWED.sub(lambda found: "_" * (len(found[0].encode("utf-16-le")) // 2), name)
-    name = name[:_LONGEST]
+    name = name[:_MAX_LENGTH]
     return "_" * len(name) if name in {".", ".."} else name
 
 
 class TopicNames:
-    """The names of one prefix's topics; a table's name is remembered."""
+    """The topic names of one prefix."""
 
     def __init__(self, topics: TopicsConfig) -> None:
         self._topics = topics
@@ -54,18 +54,18 @@ class TopicNames:
         )
 
     def collisions(self, tables: Iterable[TableId], *, reserved: Iterable[str] = ()) -> list[str]:
-        """Return one fault for each topic that two tables, or a table and another topic of ours, would share."""
-        row_index: dict[str, str] = dict.fromkeys(reserved, "the topic of that name itself")
-        row_index |= {self.schema_changes: "schema changes", self.transactions: "transactions"}
-        row_index[self.heartbeats] = "heartbeats"
-        # Kafka's metrics take '.' and '_' for the same, but topics that differ so are two.
+        """Return one fault for each topic that two tables, or a table and another topic of the producer, share."""
+        used_by: dict[str, str] = dict.fromkeys(reserved, "the topic of that name itself")
+        used_by |= {self.schema_changes: "schema changes", self.transactions: "transactions"}
+        used_by[self.heartbeats] = "heartbeats"
+        # Only Kafka's metrics confuse '.' and '_': topics that differ in them are two topics.
         faults = []
         for table in sorted(tables):
             topic = self.table(table)
-            if topic in row_index:
+            if topic in used_by:
                 faults.append(
-                    f"the topic {topic} would serve both {row_index[topic]} and {table}: "
+                    f"the topic {topic} would serve both {used_by[topic]} and {table}: "
                     "exclude one of them by table.exclude.list, or capture it under another topic.prefix"
                 )
-            row_index.setdefault(topic, str(table))
+            used_by.setdefault(topic, str(table))
         return faults

@@ -1,4 +1,4 @@
-"""Transaction records: BEGIN and END in a topic of their own, and the block that ties a row to them."""
+"""Transaction metadata: the BEGIN and END records, and the ``transaction`` block of a row record."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ TRANSACTION_KEY: Final = ConnectSchema(
     "struct",
     name="io.debezium.connector.common.TransactionMetadataKey",
     version=1,
-    fields=(ConnectField("id", ConnectSchema("string")),),
+    fields=(ConnectField.of("id", "string"),),
 )
-_COUNTED: Final = ConnectSchema(
+_COLLECTION_COUNT: Final = ConnectSchema(
     "struct",
     optional=True,
     name="event.collection",
     version=1,
     fields=(
-        ConnectField("data_collection", ConnectSchema("string")),
-        ConnectField("event_count", ConnectSchema("int64")),
+        ConnectField.of("data_collection", "string"),
+        ConnectField.of("event_count", "int64"),
     ),
 )
 TRANSACTION_VALUE: Final = ConnectSchema(
@@ -30,11 +30,11 @@ TRANSACTION_VALUE: Final = ConnectSchema(
     name="io.debezium.connector.common.TransactionMetadataValue",
     version=1,
     fields=(
-        ConnectField("status", ConnectSchema("string")),
-        ConnectField("id", ConnectSchema("string")),
-        ConnectField("event_count", ConnectSchema("int64", optional=True)),
-        ConnectField("data_collections", ConnectSchema("array", optional=True, items=_COUNTED)),
-        ConnectField("ts_ms", ConnectSchema("int64")),
+        ConnectField.of("status", "string"),
+        ConnectField.of("id", "string"),
+        ConnectField.of("event_count", "int64", optional=True),
+        ConnectField("data_collections", ConnectSchema("array", optional=True, items=_COLLECTION_COUNT)),
+        ConnectField.of("ts_ms", "int64"),
     ),
 )
 
@@ -45,12 +45,12 @@ def transaction_key(gtid: str) -> Struct:
 
 
 def begin_value(gtid: str, ts_ms: int) -> Struct:
-    """Return BEGIN, a value of TRANSACTION_VALUE."""
+    """Return a BEGIN record: a value of TRANSACTION_VALUE."""
     return {"status": "BEGIN", "id": gtid, "event_count": None, "data_collections": None, "ts_ms": ts_ms}
 
 
 def end_value(gtid: str, counts: Mapping[str, int], ts_ms: int) -> Struct:
-    """Return END, a value of TRANSACTION_VALUE: the number of row records by ``db.table``, tombstones not counted."""
+    """Return an END record: a value of TRANSACTION_VALUE. ``counts``: row records by ``db.table``, no tombstones."""
     return {
         "status": "END",
         "id": gtid,
@@ -62,8 +62,8 @@ def end_value(gtid: str, counts: Mapping[str, int], ts_ms: int) -> Struct:
     }
 
 
-def block(gtid: str, total_order: int, data_collection_order: int) -> bytes:
-    """Return a row's ``transaction`` as JSON (``event.block`` version 1); both orders count from 1."""
+def transaction_block(gtid: str, total_order: int, data_collection_order: int) -> bytes:
+    """Return ``transaction`` of a row record as JSON (``event.block`` version 1); both orders start at 1."""
     return b'{"id":"%b","total_order":%d,"data_collection_order":%d}' % (
         gtid.encode(),
         total_order,

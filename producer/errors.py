@@ -1,0 +1,38 @@
+"""The errors of the producer.
+
+::
+
+    TailraceError                     runtime/errors.py
+    ├── MultipleProblemsError
+    │   └── PrerequisiteError         the database server is not set up for capture
+    ├── SourceError                   the database server rejected a connection or a statement
+    │   └── SourceUnavailableError    the database server did not respond (Retryable)
+    ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
+    └── TakeoverError                 the offset of a connector cannot be taken over
+"""
+
+from __future__ import annotations
+
+from tailrace.runtime.errors import MultipleProblemsError, Retryable, TailraceError
+
+
+class PrerequisiteError(MultipleProblemsError):
+    """The database server is not set up for capture. Each problem has the statement that solves it."""
+
+    one, many = "prerequisite is not met", "prerequisites are not met"
+
+
+class SourceError(TailraceError):
+    """The database server rejected a connection or a statement."""
+
+
+class SourceUnavailableError(SourceError, Retryable):
+    """The database server did not respond, or the connection broke."""
+
+
+class BinlogError(TailraceError):
+    """The binlog cannot be read from the stored offset."""
+
+
+class TakeoverError(TailraceError):
+    """The offset of a connector cannot be taken over."""

@@ -1,0 +1,160 @@
+"""Compiles a table version into its codec: bytes of rows in, bytes of keys and envelopes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tailrace.producer.config.column_transforms import ColumnProjection
+from tailrace.producer.model.codec import (
+    EventEnvelope,
+    InsertTransactionBlock,
+    RowsEncoder,
+    RowsEncoders,
+    SnapshotEnvelope,
+    SnapshotRows,
+)
+from tailrace.producer.model.table import Column, Table
+from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.types.registry import connect_field
+from tailrace.producer.serialization.codegen import source_of
+from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
+from tailrace.producer.serialization.event_encoder import (
+    DECODE_ERRORS,
+    EventDecoders,
+    EventEncoderFactory,
+    decode_error,
+)
+from tailrace.producer.serialization.key_change_header import header_printer
+from tailrace.producer.serialization.packet_decoder import compile_packet_decoder, compile_row_decoder
+from tailrace.producer.serialization.record_format import RecordFormat
+from tailrace.producer.serialization.row_image_decoder import RowImageDecoder
+from tailrace.producer.serialization.row_layout import row_layouts
+from tailrace.schemas.connect import ConnectField
+from tailrace.schemas.rowkind import Op
+from tailrace.schemas.table import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class CodecOptions:
+    """What the rows of a table version become."""
+
+    values: ValueOptions
+    projection: ColumnProjection | None = None
+    """None: all columns, unchanged."""
+    tombstones: bool = True
+    skip_unchanged: bool = False
+    """Omit updates whose published rows are equal."""
+
+    def published(self, table: Table) -> Sequence[Column]:
+        """Return the columns that rows have."""
+        return table.columns if self.projection is None else self.projection.visible(table.columns)
+
+
+def plain_format(table: Table, topic: str, options: CodecOptions) -> RecordFormat:
+    """Return the format of JSON without schemas, which needs neither defaults nor ids."""
+    fields = {column.name: connect_field(column, options.values) for column in options.published(table)}
+    columns = tuple(fields.values())
+    return RecordFormat(
+        key="json",
+        value="json",
+        columns=columns,
+        key_schema=key_schema(topic, [fields[name] for name in table.key]),
+        value_schema=envelope_schema(topic, columns),
+    )
+
+
+class TableCodec:
+    """One table version, compiled to generated Python."""
+
+    def __init__(
+        self,
+        table: Table,
+        topic: str,
+        options: CodecOptions,
+        record_format: RecordFormat | None = None,
+    ) -> None:
+        """Compile a table version. Raises SchemaError for a column of an unsupported type."""
+        record_format = record_format or plain_format(table, topic, options)
+        result_set, row_image = row_layouts(table, options.values, options.projection)
+        self.select_list = ", ".join(t.select for t in result_set.types)
+        """The columns of the result set that ``snapshot`` decodes."""
+        self._frame = record_format.frame()
+        writers = record_format.writers(result_set)
+        self._any_row = compile_row_decoder(result_set.types, writers)
+        self._packets = compile_packet_decoder(result_set.types, writers, self._frame.before_insert, self._any_row)
+        types, key, writers = row_image.types, row_image.key, record_format.writers(row_image)
+        plain = record_format.plain_rows and record_format.plain_keys
+        self._decoders = EventDecoders(
+            RowImageDecoder(types, key, writers, raw_keys=False),
+            RowImageDecoder(types, key, writers, raw_keys=True),
+            None if plain else RowImageDecoder(types, key, record_format.plain_writers(row_image), raw_keys=False),
+        )
+        fields = _published_fields(table, options, record_format)
+        self.schema = TableSchema(
+            topic=topic,
+            database=table.id.database,
+            table=table.id.table,
+            columns=tuple(fields.values()),
+            key=_published_key(table, options, fields),
+        )
+        print_header = header_printer([fields[name] for name in table.key])
+        encoders = EventEncoderFactory(self._frame, self._decoders, print_header)
+        self.inserts: RowsEncoder = encoders.inserts()
+        self.updates: RowsEncoder = encoders.updates(skip_unchanged=options.skip_unchanged)
+        self.deletes: RowsEncoder = encoders.deletes(tombstones=options.tombstones)
+
+    @property
+    def encoders(self) -> RowsEncoders:
+        """The encoders of rows events by operation."""
+        return {Op.CREATE: self.inserts, Op.UPDATE: self.updates, Op.DELETE: self.deletes}
+
+    def snapshot(
+        self, buffer: bytes | bytearray | memoryview, start: int, end: int, envelope: SnapshotEnvelope
+    ) -> SnapshotRows:
+        """Encode the complete row packets in ``buffer[start:end]`` (MySQL packets with their 4-byte headers).
+
+        Raises SourceError with the server's code and text for an ERR packet, SchemaError for a malformed row.
+        """
+        data = bytes(memoryview(buffer)[start:end])
+        suffix = self._frame.snapshot(envelope.suffix)
+        try:
+            records, checksum, consumed, finished = self._packets(data, str(data, "latin-1"), 0, len(data), suffix)
+        except DECODE_ERRORS as error:
+            raise decode_error(error) from error
+        return SnapshotRows(records, checksum, start + consumed, finished)
+
+    def transaction_block_inserter(self, envelope: EventEnvelope, gtid: str) -> InsertTransactionBlock:
+        """Return the function that inserts transaction blocks into the envelopes made with ``envelope``."""
+        return self._frame.transaction_block_inserter(envelope, gtid)
+
+    def generated_source(self) -> dict[str, str]:
+        """Return the source of the generated functions, by what they do."""
+        images = self._decoders.rows
+        return {
+            "decode the packets of a result set": source_of(self._packets),
+            "decode a row with NULLs or long values": source_of(self._any_row),
+            "decode a row image without NULLs": source_of(images.compile(0)),
+            "decode a row image with any NULLs": source_of(images.compile(None)),
+            "encode a WRITE_ROWS event": source_of(self.inserts),
+            "encode an UPDATE_ROWS event": source_of(self.updates),
+            "encode a DELETE_ROWS event": source_of(self.deletes),
+        }
+
+
+def _published_fields(table: Table, options: CodecOptions, record_format: RecordFormat) -> dict[str, ConnectField]:
+    """Return the fields of a row by column name.
+
+    They have no defaults: the binlog does not contain them, and a version has one fingerprint from both sources.
+    """
+    return {
+        column.name: ConnectField(field.name, connect_field(column, options.values).schema)
+        for column, field in zip(options.published(table), record_format.columns, strict=True)
+    }
+
+
+def _published_key(table: Table, options: CodecOptions, fields: Mapping[str, ConnectField]) -> tuple[str, ...]:
+    """Return the key fields; empty if a key column is transformed, since the row does not identify itself then."""
+    if options.projection is not None and any(name in options.projection.transforms for name in table.key):
+        return ()
+    return tuple(fields[name].name for name in table.key)

@@ -1,0 +1,25 @@
+"""How a process reports an error to its user. Needs no library, so that it works under spark-submit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tailrace.runtime.errors import TailraceError
+
+
+@contextmanager
+def reporting_errors(*, debug: bool = False) -> Iterator[None]:
+    """Print an error to stderr and exit with code 1. With ``debug`` the error is raised with its traceback."""
+    try:
+        yield
+    except Exception as error:
+        if debug:
+            raise
+        if isinstance(error, (TailraceError, OSError)):
+            sys.stderr.write(f"error: {error}\n")
+        else:
+            hint = "run with --debug and report the traceback"
+            sys.stderr.write(f"error: {type(error).__name__}: {error}\n  hint: {hint}\n")
+        raise SystemExit(1) from None

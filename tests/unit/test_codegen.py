@@ -1,0 +1,68 @@
+"""Generated source: the documented example, and the description of the objects that it names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from struct import Struct
+
+from tailrace.producer.app.debug import render
+from tailrace.producer.model.table import Column, Table, TableId
+from tailrace.producer.serialization.codegen import BytesExpression, CodeBuilder, source_of
+from tailrace.producer.serialization.table_codec import TableCodec
+from tests.support.values import DEFAULT_CODEC
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "codegen.md"
+ITEMS = Table(
+    TableId("shop", "items"),
+    (
+        Column("id", "int", nullable=False),
+        Column("name", "varchar", length=160, charset="utf8mb4"),
+        Column("added", "date", nullable=False),
+    ),
+    ("id",),
+)
+
+
+def documented_example() -> str:
+    """Return the printed functions of docs/codegen.md."""
+    found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_documented_example_is_the_output() -> None:
+    """Of ``tailrace debug codec`` for the CREATE TABLE on the page."""
+    assert documented_example() == render(TableCodec(ITEMS, "shop.items", DEFAULT_CODEC))
+
+
+def test_source_lists_the_bound_objects() -> None:
+    """The same text in every process: no addresses; long constants are truncated."""
+    builder = CodeBuilder()
+    names = [
+        builder.bind("unpack", Struct("<iB").unpack_from),
+        builder.bind("search", re.compile("[a-z]").search),
+        builder.bind("constant", b"x" * 100),
+        builder.bind("errors", (ValueError, KeyError)),
+    ]
+
+    source = source_of(builder.compile("f", "a", [f"return {', '.join(names)}"]))
+
+    assert source.splitlines()[:2] == [
+        "# unpack_0 = Struct('<iB').unpack_from",
+        "# search_1 = re.compile('[a-z]').search",
+    ]
+    assert source.splitlines()[2].endswith("... (100 in all)")
+    assert source.splitlines()[3:5] == ["# errors_3 = (ValueError, KeyError)", "def f(a):"]
+    assert "=unpack_0" not in source
+
+
+def test_bytes_expression_escapes_constants() -> None:
+    """Percent signs, quotes, backslashes and other bytes; a long constant is bound."""
+    constant = b"100%'\\\x00\xff{}"
+    builder = CodeBuilder()
+    expression = BytesExpression(builder).constant(constant).value("a").constant(b"y" * 65).value("7", "%d")
+
+    function = builder.compile("f", "a", [f"return {expression}"])
+
+    assert function(b"-") == constant + b"-" + b"y" * 65 + b"7"
