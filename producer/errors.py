@@ -6,7 +6,8 @@
     ├── MultipleProblemsError
     │   └── PrerequisiteError         the database server is not set up for capture
     ├── SourceError                   the database server rejected a connection or a statement
-    │   └── SourceUnavailableError    the database server did not respond (Retryable)
+    │   ├── SourceUnavailableError    the database server did not respond (Retryable)
+    │   └── TableMissingError         a statement names a table that does not exist
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
     └── TakeoverError                 the offset of a connector cannot be taken over
 """
@@ -28,6 +29,10 @@ class SourceError(TailraceError):
 
 class SourceUnavailableError(SourceError, Retryable):
     """The database server did not respond, or the connection broke."""
+
+
+class TableMissingError(SourceError):
+    """A statement names a table or a database that does not exist."""
 
 
 class BinlogError(TailraceError):

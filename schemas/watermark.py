@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import orjson
 
@@ -38,14 +38,21 @@ class BinlogPosition:
         """Return the position as it is written in records; ``kind`` names the kind of source."""
         return {"kind": self.KIND, **asdict(self)}
 
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> BinlogPosition:
-        """Read what ``to_json`` returned. Raises ValueError if the position belongs to another kind of source."""
-        fields = dict(body)
-        kind = fields.pop("kind", None)
-        if kind != cls.KIND:
-            raise ValueError(f"a position of kind {kind!r} cannot be read, only {cls.KIND!r}")
-        return cls(**fields)
+
+Position = BinlogPosition
+"""A position in the log of a source; one class per kind of source."""
+
+POSITIONS: Final[Mapping[str, type[Position]]] = {BinlogPosition.KIND: BinlogPosition}
+"""The classes by their ``kind``."""
+
+
+def read_position(body: Mapping[str, Any]) -> Position:
+    """Read what ``to_json`` of a position returned. Raises ValueError for an unknown kind of source."""
+    fields = dict(body)
+    kind = fields.pop("kind", None)
+    if kind not in POSITIONS:
+        raise ValueError(f"a position of kind {kind!r} cannot be read, only of {', '.join(POSITIONS)}")
+    return POSITIONS[kind](**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Watermark:
     lower: list[Any] | None
     upper: list[Any] | None
     closed: bool
-    position: BinlogPosition
+    position: Position
     rows: int
     checksum: int
     backfill: int
@@ -100,5 +107,5 @@ class Watermark:
         body = orjson.loads(value)
         body["kind"] = WatermarkKind(body["kind"])
         body["checksum"] = int(body["checksum"], 16)
-        body["position"] = BinlogPosition.from_json(body["position"])
+        body["position"] = read_position(body["position"])
         return cls(**body)

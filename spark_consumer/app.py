@@ -58,8 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line. An error is printed without a traceback, and the exit code is 1."""
     parser = argparse.ArgumentParser(prog="app.py", description="Apply change events to tables or changelogs.")
     parser.add_argument("--config", type=Path, help="JSON or .properties file; environment variables override it")
+    parser.add_argument("--debug", action="store_true", help="print the traceback of an error")
     parsed = parser.parse_args(arguments)
-    with reporting_errors():
+    with reporting_errors(debug=parsed.debug):
         run(configuration.load(parsed.config))
     return 0
 

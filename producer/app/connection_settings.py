@@ -1,14 +1,15 @@
-"""Settings of the edges, made from the configuration."""
+"""Connections to the source and to Kafka, from the configuration."""
 
 from __future__ import annotations
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.mysql.connection import SourceSettings
+from tailrace.producer.mysql.source import MySqlSource
 
 
 def source_settings(config: ProducerConfig) -> SourceSettings:
-    """Return how to reach the source."""
+    """Return the connection settings of the source."""
     database = config.database
     return SourceSettings(
         host=database.hostname,
@@ -24,8 +25,17 @@ def source_settings(config: ProducerConfig) -> SourceSettings:
     )
 
 
+def mysql_source(config: ProducerConfig) -> MySqlSource:
+    """Return the source database; nothing is connected yet."""
+    return MySqlSource(
+        source_settings(config),
+        server_id=config.database.server_id,
+        initial_statements=config.database.initial_statements,
+    )
+
+
 def kafka_settings(config: ProducerConfig) -> KafkaSettings:
-    """Return how to reach Kafka."""
+    """Return the connection settings of Kafka."""
     return KafkaSettings(
         config.kafka.bootstrap_servers,
         config.kafka.client_settings(),

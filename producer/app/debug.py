@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 
-from tailrace.producer.app.connection_settings import source_settings
+from tailrace.producer.app.connection_settings import mysql_source
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.catalog import read_table
-from tailrace.producer.mysql.connection import connect
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.runtime.errors import ConfigError
@@ -24,11 +21,10 @@ def codec_source(config: ProducerConfig, table: str) -> str:
     database, dot, name = table.partition(".")
     if not dot or not name:
         raise ConfigError([f"--table: {table!r} is not of the form db.table"])
-    with closing(connect(source_settings(config))) as session:
-        read = partial(read_table, session)
+    with closing(mysql_source(config).open_snapshot_session()) as session:
         # The schemas are not registered: their ids appear as 0.
-        tables = CapturedTables(config, read, lambda _side, _topic, _schema: 0)
-        return render(tables.version_of(read(TableId(database, name))).codec)
+        tables = CapturedTables(config, session.describe, lambda _side, _topic, _schema: 0)
+        return render(tables.version_of(session.describe(TableId(database, name))).codec)
 
 
 def render(codec: TableCodec) -> str:

@@ -1,18 +1,18 @@
-"""What people ask of a capture and are told by it: desk, channels and notifier, built from the configuration."""
+"""Wires signal channels, the signal processor and notifications from the configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import ClientConfig, KafkaSettings
-from tailrace.producer.kafka.state_store import State
 from tailrace.producer.kafka.topics import Topics, TopicSpec
-from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.notifications.notification import NOTIFICATION_KEY, NOTIFICATION_VALUE
 from tailrace.producer.notifications.service import NotificationService
 from tailrace.producer.serialization.record_converter import RecordConverter
@@ -20,17 +20,19 @@ from tailrace.producer.signals.channels import Channel, Channels, FileChannel, F
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue
 from tailrace.producer.signals.source_channel import SourceSignalChannel
-from tailrace.producer.snapshot.split_registry import SplitRegistry
-from tailrace.producer.streaming.binlog_reader import BinlogReader
+from tailrace.producer.streaming.binlog_reader import SignalTable
+from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.stream_transaction import StreamTransaction
 
 
 def signal_topic(config: ProducerConfig) -> str:
-    """Return the topic of the channel kafka."""
+    """Return the topic of the kafka channel."""
     return config.signals.kafka_topic or f"{config.topics.prefix}-signal"
 
 
 def signal_settings(config: ProducerConfig) -> KafkaSettings:
-    """Return how to reach the topic of the channel kafka: as everything else, but for what is set for it alone."""
+    """Return the connection of the kafka channel: the common settings, overridden by those of signal.consumer.*."""
     base, signals = kafka_settings(config), config.signals
     own = {name: value.get_secret_value() for name, value in signals.consumer.items()}
     servers = own.pop("bootstrap.servers", None) or signals.kafka_servers or base.bootstrap_servers
@@ -39,7 +41,7 @@ def signal_settings(config: ProducerConfig) -> KafkaSettings:
 
 
 def signal_consumer(config: ProducerConfig) -> ClientConfig:
-    """Return the consumer of that topic: all of signal.consumer.*, but for what the way it is read depends on."""
+    """Return the consumer settings of the kafka channel: signal.consumer.*, except those that the reader relies on."""
     own = {name: value.get_secret_value() for name, value in config.signals.consumer.items()}
     reader = signal_settings(config).reader()
     kept = {"group.id": config.signals.kafka_group, "auto.offset.reset": "earliest"}
@@ -48,7 +50,7 @@ def signal_consumer(config: ProducerConfig) -> ClientConfig:
 
 
 def ensure_signal_topics(config: ProducerConfig, topics: Topics) -> None:
-    """Make the topics of what is on exist."""
+    """Create the topics of the configured channels."""
     notes, signals, replicas = config.notifications, config.signals, config.topics.replication_factor
     if "sink" in notes.channels and notes.topic is not None:
         topics.ensure([TopicSpec(notes.topic, replication_factor=replicas)])
@@ -57,70 +59,85 @@ def ensure_signal_topics(config: ProducerConfig, topics: Topics) -> None:
 
 
 class SignalService:
-    """The desk, and what brings signals to it."""
+    """The signal processor, the channels that bring signals to it, and the notifications it sends."""
 
     def __init__(
         self,
         config: ProducerConfig,
-        state: State,
+        signals: Mapping[str, Any] | None,
+        transaction: StreamTransaction,
         registry: SplitRegistry,
-        publisher: TransactionalProducer,
-        log_reader: BinlogReader,
+        mailbox: Mailbox,
     ) -> None:
-        notes, prefix = config.notifications, config.topics.prefix
-        topic = notes.topic if "sink" in notes.channels else None
-        notifier = NotificationService(
-            publisher,
-            prefix=prefix,
-            topic=None
-            if topic is None
-            else RecordConverter(config.converters).topic(topic, NOTIFICATION_KEY, NOTIFICATION_VALUE),
-            finish_table="log" in notes.channels,
-            open_transaction=log_reader.open_transaction,
-        )
-        self.desk = SignalProcessor(
-            IncrementalSnapshotQueue.from_state(state.signals),
+        """``signals`` is the stored state of signals."""
+        self._config = config
+        self._transaction = transaction
+        self.processor = SignalProcessor(
+            IncrementalSnapshotQueue.from_state(signals),
             registry,
-            publisher,
-            notifier,
-            prefix=prefix,
-            wanted=config.filters.tables.includes,
-            open_transaction=log_reader.open_transaction,
+            transaction,
+            notification_service(config, transaction),
+            config.filters.tables,
         )
-        table = config.signals.table
-        log_reader.attend(self.desk, None if table is None else SourceSignalChannel(table))
-        self._log_reader = log_reader
         self._channels: Channels | None = None
-        openers = list(self._openers(config))
+        openers = list(self._openers())
         if openers:
-            interval = config.signals.poll_interval_ms / 1000
-            self._channels = Channels(openers, log_reader.inbox.ask, self._take, interval_s=interval)
+            interval_s = config.signals.poll_interval_ms / 1000
+            self._channels = Channels(openers, mailbox.submit, self._process, interval_s=interval_s)
 
-    def _openers(self, config: ProducerConfig) -> Iterator[Callable[[], Channel]]:
-        signals, marks = config.signals, self.desk.marks
+    def table(self) -> SignalTable | None:
+        """Return the signal table, if one is configured."""
+        table = self._config.signals.table
+        return None if table is None else _SignalTable(SourceSignalChannel(table), self.processor)
+
+    def _openers(self) -> Iterator[Callable[[], Channel]]:
+        config, signals, offsets = self._config, self._config.signals, self.processor.marks
         if "kafka" in signals.channels:
             yield partial(
                 KafkaChannel,
                 signal_consumer(config),
                 topic=signal_topic(config),
                 prefix=config.topics.prefix,
-                mark=marks.kafka,
+                mark=offsets.kafka,
                 wait_s=signals.kafka_wait_ms / 1000,
             )
         if "file" in signals.channels:
-            yield partial(FileChannel, Path(signals.file), mark=marks.file)
+            yield partial(FileChannel, Path(signals.file), mark=offsets.file)
 
-    def _take(self, found: Found, move: Callable[[ChannelOffsets], ChannelOffsets]) -> None:
-        """Take what a channel found; durable on return."""
-        self.desk.take(found, move(self.desk.marks))
-        self._log_reader.commit()
+    def _process(self, found: Found, advance: Callable[[ChannelOffsets], ChannelOffsets]) -> None:
+        """Process what a channel found; durable on return."""
+        self.processor.process(found, advance(self.processor.marks))
+        self._transaction.commit()
 
     def start(self) -> None:
-        """Begin to look for signals."""
+        """Start to poll the channels."""
         if self._channels is not None:
             self._channels.start()
 
     def close(self) -> None:
-        """End what runs beside the log."""
+        """Stop to poll the channels."""
         if self._channels is not None:
             self._channels.close()
+
+
+class _SignalTable:
+    """The signal table, as the binlog reader sees it."""
+
+    def __init__(self, channel: SourceSignalChannel, processor: SignalProcessor) -> None:
+        self.id = channel.id
+        self._channel = channel
+        self._processor = processor
+
+    def on_rows(self, event: RowsEvent, gtid: str, number: int) -> None:
+        self._processor.process_row(self._channel, event, gtid, number)
+
+
+def notification_service(config: ProducerConfig, transaction: StreamTransaction) -> NotificationService:
+    """Return the service with the channels that are configured."""
+    channels, name = config.notifications.channels, config.notifications.topic
+    topic = (
+        RecordConverter(config.converters).topic(name, NOTIFICATION_KEY, NOTIFICATION_VALUE)
+        if "sink" in channels and name is not None
+        else None
+    )
+    return NotificationService(transaction, topic=topic, to_log="log" in channels)

@@ -1,27 +1,24 @@
-"""A snapshot reader's own objects, built in whichever process or thread it runs in."""
+"""Builds a snapshot reader, in the process or thread that runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from typing import Final
 
-from tailrace.producer.app.connection_settings import kafka_settings, source_settings
-from tailrace.producer.app.startup import reader_transactional_id
+from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.kafka.transactional_producer import TransactionalProducer
-from tailrace.producer.mysql.catalog import read_table
-from tailrace.producer.mysql.connection import connect
+from tailrace.producer.kafka.transactional_ids import reader_transactional_id
+from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
-from tailrace.producer.snapshot.reader import SnapshotReader
+from tailrace.producer.snapshot.reader import ReaderSettings, SnapshotReader
 from tailrace.producer.snapshot.workers import serve_pipe
 from tailrace.runtime.logging import configure_logging
 
-_LONGEST_TRANSACTION_MS: Final = 900_000
+_MAX_TRANSACTION_MS: Final = 900_000
 """The broker's default of transaction.max.timeout.ms."""
 
 
@@ -32,28 +29,27 @@ def open_reader(
     on_rows: Callable[[str, int], None],
     hooks: SnapshotHooks = NO_HOOKS,
 ) -> SnapshotReader:
-    """Return a reader with a session and a fenced producer of its own."""
-    session = connect(source_settings(config))
+    """Return a reader with its own session and its own fenced producer."""
+    session = mysql_source(config).open_snapshot_session()
     kafka = kafka_settings(config)
-    # A split is one transaction, and a table that cannot be cut is one split: give it all the time brokers allow by
-    # default. A dead reader's transaction does not wait for it, the next holder of the id aborts it.
-    kafka = replace(kafka, transaction_timeout_ms=max(kafka.transaction_timeout_ms, _LONGEST_TRANSACTION_MS))
-    publisher = TransactionalProducer(kafka, reader_transactional_id(config.topics.prefix, worker))
-    publisher.fence()
+    # A split is one transaction, and a table that cannot be split is one split: allow the longest time that brokers
+    # accept by default. The transaction of a dead reader does not last that long: the next holder of the id aborts it.
+    kafka = replace(kafka, transaction_timeout_ms=max(kafka.transaction_timeout_ms, _MAX_TRANSACTION_MS))
+    prefix = config.topics.prefix
+    producer = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
+    producer.fence()
+    headers: Headers = list(context_headers(prefix, run_id=run_id, enabled=config.values.context_headers))
     return SnapshotReader(
         session,
-        publisher,
-        CapturedTables(config, partial(read_table, session)),
-        prefix=config.topics.prefix,
-        context_headers=list(
-            context_headers(config.topics.prefix, run_id=run_id, enabled=config.values.context_headers)
-        ),
+        producer,
+        CapturedTables(config, session.describe),
+        ReaderSettings(prefix, headers),
         hooks=hooks,
         on_rows=lambda split, rows: on_rows(split.id, rows),
     )
 
 
 def process_main(config: ProducerConfig, run_id: str, worker: int, pipe: Pipe) -> None:
-    """Run a snapshot reader in a process of its own."""
+    """Run a snapshot reader in its own process."""
     configure_logging(config.ops.log_format, config.ops.log_level)
     serve_pipe(worker, lambda on_rows: open_reader(config, run_id, worker, on_rows), pipe)

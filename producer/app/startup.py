@@ -1,191 +1,111 @@
-"""Where a capture starts: takes the transactional ids over, reads the state, checks that the log has what follows.
+"""Startup: fences older instances, restores the state, and checks that the binlog still has what follows.
 
-The order matters: only when every producer that may hold an open transaction is fenced is the state topic's end
-its end.
+The order matters: the state topic is complete only when every producer that may have an open transaction is fenced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import orjson
 import structlog
-from pymysql.connections import Connection
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.kafka import state_store as states
+from tailrace.producer.kafka import state_store
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
+from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
-from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.protocols import ReadOffset, Source
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql import connection as database
-from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
-from tailrace.producer.mysql.watermark import current_offset
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
+from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.schemas.names import state_topic
 
 log = structlog.get_logger(__name__)
 
 
-def stream_transactional_id(prefix: str) -> str:
-    """Return the transactional id of the log reader."""
-    return f"{prefix}-tailrace-log"
-
-
-def reader_transactional_id(prefix: str, worker: int) -> str:
-    """Return the transactional id of a snapshot reader."""
-    return f"{prefix}-tailrace-snapshot-{worker}"
-
-
 @dataclass(frozen=True, slots=True)
-class StartupState:
-    """The state a capture goes on from, and the publisher of its log."""
+class ResumePoint:
+    """Where the stream starts."""
 
-    state: State
-    log: StoredOffset
-    publisher: TransactionalProducer
+    offset: StoredOffset
+    binlog_lost: bool = False
+    """The binlog behind the stored offset is gone: every table must be read again."""
 
 
-def acquire_and_restore(
-    kafka: KafkaSettings,
-    session: Connection,
-    *,
-    prefix: str,
-    workers: int,
-    captured: Iterable[TableId],
-    renew: bool = False,
-    beside: Callable[[TransactionalProducer, State, Offset], None] | None = None,
-) -> StartupState:
-    """Fence older instances and return the state to go on from; on the first start that is the log's end now.
-
-    ``beside`` writes what else belongs into the Kafka transaction of the takeover.
-    Raises LogError where the source no longer has the log that follows the stored position, or is another source. With
-    ``renew`` the log is then taken up at its end, and every table is to be read again.
-    """
+def acquire_state(
+    kafka: KafkaSettings, producer: TransactionalProducer, read_offset: ReadOffset, *, prefix: str, readers: int
+) -> State:
+    """Fence older instances and read the state; ``producer`` is the stream's."""
     topic = state_topic(prefix)
-    publisher = TransactionalProducer(kafka, stream_transactional_id(prefix))
-    publisher.fence()
+    producer.fence()
     # The number of readers of an older instance was committed before any of them started.
-    known = states.read(kafka, topic, MySqlOffset.from_json)
-    for worker in range(max(known.readers, workers)):
-        other = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
-        other.fence()
-        other.close()
-    state = states.read(kafka, topic, MySqlOffset.from_json) if known.readers else known
-    publisher.begin()
-    position = _position(session, state, publisher, topic, renew=renew)
-    publisher.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
-    publisher.send(topic, states.OFFSET_KEY, position.to_json())
-    _forget_others(state, publisher, topic, {str(table) for table in captured})
-    if beside is not None:
-        beside(publisher, state, position.position)
-    publisher.commit()
-    publisher.sent = 0
-    return StartupState(state, position, publisher)
+    state = state_store.read(kafka, topic, read_offset)
+    for worker in range(max(state.readers, readers)):
+        reader = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
+        reader.fence()
+        reader.close()
+    return state_store.read(kafka, topic, read_offset) if state.readers else state
 
 
-def _position(
-    session: Connection, state: State, publisher: TransactionalProducer, topic: str, *, renew: bool
-) -> StoredOffset:
-    if state.log is None:
-        return _first(session)
+def resume_point(source: Source, state: State, *, resnapshot_if_lost: bool) -> ResumePoint:
+    """Return the stored offset, or the end of the binlog on the first start.
+
+    Raises BinlogError if the source no longer has the binlog behind the stored offset, or is another source. With
+    ``resnapshot_if_lost`` the stream then starts at the end of the binlog.
+    """
+    if state.offset is None:
+        return ResumePoint(StoredOffset(source.start_offset()))
     try:
-        return _checked(session, state, state.log)
+        snapshot_running = any(table.mode is TableMode.SNAPSHOT for table in state.tables.values())
+        position = source.resume_offset(state.offset.position, snapshot_running=snapshot_running)
+        return ResumePoint(replace(state.offset, position=position))
     except BinlogError as error:
-        if not renew:
+        if not resnapshot_if_lost:
             raise
         log.warning(
-            "the log cannot be followed from where it was left: what lies between is lost, tables are read again",
+            "the stored offset cannot be resumed: changes since then are lost, all tables are read again",
             reason=str(error),
-            hint="rows that were deleted meanwhile stay with readers of the topics",
+            hint="rows deleted in between stay in the topics",
         )
-    begin = _first(session)
-    _read_all_again(state, publisher, topic)
-    # The epoch grows: whatever is read from now on is later than all that was read before.
-    return replace(begin, position=mysql_offset(begin.position)._replace(epoch=state.log.position.epoch + 1))
+    # The epoch grows, so that everything read from here on sorts after everything read before.
+    start = source.start_offset(epoch=state.offset.position.epoch + 1)
+    return ResumePoint(StoredOffset(start), binlog_lost=True)
 
 
-def _read_all_again(state: State, publisher: TransactionalProducer, topic: str) -> None:
-    """Have every table that was followed or read before read again, beside the log."""
+def write_startup_state(
+    transaction: StreamTransaction, state: State, *, readers: int, captured: Iterable[TableId]
+) -> None:
+    """Store the number of readers, and remove the state of tables that are not captured any more."""
+    transaction.store(state_store.READERS_KEY, orjson.dumps({"count": readers}))
+    _forget_others(transaction, state, {str(table) for table in captured})
+
+
+def request_full_resnapshot(transaction: StreamTransaction, state: State) -> None:
+    """Request an incremental snapshot of every table in the state, and update ``state``."""
     for split_id in state.splits:
-        publisher.send(topic, states.split_key(split_id), None)
+        transaction.store(state_store.split_key(split_id), None)
     state.splits.clear()
     for name in state.tables:
-        state.tables[name] = TableState(phase="log")
-        publisher.send(topic, states.table_key(name), state.tables[name].to_json())
-    before = IncrementalSnapshotQueue.from_state(state.signals)
+        state.tables[name] = TableState(TableMode.STREAMING)
+        transaction.store(state_store.table_key(name), state.tables[name].to_json())
+    offsets = IncrementalSnapshotQueue.from_state(state.signals).marks
     tables = sorted(TableId(*name.split(".", 1)) for name in state.tables)
-    control = IncrementalSnapshotQueue(tuple(SnapshotRequest(table) for table in tables), marks=before.marks)
-    value = control.to_json()
-    publisher.send(topic, states.SIGNALS_KEY, value)
-    state.signals = orjson.loads(value)
+    queue = IncrementalSnapshotQueue(tuple(SnapshotRequest(table) for table in tables), marks=offsets).to_json()
+    transaction.store(state_store.SIGNALS_KEY, queue)
+    state.signals = orjson.loads(queue)
 
 
-_FILE_START = 4
-"""Offset of the first event in a binlog file."""
-
-
-def _first(session: Connection) -> StoredOffset:
-    """Return the log's end now, as a GTID set.
-
-    The offset is the start of the file, not its end: transactions that stand in the log but are not executed yet are to
-    be read, and until they are, no split may count as passed. The stream's first events tell the true place.
-    """
-    end = current_offset(session)
-    log.info("first start: reading the binlog from its end", file=end.file, pos=end.pos, gtids=str(end.gtids))
-    return StoredOffset(end._replace(pos=_FILE_START))
-
-
-def _checked(session: Connection, state: State, stored: StoredOffset) -> StoredOffset:
-    """Return the stored position, its epoch grown when the server is another one."""
-    position = mysql_offset(stored.position)
-    seen = position.gtids
-    executed = GtidSet.parse(database.executed_gtids(session))
-    purged = GtidSet.parse(database.purged_gtids(session))
-    if not seen.contains(purged):
-        raise BinlogError(
-            "the source has purged binlog that was not read yet",
-            hint="take a new snapshot under another topic.prefix, and keep the binlog longer "
-            "(binlog_expire_logs_seconds)",
-            read=str(seen),
-            purged=str(purged),
-        )
-    if not executed.contains(seen):
-        raise BinlogError(
-            "the source has not executed transactions that were read before: it is another server, or lost data",
-            hint="point database.hostname at a server of the same cluster that has all transactions, "
-            "or take a new snapshot under another topic.prefix",
-            read=str(seen),
-            executed=str(executed),
-        )
-    server = database.server_uuid(session)
-    log.info("resuming", file=position.file, pos=position.pos, gtids=str(seen))
-    if server == position.server_uuid:
-        return stored
-    if any(table.phase == "snapshot" for table in state.tables.values()):
-        raise BinlogError(
-            "the source is another server while a snapshot is under way: positions of two servers do not compare",
-            hint="point database.hostname at the former server until the snapshot is done, "
-            "or take a new snapshot under another topic.prefix",
-            was=position.server_uuid,
-            now=server,
-        )
-    log.warning("the source is another server of the same history", was=position.server_uuid, now=server)
-    file, _, _ = database.log_position(session)
-    moved = MySqlOffset(position.epoch + 1, file, _FILE_START, seen, server)
-    return replace(stored, position=moved)
-
-
-def _forget_others(state: State, publisher: TransactionalProducer, topic: str, captured: set[str]) -> None:
-    """Drop the state of tables that are not captured now: their changes pass by, so later they begin anew."""
+def _forget_others(transaction: StreamTransaction, state: State, captured: set[str]) -> None:
+    """Remove tables that are not captured now: their changes are not read, so a later capture starts from scratch."""
     for name in set(state.tables) - captured:
         log.warning("table is no longer captured", table=name)
-        publisher.send(topic, f"table/{name}".encode(), None)
+        transaction.store(state_store.table_key(name), None)
         del state.tables[name]
     for split_id, split in list(state.splits.items()):
-        if f"{split.database}.{split.table}" not in state.tables:
-            publisher.send(topic, states.split_key(split_id), None)
+        if str(split.table_id) not in state.tables:
+            transaction.store(state_store.split_key(split_id), None)
             del state.splits[split_id]

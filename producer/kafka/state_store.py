@@ -1,33 +1,32 @@
-"""State: all that a restart needs, in the compacted topic ``<prefix>.tailrace.state``, committed with the data.
+"""The state store: all that a restart needs, in the compacted topic ``<prefix>.tailrace.state``.
 
-Keys, and what their JSON values hold::
+A state record is committed in one Kafka transaction with the data it describes. Keys, and their JSON values::
 
-    log                      LogState
-    readers                  {"count": n}: how many reader ids may have open transactions
+    offset                   StoredOffset: how far the binlog is in Kafka
+    readers                  {"count": n}: how many snapshot readers may have open transactions
     table/<db>.<table>       TableState
-    split/<split id>         SplitState: a split that is wholly in Kafka
-    structure                {"tables": […]}: whose definitions are in the topic of schema changes
-    signals                  what signals asked for, and which were taken (producer/signals/queue.py)
+    split/<split id>         SplitState: a split that is completely in Kafka
+    structure                {"tables": [...]}: tables whose definitions are in the topic of schema changes
+    signals                  pending incremental snapshots, and the last processed signals (signals/queue.py)
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
-from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.protocols import Offset, ReadOffset
+from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.runtime.errors import KafkaUnavailableError
 
-ReadOffset = Callable[[Mapping[str, Any]], Offset]
-"""Reads an offset of the source from its JSON form."""
-
-OFFSET_KEY: Final = b"log"
+OFFSET_KEY: Final = b"offset"
 READERS_KEY: Final = b"readers"
 STRUCTURE_KEY: Final = b"structure"
 SIGNALS_KEY: Final = b"signals"
@@ -35,21 +34,21 @@ SIGNALS_KEY: Final = b"signals"
 
 @dataclass(frozen=True, slots=True)
 class StoredOffset:
-    """How far the log is in Kafka.
+    """How far the binlog is in Kafka.
 
-    ``position`` is where a restart reads from: outside a transaction, or the begin of the one named by ``transaction``,
-    of which the first ``events`` rows events of captured tables are done already. ``backfill`` holds, for committed
-    splits whose END is not written yet, how many backfill records they have got. ``counts`` holds, for transaction
-    metadata, the row records that the transaction has given so far, by table. ``rows`` of the next event's rows are
-    done too, if the offset was taken over from a connector that stopped within an event.
+    A restart reads from ``position``: the end of a transaction, or the begin of ``transaction``, whose first ``events``
+    rows events of captured tables are done.
     """
 
     position: Offset
     transaction: str = ""
     events: int = 0
     backfill: Mapping[str, int] = field(default_factory=dict)
+    """Committed splits without END: number of backfill records written so far."""
     counts: Mapping[str, int] = field(default_factory=dict)
+    """For transaction metadata: number of records written in ``transaction`` so far, by table."""
     rows: int = 0
+    """Rows of the next event that are done too, if the offset was taken over from a connector."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
@@ -58,25 +57,24 @@ class StoredOffset:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Where a table stands: ``phase`` is ``snapshot``, ``log``, or ``again`` for one that is read again on demand.
+    """The mode of a table, and the plan of its snapshot in modes SNAPSHOT and INCREMENTAL."""
 
-    ``greatest`` is the greatest key the plan covers (JSON form), None where the splits are unbounded; ``key`` names the
-    splitting columns the bounds belong to.
-    """
-
-    phase: str
+    mode: TableMode
     snapshot: str = ""
+    """Id of the snapshot run."""
     greatest: list[Any] | None = None
+    """Greatest key that the plan covers, in JSON form; None: the splits are unbounded."""
     key: tuple[str, ...] = ()
+    """Names of the columns that the bounds of splits belong to."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
-        return orjson.dumps(asdict(self))
+        return orjson.dumps(_fields(self))
 
 
 @dataclass(frozen=True, slots=True)
 class SplitState:
-    """A split that is wholly in Kafka: its place in the plan, its watermarks, its certificate so far."""
+    """A split that is completely in Kafka: its range, its watermarks, and what its certificate says so far."""
 
     database: str
     table: str
@@ -91,7 +89,12 @@ class SplitState:
     checksum: int
     schema: str
     ended: bool = False
-    """Its END record is written."""
+    """The END watermark is written."""
+
+    @property
+    def table_id(self) -> TableId:
+        """The split's table."""
+        return TableId(self.database, self.table)
 
     def to_json(self) -> bytes:
         """Return the record value; the checksum as text, since it has 64 bits."""
@@ -101,13 +104,13 @@ class SplitState:
 
 @dataclass(slots=True)
 class State:
-    """The topic's content, decoded."""
+    """The content of the topic."""
 
-    log: StoredOffset | None = None
+    offset: StoredOffset | None = None
     readers: int = 0
     tables: dict[str, TableState] = field(default_factory=dict)
     structure: frozenset[str] | None = None
-    """Tables whose definitions are in the topic of schema changes; None before any was."""
+    """Tables whose definitions are in the topic of schema changes; None: none was ever written."""
     splits: dict[str, SplitState] = field(default_factory=dict)
     signals: Mapping[str, Any] | None = None
     """As stored; None before the first signal."""
@@ -123,26 +126,26 @@ def split_key(split_id: str) -> bytes:
     return f"split/{split_id}".encode()
 
 
-def _fields(record: StoredOffset | SplitState) -> dict[str, Any]:
+def _fields(record: StoredOffset | TableState | SplitState) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
-    """Return the state that these records (last value per key) describe."""
+    """Return the state of these records (last value per key)."""
     state = State()
     for key, value in records.items():
         kind, _, name = key.decode().partition("/")
         body = orjson.loads(value)
-        if kind == "log":
-            state.log = StoredOffset(**{**body, "position": read_offset(body["position"])})
-        elif kind == "readers":
+        if key == OFFSET_KEY:
+            state.offset = StoredOffset(**{**body, "position": read_offset(body["position"])})
+        elif key == READERS_KEY:
             state.readers = body["count"]
-        elif kind == "structure":
+        elif key == STRUCTURE_KEY:
             state.structure = frozenset(body["tables"])
-        elif kind == "signals":
+        elif key == SIGNALS_KEY:
             state.signals = body
         elif kind == "table":
-            state.tables[name] = TableState(**{**body, "key": tuple(body["key"])})
+            state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), "key": tuple(body["key"])})
         elif kind == "split":
             positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
             state.splits[name] = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})
@@ -150,15 +153,15 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
 
 
 def read(settings: KafkaSettings, topic: str, read_offset: ReadOffset) -> State:
-    """Read the topic from its beginning to its end, committed records only.
+    """Read all committed records of the topic.
 
-    Call it after fencing every producer that writes to the topic: then no transaction is open and the end is the end.
+    Call this after fencing every producer that writes to the topic: then no transaction is open.
     """
     return decode(read_compacted(settings, topic), read_offset)
 
 
 def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:
-    """Return the last value per key of partition 0; tombstones remove."""
+    """Return the last value per key of partition 0; tombstones delete keys."""
     found: dict[bytes, bytes] = {}
     consumer = Consumer({**settings.reader(), "enable.partition.eof": True})
     deadline = time.monotonic() + settings.request_timeout_s
@@ -181,7 +184,7 @@ def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:
             elif time.monotonic() > deadline:
                 raise KafkaUnavailableError(
                     "reading a topic to its end made no progress",
-                    hint="check that the brokers are up and no transaction of another producer hangs on the topic",
+                    hint="check that the brokers are up and no transaction of another producer is open on the topic",
                     topic=topic,
                 )
     except KafkaException as failure:

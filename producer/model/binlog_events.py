@@ -1,7 +1,7 @@
-"""What the binlog stream yields: the few events that a capture acts on, as light values.
+"""The events that the binlog stream returns, as light values.
 
-``pos`` is the offset of the event's first byte in ``file``, ``end`` that of the byte after it; both 64-bit, unlike the
-header's own field. ``ts`` is the header's time in whole seconds.
+``pos`` is the position of the first byte of the event in ``file``, ``end`` the position after its last byte. Both have
+64 bits, unlike the field of the header. ``ts`` is the time of the header in whole seconds.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from tailrace.producer.model.table import Column, TableId
 
 
 class TransactionBegin(NamedTuple):
-    """A transaction starts (GTID event and BEGIN together)."""
+    """A transaction begins (GTID event and BEGIN together)."""
 
     gtid: str
     """``uuid:n``."""
     file: str
     pos: int
-    """Offset of the GTID event: where a restart re-reads this transaction."""
+    """Position of the GTID event: a restart reads this transaction again from there."""
     end: int
     ts: int
     commit_ts_us: int
-    """The original commit time in microseconds since the epoch, 0 where the server does not send it (before 8.0.1)."""
+    """The original commit time in microseconds since the epoch, 0 if the server does not send it (before 8.0.1)."""
     thread: int | None
-    """Connection id of the BEGIN, or None where there was none."""
+    """Connection id of the BEGIN, or None if there is none."""
     server_id: int
 
 
 class TableVersion(NamedTuple):
-    """A table version as a TABLE_MAP event with FULL metadata describes it; one object per distinct definition."""
+    """A table version as a TABLE_MAP event with FULL metadata describes it; one object per definition."""
 
     id: TableId
     columns: tuple[Column, ...]
@@ -39,10 +39,10 @@ class TableVersion(NamedTuple):
 
 
 class RowsEvent(NamedTuple):
-    """Row images of one rows event of a wanted table; every column present in every image (checked)."""
+    """Row images of one rows event of a captured table; every image has every column (checked)."""
 
     op: str
-    """c, u or d."""
+    """``Op.CREATE``, ``UPDATE`` or ``DELETE``."""
     table: TableVersion
     data: bytes
     start: int
@@ -54,11 +54,11 @@ class RowsEvent(NamedTuple):
     ts: int
     server_id: int
     query: str | None = None
-    """Original SQL where binlog_rows_query_log_events is on."""
+    """Original SQL if binlog_rows_query_log_events is on."""
 
 
 class TransactionCommit(NamedTuple):
-    """A transaction is complete: its GTID now counts as seen."""
+    """A transaction is complete: its GTID counts as executed."""
 
     gtid: str
     file: str
@@ -67,7 +67,7 @@ class TransactionCommit(NamedTuple):
 
 
 class QueryEvent(NamedTuple):
-    """A statement logged as text that is a transaction of its own: DDL and its like."""
+    """A statement logged as text that is a separate transaction: DDL and similar."""
 
     gtid: str
     database: str
@@ -78,21 +78,21 @@ class QueryEvent(NamedTuple):
     ts: int
     server_id: int
     thread: int | None
-    within: bool = False
-    """Part of a transaction that goes on (CREATE TABLE … SELECT from 8.0.21 on): its GTID counts only at the Commit."""
+    in_transaction: bool = False
+    """Part of a transaction (CREATE TABLE … SELECT since 8.0.21): its GTID counts only after the commit."""
     commit_ts_us: int = 0
     """As in ``TransactionBegin``."""
     query_pos: int = 0
-    """Offset of the statement's own event, behind that of its GTID."""
+    """Position of the event of the statement, which follows its GTID event."""
 
 
 class PositionAdvanced(NamedTuple):
-    """The log moved on without anything to capture: rotation, heartbeat, filtered events."""
+    """The binlog advanced without anything to capture: rotation, heartbeat, filtered events."""
 
     file: str
     end: int
     ts: int
-    """0 where the event carries no time."""
+    """0 if the event has no time."""
 
 
 Event = TransactionBegin | RowsEvent | TransactionCommit | QueryEvent | PositionAdvanced

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple, Protocol
 
+from tailrace.schemas.table import TableSchema
+
 KeyValue = int | bytes | str | Decimal | float | None
 """A raw key column value that selects the split of a row; the same type from SELECT and binlog. int: integers, year,
 bit, enum ordinal, set mask. Decimal: decimal. float: float and double. bytes: binary types and text types, text in the
@@ -93,6 +95,23 @@ class EventRows(NamedTuple):
             if index >= count
         ]
         return EventRows([record for record, _ in kept], [index for _, index in kept], self.keys[count:])
+
+
+class SnapshotEncoder(Protocol):
+    """Encodes the result of a SELECT of one table version."""
+
+    @property
+    def schema(self) -> TableSchema:
+        """The published columns."""
+
+    @property
+    def select_list(self) -> str:
+        """The SELECT list, in the language of the source."""
+
+    def snapshot(
+        self, buffer: bytes | bytearray | memoryview, start: int, end: int, envelope: SnapshotEnvelope
+    ) -> SnapshotRows:
+        """Encode the complete rows in ``buffer[start:end]``."""
 
 
 class RowsEncoder(Protocol):

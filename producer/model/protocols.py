@@ -1,10 +1,41 @@
-"""The interface of a source database: what the rest of the producer asks of it."""
+"""The interface of a source database: what the rest of the producer asks of it.
+
+``Source`` opens everything else. docs/contributing/add-a-database.md says which of these a new database implements.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol, Self
 
-from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin, TransactionCommit
+from tailrace.producer.model.binlog_events import (
+    Event,
+    PositionAdvanced,
+    QueryEvent,
+    TransactionBegin,
+    TransactionCommit,
+)
+from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
+from tailrace.producer.model.ddl import DdlEffect
+from tailrace.producer.model.split import KeyColumn, Range, SortKey
+from tailrace.producer.model.table import CatalogTable, Column, TableId
+
+ReadOffset = Callable[[Mapping[str, Any]], "Offset"]
+"""Reads an offset from the form that ``Offset.to_json`` returns."""
+
+TableFilter = Callable[[TableId], bool]
+"""Decides which tables are captured."""
+
+
+class SplitQuery(NamedTuple):
+    """The rows of a split: a range of a table's key, and a condition in the language of the source."""
+
+    table: TableId
+    columns: tuple[KeyColumn, ...]
+    range: Range
+    condition: str = ""
+    """Empty: all rows of the range."""
 
 
 class Offset(Protocol):
@@ -41,3 +72,150 @@ class Offset(Protocol):
 
     def including(self, transaction_id: str) -> Self:
         """Return the offset at the same position with one more transaction included."""
+
+
+class KeyOrdering(Protocol):
+    """The order of the keys of one table, as the source defines it."""
+
+    @property
+    def columns(self) -> tuple[KeyColumn, ...]:
+        """Return the splitting columns: the prefix of the key that decides the order."""
+
+    def sort_keys(self, keys: Sequence[KeyTuple]) -> list[SortKey]:
+        """Return the sort key of each key."""
+
+    def require_same_key(self, table: TableId, key: Sequence[Column]) -> None:
+        """Raise SchemaError if the key of the table no longer begins with the splitting columns."""
+
+
+class SplitReader(Protocol):
+    """Reads the rows of a split between its two watermarks, over one session."""
+
+    def low_watermark(self, barrier: Offset, timeout_s: float) -> Offset:
+        """Wait until a SELECT sees everything that ``barrier`` includes, then return the low watermark."""
+
+    def stable_definition(self) -> AbstractContextManager[None]:
+        """Keep DDL away from the tables that are read inside."""
+
+    def definition_text(self, table: TableId) -> str:
+        """Return the CREATE statement of a table, which ``stable_definition`` then protects."""
+
+    def describe(self, table: TableId) -> CatalogTable:
+        """Return the definition of a table now. Raises SchemaError if it does not exist."""
+
+    def splitting_columns(self, found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
+        """Return the columns whose ranges cut the table; empty: it is read in one split."""
+
+    def clock_us(self) -> int:
+        """Return the clock of the server in microseconds since the epoch."""
+
+    def read_rows(self, task: SplitQuery, codec: SnapshotEncoder, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
+        """Yield the encoded rows of a split, a block at a time."""
+
+    def high_watermark(self, low: Offset) -> Offset:
+        """Return the high watermark. Raises SourceUnavailableError if the server changed since ``low``."""
+
+
+class SnapshotSession(SplitReader, Protocol):
+    """A session that plans and reads splits. Not thread-safe."""
+
+    def exists(self, table: TableId) -> bool:
+        """Return whether the source has a table of this name now."""
+
+    def key_ordering(self, columns: Sequence[KeyColumn]) -> KeyOrdering:
+        """Return the order of a table's keys; it uses this session."""
+
+    def check_condition(self, table: TableId, condition: str) -> None:
+        """Raise SourceError if the source does not accept ``condition`` for the rows of a table."""
+
+    def current_offset(self) -> Offset:
+        """Return the end of the log."""
+
+    def wait_until_visible(self, barrier: Offset, timeout_s: float) -> None:
+        """Wait until a SELECT sees everything that ``barrier`` includes."""
+
+    def max_key(self, table: TableId, columns: Sequence[KeyColumn]) -> KeyTuple | None:
+        """Return the greatest key; None: the table is empty."""
+
+    def min_key(self, table: TableId, columns: Sequence[KeyColumn], within: Range) -> KeyTuple | None:
+        """Return the least key in a range."""
+
+    def next_bound(self, table: TableId, columns: Sequence[KeyColumn], within: Range, size: int) -> KeyTuple | None:
+        """Return the key ``size`` rows into a range; None: the range has fewer rows."""
+
+    def bound_after(
+        self, table: TableId, columns: Sequence[KeyColumn], key: KeyTuple, within: Range
+    ) -> KeyTuple | None:
+        """Return the least key in a range that is greater than ``key``."""
+
+    def close(self) -> None:
+        """Close the session."""
+
+
+class CatalogSession(Protocol):
+    """A session that is used now and then; it reconnects when the server has closed it. Not thread-safe."""
+
+    def describe(self, table: TableId) -> CatalogTable:
+        """Return the definition of a table now. Raises SchemaError if it does not exist."""
+
+    def create_statement(self, table: TableId) -> str:
+        """Return the CREATE statement of a table. Raises SourceError if it does not exist."""
+
+    def server_charset(self) -> tuple[str, str]:
+        """Return the default character set and collation of the server."""
+
+    def database_charset(self, database: str) -> tuple[str, str]:
+        """Return the default character set and collation of a database."""
+
+    def execute(self, statement: str) -> None:
+        """Run a statement of the user and discard its result."""
+
+    def close(self) -> None:
+        """Close the session at once; a statement that is running is cut off."""
+
+
+class ChangeStream(Protocol):
+    """Follows the log of the source. Not thread-safe, except ``wake``."""
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Return the next events; [] after ``timeout_s`` or ``wake``."""
+
+    def wake(self) -> None:
+        """Make the running or the next ``poll`` return at once."""
+
+    def ddl_effects(self, event: QueryEvent) -> Sequence[DdlEffect]:
+        """Return what a statement of the log does to tables and databases."""
+
+    def close(self) -> None:
+        """Disconnect; safe to call twice."""
+
+
+class Source(Protocol):
+    """A source database. It opens sessions and streams, which the caller closes."""
+
+    def check(self, tables: Sequence[TableId]) -> Sequence[str]:
+        """Check the prerequisites for capturing ``tables``; return warnings. Raises PrerequisiteError."""
+
+    def list_tables(self, wanted: TableFilter) -> list[TableId]:
+        """Return the tables that ``wanted`` accepts, sorted."""
+
+    def start_offset(self, *, epoch: int = 1) -> Offset:
+        """Return the offset of a stream that starts now, at the end of the log."""
+
+    def resume_offset(self, stored: Offset, *, snapshot_running: bool) -> Offset:
+        """Return the offset to resume from; its epoch grows if the source is another server of the same history.
+
+        Raises BinlogError if the source no longer has the log that follows ``stored``, or has another history.
+        """
+
+    def read_offset(self, body: Mapping[str, Any]) -> Offset:
+        """Read an offset that ``Offset.to_json`` returned."""
+
+    def open_stream(self, start: Offset, wanted: TableFilter) -> ChangeStream:
+        """Return a connected stream of all that ``start`` does not include, with the rows of the wanted tables."""
+
+    def open_snapshot_session(self) -> SnapshotSession:
+        """Return a new session that plans and reads splits."""
+
+    def open_catalog(self) -> CatalogSession:
+        """Return a session that connects at its first use."""

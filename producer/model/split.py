@@ -1,17 +1,40 @@
-"""Split: a half-open range of a table's key, read in one piece."""
+"""Split: a half-open range of a table's key that one snapshot reader reads in one transaction."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
 from tailrace.producer.model.codec import KeyTuple
-from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.key_order import SortKey
+from tailrace.producer.model.table import Column, TableId
+from tailrace.runtime.errors import SchemaError
+
+SortKey = tuple[Any, ...]
+"""Comparable with ``<``; equal exactly if the source considers the keys equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column that splits are cut by, with what its order depends on."""
+
+    column: Column
+    collation: str = ""
+    pads: bool = False
+    """The collation ignores trailing blanks (PAD SPACE)."""
+    max_chars: int = 0
+    """Declared length in characters, for text."""
+
+    @property
+    def is_integer(self) -> bool:
+        """Return whether arithmetic on key values gives bounds."""
+        return self.column.data_type in {"tinyint", "smallint", "mediumint", "int", "bigint"}
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """``[lower, upper)`` of the splitting key; None is open, ``closed`` takes ``upper`` in."""
+    """``[lower, upper)`` of the splitting key. None means unbounded; ``closed`` includes ``upper``."""
 
     lower: KeyTuple | None
     upper: KeyTuple | None
@@ -19,12 +42,12 @@ class Range:
 
 
 WHOLE = Range(None, None)
-"""Every key there is: an empty table, or one whose key cannot be cut."""
+"""Every key: for an empty table, or one whose key cannot be cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One split of one snapshot run of a table, with the order of its bounds."""
+    """One split of one snapshot run of a table, with the sort keys of its bounds."""
 
     table: TableId
     snapshot: str
@@ -33,7 +56,7 @@ class Split:
     lower_order: SortKey | None
     upper_order: SortKey | None
     incremental: bool = False
-    """The table's changes are in the topic from before."""
+    """The split belongs to an incremental snapshot: the changes of its table are in the topic already."""
 
     @property
     def id(self) -> str:
@@ -41,9 +64,37 @@ class Split:
         return f"{self.table.database}.{self.table.table}:{self.snapshot}:{self.number}"
 
     def holds(self, key: SortKey) -> bool:
-        """Tell whether a key lies in the range."""
+        """Return whether a key lies in the range."""
         if self.lower_order is not None and key < self.lower_order:
             return False
         if self.upper_order is None:
             return True
         return key < self.upper_order or (self.range.closed and key == self.upper_order)
+
+
+def key_to_json(key: KeyTuple | None) -> list[Any] | None:
+    """Return a bound for a watermark or state record: binary as ``{"hex": …}``, decimals as ``{"decimal": …}``."""
+    if key is None:
+        return None
+    return [
+        {"hex": v.hex()} if isinstance(v, bytes) else {"decimal": str(v)} if isinstance(v, Decimal) else v for v in key
+    ]
+
+
+def key_from_json(bound: list[Any] | None) -> KeyTuple | None:
+    """Read what ``key_to_json`` returned."""
+    if bound is None:
+        return None
+    return tuple(
+        (bytes.fromhex(v["hex"]) if "hex" in v else Decimal(v["decimal"])) if isinstance(v, dict) else v for v in bound
+    )
+
+
+def key_changed(table: TableId, was: Sequence[str], now: Sequence[str]) -> SchemaError:
+    """Return the error for a table whose key is no longer the one that its splits were cut by."""
+    return SchemaError(
+        f"the key of {table}, its type or its collation changed during its snapshot",
+        hint="repeat the snapshot of this table: exclude it, start, stop, include it, start",
+        was=", ".join(was),
+        now=", ".join(now),
+    )

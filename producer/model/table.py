@@ -1,13 +1,14 @@
-"""Frozen values that describe a captured table, the same whether read from the catalog or from a TABLE_MAP event."""
+"""Values that describe a captured table; equal from the catalog and from a TABLE_MAP event."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
 class TableId(NamedTuple):
-    """Database and table, as the server spells them."""
+    """Database and table, as the server writes them."""
 
     database: str
     table: str
@@ -17,7 +18,7 @@ class TableId(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        """Return the name as SQL."""
+        """Return the qualified name as quoted SQL."""
         return f"{quote(self.database)}.{quote(self.table)}"
 
 
@@ -28,11 +29,11 @@ def quote(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What decides the bytes of a column's values; equal from the catalog and from a TABLE_MAP event.
+    """What decides the bytes of the values of a column; equal from the catalog and from a TABLE_MAP event.
 
     ``data_type`` is one of: tinyint smallint mediumint int bigint decimal float double bit char varchar text binary
     varbinary blob date datetime timestamp time year enum set json point geometry vector. The four sizes of TEXT and
-    BLOB are one kind each, and so is every spatial type but POINT. CHAR, VARCHAR and TEXT have a character set other
+    BLOB are one type each, and so are all spatial types except POINT. CHAR, VARCHAR and TEXT have a character set other
     than binary, BINARY, VARBINARY and BLOB have ``binary``.
     """
 
@@ -40,22 +41,22 @@ class Column:
     data_type: str
     nullable: bool = True
     unsigned: bool = False
-    """For numbers; ZEROFILL implies it."""
+    """For numbers; ZEROFILL includes it."""
     length: int = 0
     """Bit: bits. Char, varchar, binary, varbinary: the maximum in bytes, as the binlog has it. Text, blob: the maximum
     in bytes of their size, 255, 65535, 16777215 or 4294967295: it decides the length prefix in the binlog. Else 0."""
     precision: int = 0
-    """Decimal: digits in all."""
+    """Decimal: total digits."""
     scale: int = 0
     """Decimal: digits after the point."""
     fsp: int = 0
     """Datetime, timestamp, time: fraction digits, 0 to 6."""
     charset: str = ""
-    """Character set name as the server spells it (``utf8mb4``, ``latin1``, ``binary``), for text, binary, enum, set."""
+    """Character set name as the server writes it (``utf8mb4``, ``latin1``, ``binary``), for text, binary, enum, set."""
     enum_values: tuple[str, ...] = ()
     """Enum, set: the labels in order."""
     catalog: ColumnCatalog | None = field(default=None, compare=False)
-    """What only the catalog knows; never decides the bytes of a JSON value without schema."""
+    """What only the catalog has; it does not decide the bytes of a JSON value without schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class ColumnCatalog:
     """As in information_schema.columns.column_type, e.g. ``int(10) unsigned zerofill``."""
     collation: str | None
     default: str | None
-    """The literal as text, or None; expressions have ``default_is_expression``."""
+    """The literal as text, or None; for expressions ``default_is_expression`` is set."""
     default_is_expression: bool
     generated: bool
     auto_increment: bool
@@ -78,8 +79,8 @@ class ColumnCatalog:
 class Table:
     """One version of a table: columns in table order, and the names of the key columns in key order.
 
-    ``key`` is the primary key, or what stands in for it (a unique index without NULLs, ``message.key.columns``, every
-    column); an empty key never reaches this class: such a table is refused before.
+    ``key`` is the primary key, or its replacement: a unique index without NULLs, ``message.key.columns``, or all
+    columns. It is empty only in ``CatalogTable``.
     """
 
     id: TableId
@@ -94,3 +95,36 @@ class Table:
     def key_columns(self) -> tuple[Column, ...]:
         """Return the key columns in key order."""
         return tuple(self.column(name) for name in self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Collation:
+    """How a text column is compared."""
+
+    name: str
+    pads: bool
+    """PAD SPACE: trailing blanks are ignored."""
+    max_chars: int
+    """The greatest length of the column in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table as the catalog describes it now. ``table.key`` is ``index_key``, which may be empty here."""
+
+    table: Table
+    primary_key: tuple[str, ...]
+    """Column names in key order; empty if there is none."""
+    unique_key: tuple[str, ...]
+    """Columns of the first unique index (in the server's order) without NULLs, prefixes and expressions, or empty."""
+    prefix_columns: frozenset[str]
+    """Columns of which the primary key holds only a prefix: ``PRIMARY KEY (name(10))``."""
+    collations: Mapping[str, Collation]
+    """Per text column."""
+    rows: int
+    """The estimate of the server: may be stale or 0."""
+
+    @property
+    def index_key(self) -> tuple[str, ...]:
+        """Return the key that an index enforces: the primary key, else the unique key, else empty."""
+        return self.primary_key or self.unique_key

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
+from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.collation import CHARSETS, canonical
 from tailrace.producer.mysql.connection import query
 from tailrace.runtime.errors import SchemaError
@@ -33,39 +32,6 @@ _NUMBERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"
 _SIZED: Final = frozenset({"char", "varchar", "binary", "varbinary", "text", "blob"})
 _BINARY: Final = frozenset({"binary", "varbinary", "blob"})
 _TIMED: Final = frozenset({"datetime", "timestamp", "time"})
-
-
-@dataclass(frozen=True, slots=True)
-class Collation:
-    """How a text column is compared."""
-
-    name: str
-    pads: bool
-    """PAD SPACE: trailing blanks do not count. Known from 8.0 on; before, every collation but ``binary`` pads."""
-    max_chars: int
-    """The column's greatest length in characters."""
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogTable:
-    """A table as the catalog has it now. ``table.key`` is ``index_key``, which may be empty here."""
-
-    table: Table
-    primary_key: tuple[str, ...]
-    """Column names in key order; empty where there is none."""
-    unique_key: tuple[str, ...]
-    """Columns of the first unique index (in the server's order) without NULLs, prefixes and expressions, or empty."""
-    prefix_columns: frozenset[str]
-    """Columns of the primary key that it holds by their beginning only: ``PRIMARY KEY (name(10))``."""
-    collations: Mapping[str, Collation]
-    """Per text column."""
-    rows: int
-    """The server's estimate: may be stale or 0."""
-
-    @property
-    def index_key(self) -> tuple[str, ...]:
-        """The key that identifies rows by an index: primary, else unique, else empty."""
-        return self.primary_key or self.unique_key
 
 
 def list_tables(connection: Connection[Any], wanted: Callable[[TableId], bool]) -> list[TableId]:

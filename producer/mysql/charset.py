@@ -1,4 +1,4 @@
-"""How the server reads the bytes of each character set: one table for rows, labels, names and statements.
+"""Decodes the bytes of each character set as the server does: for rows, enum values, names and statements.
 
 Python's codecs where they read what ``CONVERT(… USING utf8mb4)`` does, and tables of the server's own where they do
 not. What a character set leaves open is '?', as in every answer of the server; bytes that no column can hold are an
@@ -14,11 +14,11 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 TextDecoder = Callable[[bytes], str]
-"""From bytes of a character set to text. Raises UnicodeError for bytes that are not of that set."""
+"""Decodes bytes of a character set. Raises UnicodeError for invalid bytes."""
 
 _UNMAPPED: Final = "?"
 _KEPT_CHARS: Final = 65_536
-"""Characters of each set whose reading is kept at hand, where it takes more than the codec."""
+"""Cached characters per set, for sets that need more than the codec."""
 
 _UNICODE: Final = {
     "binary": "utf-8",
@@ -89,19 +89,19 @@ _SINGLE: Final[Mapping[str, tuple[str, Mapping[int, str]]]] = {
     "swe7": ("ascii", {0x40: "É", 0x5B: "ÄÖÅÜ", 0x60: "é", 0x7B: "äöåü", 0x7F: _UNMAPPED}),
     "tis620": ("tis_620", {0xA0: "\ufffd", 0xDB: 4 * "\ufffd", 0xFC: 4 * "\ufffd"}),
 }
-"""Python's codec, and from which byte on the server has other characters."""
+"""The Python codec, and the first byte from which the server has other characters."""
 
 
 class _Wide(NamedTuple):
-    """A character set of one byte to four; ASCII is itself in all of them."""
+    """A character set of one to four bytes per character; all of them include ASCII."""
 
     codec: str
     shape: bytes
-    """Regular expression of what a character beyond ASCII looks like."""
+    """Regular expression of a non-ASCII character."""
     others: Mapping[bytes, str] = {}
-    """Where the server reads something else than the codec does."""
+    """Characters that the server reads differently than the codec."""
     more: Callable[[bytes], str] = lambda _: _UNMAPPED
-    """Reads a character that the codec does not know."""
+    """Decodes a character that the codec does not have."""
 
 
 _GBK: Final = rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]"
@@ -109,7 +109,7 @@ _SJIS: Final = rb"[\xa1-\xdf]|[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]"
 _EUC: Final = rb"\x8e[\xa0-\xdf]|\x8f[\xa1-\xfe][\xa1-\xfe]|[\xa1-\xfe][\xa1-\xfe]"
 _ROW: Final = 94
 _USER_ROW: Final = 0xF5
-"""The first of ten rows for characters of one's own, in either plane."""
+"""The first of ten rows of user-defined characters, in either plane."""
 _OWN_CHARS: Final = 0xE000
 _IBM: Final = (
     "ⅰⅱⅲⅳⅴⅵⅶⅷⅸⅹⅠⅡⅢⅣⅤⅥⅦⅧⅨⅩ＇＂㈱№℡炻仼僴凬匇匤\ufa0e咊坙\ufa0f\ufa10增寬峵嵓\ufa11德悅愠敎昻晥\ufa12\uf929栁"
@@ -121,7 +121,7 @@ _FIRST_IBM: Final = (0xF3 - 0xA1) * _ROW + 0xF3 - 0xA1
 
 
 def _own(char: bytes) -> str:
-    """Return one of the characters of one's own, which are numbered through both planes; '?' for another character."""
+    """Return a user-defined character (they are numbered across both planes), else '?'."""
     first, row, cell = (0, *char) if len(char) == 2 else (10 * _ROW, *char[1:])
     if row < _USER_ROW:
         return 2 * _UNMAPPED if row == 0x8E else _UNMAPPED
@@ -129,7 +129,7 @@ def _own(char: bytes) -> str:
 
 
 def _of_shift_jis(char: bytes) -> str:
-    """Return what Microsoft's Shift_JIS has at the same place of JIS X 0208; '?' where that is nothing."""
+    """Return the character of Microsoft's Shift_JIS at the same position of JIS X 0208, else '?'."""
     row, cell = char[0] - 0xA1, char[1] - 0xA1
     lead = row // 2 + (0x81 if row < 2 * 0x1F else 0xC1)
     trail = 0x9F + cell if row % 2 else 0x40 + cell + (cell >= 0x3F)
@@ -149,7 +149,7 @@ def _ibm_or_own(char: bytes) -> str:
 
 
 def _pairs(text: str) -> dict[bytes, str]:
-    """Read ``hex=character`` words."""
+    """Parse ``hex=character`` words."""
     return {bytes.fromhex(word[:-2]): word[-1] for word in text.split()}
 
 
@@ -180,12 +180,12 @@ _WIDE: Final[Mapping[str, _Wide]] = {
 }
 
 DECODABLE: Final = frozenset({*_UNICODE, *_SINGLE, *_WIDE})
-"""Every character set that has a reader: all that servers have."""
+"""Every character set with a decoder: all that servers have."""
 
 
 @cache
 def text_decoder(charset: str) -> TextDecoder:
-    """Return the reader of a character set by its canonical name. Raises KeyError for one that is not READABLE."""
+    """Return the decoder of a character set by its canonical name. Raises KeyError if it has none."""
     if charset in _SINGLE:
         return _single(*_SINGLE[charset])
     if charset in _WIDE:
@@ -195,7 +195,7 @@ def text_decoder(charset: str) -> TextDecoder:
 
 
 def agreeing_codec(charset: str) -> str | None:
-    """Return Python's codec where all that it reads is what the server reads: the rest needs the reader."""
+    """Return the Python codec if it decodes everything as the server does, else None: the decoder is needed."""
     if charset in _UNICODE:
         return _UNICODE[charset]
     known = _WIDE.get(charset)
@@ -213,7 +213,7 @@ def _single(codec: str, others: Mapping[int, str]) -> TextDecoder:
 def _wide(known: _Wide) -> TextDecoder:
     codec, others, more = known.codec, known.others, known.more
     char = re.compile(rb"[\x00-\x7f]+|" + known.shape)
-    # May find the end of one character with the start of the next: then the slow way reads the same.
+    # May match the end of one character and the start of the next: the slow path then gives the same result.
     other = re.compile(b"|".join(map(re.escape, others))).search if others else None
 
     @lru_cache(_KEPT_CHARS)

@@ -1,4 +1,4 @@
-"""Character sets: the collation ids of MySQL 5.7 to 9; ``charset_text`` reads the sets themselves.
+"""Collation ids of MySQL 5.7 to 9; ``charset`` decodes the character sets themselves.
 
 The binlog names a collation by number. ``utf8`` and ``utf8mb3`` are one set, whose name changed in 8.0.30; it is called
 ``utf8mb3`` here whatever the server calls it, so that catalog and binlog agree.
@@ -67,11 +67,11 @@ def _expand() -> dict[int, str]:
 
 _BY_COLLATION: Final = _expand()
 CHARSETS: Final = frozenset(_IDS)
-"""Every character set that is known."""
+"""Every supported character set."""
 
 
 def charset_of_collation(collation: int) -> str:
-    """Return the character set of a collation id. Raises SchemaError for an id that no known server has."""
+    """Return the character set of a collation id. Raises SchemaError for an unknown id."""
     try:
         return _BY_COLLATION[collation]
     except KeyError:
@@ -83,12 +83,12 @@ def charset_of_collation(collation: int) -> str:
 
 
 def canonical(charset: str) -> str:
-    """Return the name used here for a character set as the server spells it."""
+    """Return the canonical name of a character set."""
     return "utf8mb3" if charset == "utf8" else charset
 
 
 def decode(text: bytes, charset: str, *, what: str) -> str:
-    """Decode a name, label or statement. Raises SchemaError where the bytes are not of that character set."""
+    """Decode a name, an enum value or a statement. Raises SchemaError for bytes invalid in the character set."""
     try:
         return text_decoder(charset)(text)
     except UnicodeError:

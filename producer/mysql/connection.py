@@ -1,4 +1,4 @@
-"""Sessions to the source: read-only in intent, in UTC, with errors that say whether trying again may help."""
+"""Sessions to a MySQL server: in UTC, with errors whose class says whether to retry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 from pymysql.constants import CR, ER
 
-from tailrace.producer.errors import SourceError, SourceUnavailableError
+from tailrace.producer.errors import SourceError, SourceUnavailableError, TableMissingError
 from tailrace.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
 
 SSL_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
-"""Words of ``database.ssl.mode``."""
+"""Values of ``database.ssl.mode``."""
 
 _SESSION: Final = (
-    # Dates and times are compared with the binlog, which has TIMESTAMP in UTC.
+    # The binlog has TIMESTAMP values in UTC.
     "SET time_zone = '+00:00'",
-    # Fixed, because ANSI_QUOTES, NO_BACKSLASH_ESCAPES and PAD_CHAR_TO_FULL_LENGTH change what a SELECT means or yields.
+    # Fixed: ANSI_QUOTES, NO_BACKSLASH_ESCAPES and PAD_CHAR_TO_FULL_LENGTH change the meaning or the result of a SELECT.
     "SET sql_mode = 'NO_ENGINE_SUBSTITUTION'",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-    # A reader that waits for Kafka must not be cut off by the server: the values are seconds.
+    # The server must not disconnect a reader that waits for Kafka. In seconds.
     "SET net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 86400",
-    # A statistics cache of a day (the default of 8.0) would hide rows of a fresh table from the planner.
+    # A statistics cache of one day (the default of 8.0) would hide the rows of a new table from the splitter.
     "SET @@session.information_schema_stats_expiry = 0",
 )
 _OPTIONAL: Final = frozenset({ER.UNKNOWN_SYSTEM_VARIABLE})
-"""Errors of session settings that older servers may give: they lack the variable and with it the trouble."""
+"""Ignored errors of session settings: older servers do not have the variable and do not need it."""
 
 _REFUSED: Final = frozenset(
     {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, 1698, 1820, 1862, ER.HOST_NOT_PRIVILEGED, 3118, 3159}
 )
-"""The account is wrong, expired or locked: trying again does not help."""
+"""The account is wrong, expired or locked: a retry does not help."""
 
 _GONE: Final = frozenset(
     {
@@ -68,29 +68,32 @@ _GONE: Final = frozenset(
 )
 
 
+_TABLE_MISSING: Final = frozenset({ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR})
+
+
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """How to reach the source. ``password`` never shows in a repr; times are seconds."""
+    """Connection settings. ``password`` is not part of the repr; times are in seconds."""
 
     host: str
     port: int
     user: str
     password: str = field(repr=False)
     ssl_mode: str
-    """One of SSL_MODES; preferred uses TLS where the server offers it, without verifying it."""
+    """One of SSL_MODES; preferred uses TLS if the server offers it, without verification."""
     ssl_ca: str | None
-    """File with the certificates of trusted authorities (PEM)."""
+    """PEM file with the certificates of trusted authorities."""
     ssl_cert: str | None
     ssl_key: str | None
     connect_timeout_s: float
     read_timeout_s: float
-    """Silence of the server within one query that counts as a lost connection."""
+    """The connection counts as lost after this time without data within one query."""
 
 
 def connect(settings: SourceSettings, **options: Any) -> Connection[Any]:
-    """Open a session: autocommit, UTC, utf8mb4, READ COMMITTED. ``options`` go to pymysql as they are.
+    """Open a session: autocommit, UTC, utf8mb4, READ COMMITTED. ``options`` are passed to pymysql.
 
-    Raises SourceUnavailableError where the server cannot be reached, SourceError where it refuses the account.
+    Raises SourceUnavailableError if the server cannot be reached, SourceError if it rejects the account.
     """
     with translating_errors(f"{settings.host}:{settings.port}", settings.user):
         wanted: dict[str, Any] = {
@@ -119,46 +122,46 @@ def connect(settings: SourceSettings, **options: Any) -> Connection[Any]:
 
 
 def query(connection: Connection[Any], sql: str, args: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
-    """Run one statement and return its rows. Errors as those of ``connect``, with the statement as a fact."""
+    """Run one statement and return its rows. Raises the errors of ``connect``, with the statement in the context."""
     with translating_errors(str(connection.host), "", sql=sql), connection.cursor() as cursor:
         cursor.execute(sql, args)
         return list(cursor.fetchall())
 
 
 def server_uuid(connection: Connection[Any]) -> str:
-    """Return the identity of the server this session talks to."""
+    """Return the UUID of the server."""
     return str(query(connection, "SELECT @@global.server_uuid")[0][0])
 
 
 def executed_gtids(connection: Connection[Any]) -> str:
-    """Return the set of GTIDs whose transactions are committed in the engine and visible (text form, one line)."""
+    """Return the GTIDs of committed, visible transactions, as text in one line."""
     return _one_line(query(connection, "SELECT @@global.gtid_executed")[0][0])
 
 
 def purged_gtids(connection: Connection[Any]) -> str:
-    """Return the set of GTIDs that the server's binlog no longer has (text form, one line)."""
+    """Return the GTIDs that the binlog of the server no longer has, as text in one line."""
     return _one_line(query(connection, "SELECT @@global.gtid_purged")[0][0])
 
 
-def log_position(connection: Connection[Any]) -> tuple[str, int, str]:
-    """Return the end of the log: file, offset, executed GTID set.
+def binlog_position(connection: Connection[Any]) -> tuple[str, int, str]:
+    """Return the end of the binlog: file, position, executed GTID set.
 
-    Raises SourceError where the binlog is off or the account lacks REPLICATION CLIENT.
+    Raises SourceError if the binlog is off, or the account lacks REPLICATION CLIENT.
     """
     try:
         rows = query(connection, "SHOW MASTER STATUS")
     except SourceError as error:
         if error.context.get("code") != ER.PARSE_ERROR:
             raise
-        rows = query(connection, "SHOW BINARY LOG STATUS")  # its name from MySQL 8.2 on; the old one is gone in 8.4
+        rows = query(connection, "SHOW BINARY LOG STATUS")  # the name since MySQL 8.2; 8.4 removed the old one
     if not rows:
-        raise SourceError("the source writes no binary log", hint="start the server with log_bin")
+        raise SourceError("the source writes no binlog", hint="start the server with log_bin")
     file, pos = rows[0][:2]
     return str(file), int(pos), _one_line(rows[0][4]) if len(rows[0]) > 4 else ""
 
 
 def wait_for_gtids(connection: Connection[Any], gtids: str, timeout_s: float) -> bool:
-    """Wait until every GTID of the set is executed; return whether it was within ``timeout_s``."""
+    """Wait until every GTID of the set is executed; return False after ``timeout_s``."""
     if not gtids:
         return True
     answer = query(connection, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (gtids, timeout_s))[0][0]
@@ -174,7 +177,7 @@ def translating_errors(server: str, user: str, sql: str = "") -> Iterator[None]:
         raise translate_error(error, server, user, sql) from error
     except (OSError, EOFError) as error:
         raise SourceUnavailableError(
-            "the connection to the source broke", hint=_REACH, server=server, cause=str(error)
+            "the connection to the source was lost", hint=_REACH, server=server, cause=str(error)
         ) from error
 
 
@@ -182,29 +185,30 @@ _REACH: Final = "check database.hostname and database.port, and that the server 
 
 
 def translate_error(error: pymysql.MySQLError, server: str, user: str, sql: str = "") -> SourceError:
-    """Return our error for one of the driver: retryable, or not, with what mends it."""
+    """Return the error for an error of the driver."""
     code, text = _code_and_text(error)
     facts: dict[str, object] = {"server": server, "code": code, "answer": text}
     if sql:
         facts["statement"] = sql if len(sql) <= 300 else sql[:300] + " …"
-    # RuntimeError of the driver aside, pymysql reports a refused TLS handshake as a connection error with its cause.
+    # pymysql reports a rejected TLS handshake as a connection error with this cause.
     if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
         return SourceError(
-            "no TLS session with the source could be made",
+            "the TLS handshake with the source failed",
             hint="check database.ssl.mode and the certificate files",
             **facts,
         )
     if code in _REFUSED:
         return SourceError(
-            "the source refuses the account",
+            "the source rejected the account",
             hint="check database.user and database.password, and that the account may connect from this host",
             user=user,
             **facts,
         )
-    # The driver's own words without a code: it met bytes that end or differ where they should not.
+    # Errors of the driver without a code: the bytes of the connection end early or are invalid.
     if code in _GONE or isinstance(error, pymysql.InterfaceError) or code == -1:
-        return SourceUnavailableError("the source cannot be reached, or the connection broke", hint=_REACH, **facts)
-    return SourceError("the source answered with an error", hint=_HINTS.get(code, ""), **facts)
+        return SourceUnavailableError("the source cannot be reached, or the connection was lost", hint=_REACH, **facts)
+    failure = TableMissingError if code in _TABLE_MISSING else SourceError
+    return failure("the source returned an error", hint=_HINTS.get(code, ""), **facts)
 
 
 _HINTS: Final[Mapping[int, str]] = {
@@ -239,7 +243,7 @@ def _tls(settings: SourceSettings) -> dict[str, Any]:
     if mode == "disabled":
         return {"ssl_disabled": True}
     if mode == "preferred":
-        return {}  # the driver's own default: TLS where the server offers it
+        return {}  # the default of the driver: TLS if the server offers it
     verified = mode in {"verify_ca", "verify_identity"}
     try:
         context = ssl.create_default_context(cafile=settings.ssl_ca)
@@ -247,7 +251,7 @@ def _tls(settings: SourceSettings) -> dict[str, Any]:
             context.load_cert_chain(settings.ssl_cert, settings.ssl_key)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError([f"the TLS files of database.ssl.* cannot be read: {error}"]) from error
-    # Certificates that MySQL makes for itself lack what Python 3.13 asks for by default.
+    # Certificates generated by MySQL lack what Python 3.13 requires by default.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = mode == "verify_identity"
     context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE

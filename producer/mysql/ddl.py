@@ -1,47 +1,16 @@
-"""What a logged statement does to tables: told from its leading words and names, never from a full parse.
+"""The effects of a logged DDL statement, from its leading words and names.
 
-Everything that a capture must know of DDL stands in the beginning of a statement, or behind RENAME in an ALTER: so no
-grammar is needed, and no statement is too new or too odd. Table definitions are never taken from here, the catalog
-has them.
+Everything that a capture needs is at the start of a statement, or after RENAME in an ALTER. So no grammar is needed,
+and new syntax does no harm. Table definitions are not read from statements, but from the catalog.
 """
 
 from __future__ import annotations
 
 import re
-from enum import Enum
 from typing import Final, NamedTuple
 
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
-
-
-class Change(Enum):
-    """What happens to a table or a database."""
-
-    CREATE = "CREATE"
-    ALTER = "ALTER"
-    DROP = "DROP"
-    RENAME = "RENAME"
-    """Also by ALTER TABLE; the table changes its definition too, as far as the statement says."""
-    INDEX = "INDEX"
-    TRUNCATE = "TRUNCATE"
-    DATABASE = "DATABASE"
-    """CREATE or ALTER of a database."""
-    DROP_DATABASE = "DROP_DATABASE"
-
-
-class DdlEffect(NamedTuple):
-    """One table (or database) that a statement touches."""
-
-    change: Change
-    table: TableId
-    """After the statement; its name is empty for a change of a database."""
-    former: TableId | None
-    """Before a renaming, else None."""
-    sql: str
-    """The statement, or the part of it that is about this table."""
-    loses_rows: bool = False
-    """Rows go without events of their own: TRUNCATE, and partitions that are dropped, emptied or exchanged."""
-
 
 _TOKEN: Final = re.compile(
     r"""(?P<skip>\s+|/\*(?![!M]).*?\*/|--(?=\s|$)[^\n]*|\#[^\n]*|/\*M?!\d*|\*/)
@@ -56,23 +25,23 @@ _TOKEN: Final = re.compile(
 
 class _Token(NamedTuple):
     word: str
-    """A bare word in upper case, a mark, or '' for anything quoted."""
+    """A bare word in upper case, a mark, or '' for quoted text."""
     name: str
-    """As an identifier; '' for what cannot be one."""
+    """The token as an identifier; '' if it cannot be one."""
     start: int
     stop: int
 
 
 def ddl_effects(sql: str, database: str) -> tuple[DdlEffect, ...]:
-    """Return what a statement touches, in the order it names them; () for all that is neither table nor database.
+    """Return the effects of a statement in the order of its names; () if it concerns neither tables nor databases.
 
-    ``database`` is the session's, for names without one. Temporary tables do not count: they are never captured.
+    ``database`` is the default database of the session. Temporary tables are ignored: they are never captured.
     """
     return _Statement(sql, database).read()
 
 
 class _Statement:
-    """A statement under reading: its tokens, and how far they are read."""
+    """The tokens of a statement, and how many are read."""
 
     def __init__(self, sql: str, database: str) -> None:
         self._sql = sql
@@ -84,7 +53,7 @@ class _Statement:
         """Dispatch by the leading words."""
         if self._take("TRUNCATE"):
             self._take("TABLE")
-            return self._one(Change.TRUNCATE, loses_rows=True)
+            return self._one(Change.TRUNCATE, removes_rows=True)
         if self._take("RENAME"):
             return self._rename_table() if self._take("TABLE", "TABLES") else ()
         if self._take("CREATE"):
@@ -120,29 +89,29 @@ class _Statement:
         table = self._table()
         if table is None:
             return ()
-        renamed, loses_rows = self._actions()
+        renamed, removes_rows = self._actions()
         if renamed is None:
-            return (DdlEffect(Change.ALTER, table, None, self._sql, loses_rows),)
-        return (DdlEffect(Change.RENAME, renamed, table, self._sql, loses_rows),)
+            return (DdlEffect(Change.ALTER, table, None, self._sql, removes_rows),)
+        return (DdlEffect(Change.RENAME, renamed, table, self._sql, removes_rows),)
 
     def _actions(self) -> tuple[TableId | None, bool]:
-        """Return the table's new name, if any, and whether a partition goes with its rows."""
+        """Return the new name of the table, if any, and whether partitions with rows are removed."""
         renamed: TableId | None = None
-        loses_rows = False
+        removes_rows = False
         depth = 0
-        first = True  # at the beginning of an action
+        first = True  # at the start of an action
         while self._at < len(self._tokens):
             word = self._tokens[self._at].word
             self._at += 1
             if word in {"DROP", "TRUNCATE", "EXCHANGE"} and first and self._peek("PARTITION"):
-                loses_rows = True
+                removes_rows = True
             if word == "RENAME" and first and not self._peek("COLUMN", "INDEX", "KEY"):
                 self._take("TO", "AS", "=")
                 renamed = self._table() or renamed
                 continue
             depth += (word == "(") - (word == ")")
             first = word == "," and depth == 0
-        return renamed, loses_rows
+        return renamed, removes_rows
 
     def _drop(self) -> tuple[DdlEffect, ...]:
         if self._take("DATABASE", "SCHEMA"):
@@ -155,7 +124,7 @@ class _Statement:
         head = self._sql[: self._start()]
         found: list[DdlEffect] = []
         while (table := self._table()) is not None:
-            found.append(DdlEffect(Change.DROP, table, None, f"{head}{_shown(table)}"))
+            found.append(DdlEffect(Change.DROP, table, None, f"{head}{_quoted(table)}"))
             if not self._take(","):
                 break
         return tuple(found)
@@ -166,14 +135,14 @@ class _Statement:
         found: list[DdlEffect] = []
         while True:
             start = self._start()
-            former = self._table()
-            if former is None or not self._take("TO"):
+            renamed_from = self._table()
+            if renamed_from is None or not self._take("TO"):
                 return tuple(found)
             table = self._table()
             if table is None:
                 return tuple(found)
             clause = self._sql[start : self._tokens[self._at - 1].stop]
-            found.append(DdlEffect(Change.RENAME, table, former, head + clause))
+            found.append(DdlEffect(Change.RENAME, table, renamed_from, head + clause))
             if not self._take(","):
                 return tuple(found)
 
@@ -185,16 +154,16 @@ class _Statement:
     def _of_database(self, change: Change) -> tuple[DdlEffect, ...]:
         self._skip_if_exists()
         name = self._tokens[self._at].name if self._at < len(self._tokens) else ""
-        # ALTER DATABASE may leave the name out.
+        # ALTER DATABASE may omit the name.
         given = name if name and not self._peek("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "READ") else ""
         return (DdlEffect(change, TableId(given or self._database, ""), None, self._sql),)
 
-    def _one(self, change: Change, *, loses_rows: bool = False) -> tuple[DdlEffect, ...]:
+    def _one(self, change: Change, *, removes_rows: bool = False) -> tuple[DdlEffect, ...]:
         table = self._table()
-        return () if table is None else (DdlEffect(change, table, None, self._sql, loses_rows),)
+        return () if table is None else (DdlEffect(change, table, None, self._sql, removes_rows),)
 
     def _table(self) -> TableId | None:
-        """Read ``name`` or ``db.name``; None where no name stands."""
+        """Read ``name`` or ``db.name``; None if there is no name."""
         if self._at >= len(self._tokens) or not self._tokens[self._at].name:
             return None
         first = self._tokens[self._at].name
@@ -228,11 +197,11 @@ def _token(found: re.Match[str]) -> _Token:
         return _Token(found["word"].upper(), found["word"], *span)
     if found["quoted"] is not None:
         return _Token("", found["quoted"].replace("``", "`"), *span)
-    if found["double"] is not None:  # a name under ANSI_QUOTES, which the statement does not tell
+    if found["double"] is not None:  # a name under ANSI_QUOTES, which the statement does not show
         return _Token("", found["double"].replace('""', '"'), *span)
     return _Token(found["mark"] or "", "", *span)
 
 
-def _shown(table: TableId) -> str:
-    """Return a table as Debezium names it in the statement that it makes of a DROP of several."""
+def _quoted(table: TableId) -> str:
+    """Return a table as Debezium writes it when it splits a DROP of several tables."""
     return f"{quote(table.database)}.{quote(table.table)}"

@@ -1,4 +1,4 @@
-"""GTID sets: parse, print, contain, add. Pure values; intervals are closed, sorted and disjoint.
+"""GTID sets: immutable values; intervals are closed, sorted and disjoint.
 
 Format: ``uuid:1-5:7,uuid2:1-3`` as MySQL prints it. Two sets may be incomparable: ``contains`` is a partial order.
 """
@@ -27,7 +27,7 @@ class GtidSet:
 
     @classmethod
     def parse(cls, text: str) -> GtidSet:
-        """Read the server's text form; blanks and line breaks are allowed."""
+        """Parse the text form of the server; blanks and line breaks are allowed."""
         found: dict[str, list[Interval]] = {}
         for part in filter(None, (p.strip() for p in text.split(","))):
             source, *ranges = part.split(":")
@@ -36,7 +36,7 @@ class GtidSet:
                 first, dash, last = entry.strip().partition("-")
                 if not first.isdigit() or (dash and not last.isdigit()):
                     raise BinlogError(
-                        "a GTID set has a form that is not understood",
+                        "a GTID set has an unknown form",
                         hint="use untagged GTIDs: tags (MySQL 8.3) are not supported",
                         seen=part,
                     )
@@ -62,12 +62,12 @@ class GtidSet:
         return bool(self._intervals)
 
     def has(self, gtid: str) -> bool:
-        """Tell whether one GTID, ``uuid:n``, is in the set."""
+        """Return whether one GTID, ``uuid:n``, is in the set."""
         source, _, number = gtid.partition(":")
         return self._covers(source, int(number), int(number))
 
     def contains(self, other: GtidSet) -> bool:
-        """Tell whether every GTID of ``other`` is in this set."""
+        """Return whether every GTID of ``other`` is in this set."""
         return all(self._covers(s, a, b) for s, ranges in other._intervals.items() for a, b in ranges)
 
     def _covers(self, source: str, first: int, last: int) -> bool:
@@ -76,19 +76,19 @@ class GtidSet:
         return at >= 0 and ranges[at][0] <= first and last <= ranges[at][1]
 
     def with_gtid(self, gtid: str) -> GtidSet:
-        """Return the set with one GTID more; the common case, the next number of a source, is cheap."""
+        """Return the set with one more GTID; the common case, the next number of a source, is fast."""
         source, _, number = gtid.partition(":")
         n = int(number)
         ranges = self._intervals.get(source, ())
-        fresh = object.__new__(GtidSet)
+        result = object.__new__(GtidSet)
         if ranges and ranges[-1][1] == n - 1:
-            fresh._intervals = {**self._intervals, source: (*ranges[:-1], (ranges[-1][0], n))}
+            result._intervals = {**self._intervals, source: (*ranges[:-1], (ranges[-1][0], n))}
         else:
-            fresh._intervals = {**self._intervals, source: _merge([*ranges, (n, n)])}
-        return fresh
+            result._intervals = {**self._intervals, source: _merge([*ranges, (n, n)])}
+        return result
 
     def union(self, other: GtidSet) -> GtidSet:
-        """Return what is in either set."""
+        """Return the union of both sets."""
         sources = self._intervals.keys() | other._intervals.keys()
         return GtidSet({s: [*self._intervals.get(s, ()), *other._intervals.get(s, ())] for s in sources})
 

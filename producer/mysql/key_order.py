@@ -1,41 +1,58 @@
-"""Order of keys as the server sees it: raw key values become tuples that Python compares the way MySQL does.
+"""The order of keys as the server defines it: raw key values become sort keys that Python compares as MySQL does.
 
-Numbers, binary strings and dates compare alike on both sides. Text does not: its order belongs to the column's
-collation, so the server is asked for sort keys (WEIGHT_STRING), a batch at a time.
+Numbers, binary strings and dates compare alike on both sides. The order of text belongs to the collation of its
+column, so the server is asked for sort keys (WEIGHT_STRING), a batch at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
 
 from tailrace.producer.model.codec import KeyTuple, KeyValue
-from tailrace.producer.model.table import Column, TableId, quote
+from tailrace.producer.model.split import KeyColumn, SortKey, key_changed
+from tailrace.producer.model.table import CatalogTable, Column, TableId, quote
 from tailrace.runtime.errors import SchemaError
-
-SortKey = tuple[Any, ...]
-"""Comparable with ``<``; equal exactly where the server holds the keys equal."""
 
 QueryServer = Callable[[str], tuple[Any, ...]]
 """Runs a one-row SELECT and returns the row."""
 
-_NUMERIC: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal"})
+_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+_NUMERIC: Final = _INTEGERS | {"year", "decimal"}
 _BINARY: Final = frozenset({"binary", "varbinary"})
 _TEXT: Final = frozenset({"char", "varchar"})
 _TEMPORAL: Final = frozenset({"date", "datetime", "timestamp"})
 _EXPRESSIONS_PER_QUERY: Final = 400
 _FULL_TEMPORAL: Final = len("2024-01-02 03:04:05.000006")
 
-INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
-
 
 def can_split_on(column: Column) -> bool:
-    """Tell whether ranges of this column can be cut and compared; other kinds end the usable part of a key."""
+    """Return whether ranges of this column can be cut and compared; other types end the usable part of a key."""
     if column.nullable:
         return False
     return column.data_type in _NUMERIC | _BINARY | _TEXT | _TEMPORAL
+
+
+def splitting_columns(found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
+    """Return the columns whose ranges cut the table: the usable prefix of its key; empty: it is read in one split.
+
+    Splits must be ranges of an index that identifies rows. A record key that is chosen by message.key.columns, or that
+    consists of the whole row, is not cut.
+    """
+    if tuple(key) != tuple(found.index_key):
+        return ()
+    usable: list[KeyColumn] = []
+    for name in key:
+        column = replace(found.table.column(name), catalog=None)
+        if name in found.prefix_columns or not can_split_on(column):
+            break
+        order = found.collations.get(name)
+        usable.append(
+            KeyColumn(column, order.name, order.pads, order.max_chars) if order is not None else KeyColumn(column)
+        )
+    return tuple(usable)
 
 
 def literal(column: Column, collation: str, value: KeyValue) -> str:
@@ -62,7 +79,7 @@ def select_key(column: Column) -> str:
 
 
 def from_select(column: Column, value: Any) -> KeyValue:
-    """Return the raw key value for what ``select_key`` yielded through the driver."""
+    """Return the raw key value of what ``select_key`` yielded through the driver."""
     if value is None:
         raise SchemaError(
             "a key column holds NULL",
@@ -76,103 +93,62 @@ def from_select(column: Column, value: Any) -> KeyValue:
     return value if isinstance(value, str) else str(value, "ascii")
 
 
-def to_json(key: KeyTuple | None) -> list[Any] | None:
-    """Return a bound for a watermark or state record: binary as ``{"hex": …}``, decimals as ``{"decimal": …}``."""
-    if key is None:
-        return None
-    return [
-        {"hex": v.hex()} if isinstance(v, bytes) else {"decimal": str(v)} if isinstance(v, Decimal) else v for v in key
-    ]
-
-
-def from_json(bound: list[Any] | None) -> KeyTuple | None:
-    """Read what ``to_json`` wrote."""
-    if bound is None:
-        return None
-    return tuple(
-        (bytes.fromhex(v["hex"]) if "hex" in v else Decimal(v["decimal"])) if isinstance(v, dict) else v for v in bound
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class KeyColumn:
-    """A key column with what its order depends on."""
-
-    column: Column
-    collation: str = ""
-    pads: bool = False
-    """The collation ignores trailing blanks (PAD SPACE)."""
-    max_chars: int = 0
-    """Declared length in characters, for text."""
-
-    @property
-    def is_text(self) -> bool:
-        """Tell whether only the server can order this column."""
-        return self.column.data_type in _TEXT
-
-    def weight_string(self, value: bytes) -> str:
-        """Return the SQL expression of the sort key of one text value."""
-        # Under PAD SPACE 'a' sorts after 'a\t': only weights padded to one length compare bytewise as the server does.
-        padded = f" AS CHAR({self.max_chars})" if self.pads else ""
-        return f"WEIGHT_STRING({literal(self.column, self.collation, value)}{padded})"
-
-
-def _order_of(column: Column) -> tuple[object, ...]:
-    """Return what a column's raw values are ordered by."""
-    kind = "int" if column.data_type in _INTEGERS else column.data_type
-    return column.name, kind, column.unsigned, column.charset, column.enum_values
-
-
-_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
-
-
-def key_changed(table: TableId, was: Sequence[str], now: Sequence[str]) -> SchemaError:
-    """Return the error for a key that is no longer the one that the table's splits were cut by."""
-    return SchemaError(
-        f"the key of {table}, its type or its collation changed while its snapshot was under way",
-        hint="take the snapshot of this table again: exclude it, start, stop, include it, start",
-        was=", ".join(was),
-        now=", ".join(now),
-    )
+def weight_string(column: KeyColumn, value: bytes) -> str:
+    """Return the SQL expression of the sort key of one text value."""
+    # Under PAD SPACE 'a' sorts after 'a\t': only weights padded to one length compare bytewise as the server does.
+    padded = f" AS CHAR({column.max_chars})" if column.pads else ""
+    return f"WEIGHT_STRING({literal(column.column, column.collation, value)}{padded})"
 
 
 class KeyOrder:
-    """Places keys of one table; the splitting prefix of its key columns decides."""
+    """The order of the keys of one table; the splitting prefix of its key columns decides."""
 
-    def __init__(self, columns: Sequence[KeyColumn], ask: QueryServer) -> None:
-        self.columns = tuple(columns)
-        self._ask = ask
-        self._text = tuple(i for i, c in enumerate(self.columns) if c.is_text)
-        self._temporal = tuple(i for i, c in enumerate(self.columns) if c.column.data_type in _TEMPORAL)
-        self._plain = not self._text and not self._temporal
-        self._width = len(self.columns)
+    def __init__(self, columns: Sequence[KeyColumn], query_server: QueryServer) -> None:
+        self._columns = tuple(columns)
+        self._query_server = query_server
+        self._text = tuple(i for i, c in enumerate(self._columns) if c.column.data_type in _TEXT)
+        self._temporal = tuple(i for i, c in enumerate(self._columns) if c.column.data_type in _TEMPORAL)
+        self._compares_as_is = not self._text and not self._temporal
+        self._width = len(self._columns)
+
+    @property
+    def columns(self) -> tuple[KeyColumn, ...]:
+        """Return the splitting columns."""
+        return self._columns
 
     def require_same_key(self, table: TableId, key: Sequence[Column]) -> None:
-        """Raise SchemaError where the table's key no longer begins with these columns: no key could be placed."""
-        own = [_order_of(c.column) for c in self.columns]
-        if [_order_of(column) for column in key[: self._width]] != own:
-            raise key_changed(table, [c.column.name for c in self.columns], [column.name for column in key])
+        """Raise SchemaError if the key of the table no longer begins with these columns."""
+        own = [_comparison(c.column) for c in self._columns]
+        if [_comparison(column) for column in key[: self._width]] != own:
+            raise key_changed(table, [c.column.name for c in self._columns], [column.name for column in key])
 
-    def place(self, keys: Sequence[KeyTuple]) -> list[SortKey]:
-        """Return the order of each key; asks the server once per some hundred text values."""
+    def sort_keys(self, keys: Sequence[KeyTuple]) -> list[SortKey]:
+        """Return the sort key of each key; queries the server once per some hundred text values."""
         width = self._width
-        if self._plain:
+        if self._compares_as_is:
             return [key[:width] for key in keys]
-        placed = [list(key[:width]) for key in keys]
+        cells = [list(key[:width]) for key in keys]
         for i in self._temporal:
-            for key in placed:
+            for key in cells:
                 key[i] = _full_temporal(str(key[i]))
         if self._text:
-            self._weigh(placed)
-        return [tuple(key) for key in placed]
+            self._replace_text_by_weights(cells)
+        return [tuple(key) for key in cells]
 
-    def _weigh(self, placed: list[list[Any]]) -> None:
-        cells = [(key, i) for key in placed for i in self._text]
+    def _replace_text_by_weights(self, keys: list[list[Any]]) -> None:
+        cells = [(key, i) for key in keys for i in self._text]
         for at in range(0, len(cells), _EXPRESSIONS_PER_QUERY):
-            part = cells[at : at + _EXPRESSIONS_PER_QUERY]
-            weights = self._ask("SELECT " + ", ".join(self.columns[i].weight_string(key[i]) for key, i in part))
-            for (key, i), weight_string in zip(part, weights, strict=True):
-                key[i] = weight_string
+            batch = cells[at : at + _EXPRESSIONS_PER_QUERY]
+            expressions = (weight_string(self._columns[i], key[i]) for key, i in batch)
+            weights = self._query_server("SELECT " + ", ".join(expressions))
+            for (key, i), weight in zip(batch, weights, strict=True):
+                key[i] = weight
+
+
+def _comparison(column: Column) -> tuple[object, ...]:
+    """Return the properties of a column that decide how its raw values compare."""
+    data_type = "int" if column.data_type in _INTEGERS else column.data_type
+    return column.name, data_type, column.unsigned, column.charset, column.enum_values
 
 
 def _full_temporal(text: str) -> str:

@@ -13,7 +13,7 @@ from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, 
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.schemas.sequence import file_number
-from tailrace.schemas.watermark import BinlogPosition
+from tailrace.schemas.watermark import BinlogPosition, read_position
 
 
 class MySqlOffset(NamedTuple):
@@ -71,15 +71,11 @@ class MySqlOffset(NamedTuple):
         return self.position.to_json()
 
     @classmethod
-    def from_position(cls, position: BinlogPosition) -> Self:
-        """Return the offset of a position in the contract's form."""
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read what ``to_json`` returned. Raises ValueError for a position of another kind of source."""
+        position = read_position(body)
         gtids = GtidSet.parse(position.gtids)
         return cls(position.epoch, position.file, position.pos, gtids, position.server_uuid)
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` returned."""
-        return cls.from_position(BinlogPosition.from_json(body))
 
 
 def mysql_offset(offset: Offset) -> MySqlOffset:

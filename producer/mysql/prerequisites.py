@@ -1,6 +1,6 @@
-"""Prerequisites: everything the source must have before a record is written, one function per matter, all told at once.
+"""Prerequisites of a MySQL server, checked before a record is written: one function per check, all problems at once.
 
-A fault says what is wrong, the value seen, and the statement that mends it. What only deserves a warning is a note.
+A problem names the setting, its value, and the statement that corrects it. A note is a warning.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CheckedSource:
-    """What the checks look at."""
+    """The input of the checks."""
 
     session: Connection[Any]
     tables: Sequence[TableId]
     server_id: int
-    """Ours, as a reader of the log."""
+    """The id of the binlog reader."""
     settings: dict[str, str]
-    """The server's global variables, those of ``_SETTINGS`` that it has."""
+    """Global variables of the server, as far as it has those of ``_SETTINGS``."""
 
     @property
     def account(self) -> str:
@@ -54,36 +54,46 @@ class CheckedSource:
         return f"'{user}'@'{host}'"
 
 
-def check(connection: Connection[Any], tables: Sequence[TableId], *, server_id: int) -> tuple[str, ...]:
-    """Run every check; return the notes. Raises PrerequisiteError with all faults where there is any."""
+def check(
+    connection: Connection[Any],
+    tables: Sequence[TableId],
+    *,
+    server_id: int,
+    required: Sequence[Check] | None = None,
+    advised: Sequence[Check] | None = None,
+) -> tuple[str, ...]:
+    """Run every check; return the notes. Raises PrerequisiteError with all problems.
+
+    ``required`` and ``advised`` replace the checks of MySQL; another member of the family passes its own.
+    """
     names = ", ".join(f"'{name}'" for name in _SETTINGS)
     rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     source = CheckedSource(connection, tables, server_id, {str(name): str(value) for name, value in rows})
-    faults = [fault for one in FAULTS for fault in one(source)]
-    if faults:
-        raise PrerequisiteError(faults)
-    return tuple(note for one in NOTES for note in one(source))
+    problems = [problem for rule in (REQUIRED if required is None else required) for problem in rule(source)]
+    if problems:
+        raise PrerequisiteError(problems)
+    return tuple(note for rule in (ADVISED if advised is None else advised) for note in rule(source))
 
 
-def server_is_known(source: CheckedSource) -> Iterator[str]:
-    """MySQL from 8.0.1 on: older servers and MariaDB do not log what rows need to be read."""
+def server_is_supported(source: CheckedSource) -> Iterator[str]:
+    """MySQL since 8.0.1: older servers and MariaDB do not log column names and signs as needed."""
     version = source.settings.get("version", "")
     if "mariadb" in version.lower():
-        yield f"the server is {version}: MariaDB's log is not supported; use MySQL 8.0 or newer"
+        yield f"the server is {version}: the binlog of MariaDB is not supported; use MySQL 8.0 or newer"
         return
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     if numbers < (8, 0, 1):
         yield f"the server is MySQL {version}, which cannot log column names and signs; upgrade to 8.0.14 or newer"
 
 
-def log_is_written(source: CheckedSource) -> Iterator[str]:
-    """The binary log itself."""
+def binlog_is_written(source: CheckedSource) -> Iterator[str]:
+    """The binlog is on."""
     if source.settings.get("log_bin") != "ON":
-        yield "log_bin is OFF: there is no binary log; start the server with log_bin=binlog and server_id=1"
+        yield "log_bin is OFF: there is no binlog; start the server with log_bin=binlog and server_id=1"
 
 
-def log_has_whole_rows(source: CheckedSource) -> Iterator[str]:
-    """Rows as images, with every column, its name and its sign."""
+def binlog_has_complete_rows(source: CheckedSource) -> Iterator[str]:
+    """Rows are logged as images, with every column, its name and its sign."""
     for name, wanted, why in (
         ("binlog_format", "ROW", "changes are logged as statements"),
         ("binlog_row_image", "FULL", "rows are logged without some of their columns"),
@@ -101,7 +111,7 @@ def log_has_whole_rows(source: CheckedSource) -> Iterator[str]:
 
 
 def transactions_have_gtids(source: CheckedSource) -> Iterator[str]:
-    """GTIDs: what has been seen is a set of them, and they tell what a SELECT can see."""
+    """Transactions have GTIDs: the offset is a set of them, and they say what a SELECT sees."""
     mode = source.settings.get("gtid_mode", "OFF")
     consistency = source.settings.get("enforce_gtid_consistency", "OFF")
     if consistency != "ON":
@@ -113,27 +123,27 @@ def transactions_have_gtids(source: CheckedSource) -> Iterator[str]:
         )
 
 
-def server_id_is_ours(source: CheckedSource) -> Iterator[str]:
-    """Two readers of one log with the same id: the server drops the first when the second comes."""
+def server_id_is_unique(source: CheckedSource) -> Iterator[str]:
+    """The server disconnects a binlog reader when another one connects with the same id."""
     own = int(source.settings.get("server_id", "0"))
     if own == 0:
-        yield "server_id of the server is 0: it sends its log to nobody; SET PERSIST server_id = 1"
+        yield "server_id of the server is 0: it sends its binlog to nobody; SET PERSIST server_id = 1"
     if own == source.server_id:
         yield f"database.server.id is {own}, which is the server's own server_id; choose another number"
     try:
         replicas = _either(source.session, "SHOW SLAVE HOSTS", "SHOW REPLICAS")
     except SourceError:
-        return  # the missing grant is told by its own check
+        return  # another check reports the missing grant
     if any(int(row[0]) == source.server_id for row in replicas):
         yield f"database.server.id is {source.server_id}, which a connected replica uses; choose another number"
 
 
 def account_may_read(source: CheckedSource) -> Iterator[str]:
-    """Grants, found out by doing what needs them: roles, proxies and partial revokes all count as the server counts."""
+    """Grants, checked by using them: so roles, proxies and partial revokes count as in the server."""
     account = source.account
     for statements, grant, purpose in (
-        (("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"), "REPLICATION CLIENT", "to see the position of the log"),
-        (("SHOW SLAVE HOSTS", "SHOW REPLICAS"), "REPLICATION SLAVE", "to read the log"),
+        (("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"), "REPLICATION CLIENT", "to read the position of the binlog"),
+        (("SHOW SLAVE HOSTS", "SHOW REPLICAS"), "REPLICATION SLAVE", "to read the binlog"),
     ):
         try:
             _either(source.session, *statements)
@@ -150,31 +160,34 @@ def account_may_read(source: CheckedSource) -> Iterator[str]:
 
 
 def zone_is_utc(source: CheckedSource) -> Iterator[str]:
-    """TIMESTAMP columns are read in the session's zone and logged in UTC."""
+    """TIMESTAMP columns are read in the time zone of the session and logged in UTC."""
     seen = query(source.session, "SELECT @@session.time_zone")[0][0]
     if seen != "+00:00":
-        yield f"the session's time_zone is {seen} and not +00:00; allow the account to set it"
+        yield f"the time_zone of the session is {seen}, not +00:00; allow the account to set it"
 
 
-def replica_logs_what_it_applies(source: CheckedSource) -> Iterator[str]:
-    """A replica's log lacks its source's changes unless told otherwise."""
+def replica_logs_applied_changes(source: CheckedSource) -> Iterator[str]:
+    """By default the binlog of a replica lacks the changes of its source."""
     logs = source.settings.get("log_replica_updates", source.settings.get("log_slave_updates", "ON"))
     if logs == "ON":
         return
     try:
         replicates = _either(source.session, "SHOW SLAVE STATUS", "SHOW REPLICA STATUS")
     except SourceError:
-        return  # the missing grant is told by its own check
+        return  # another check reports the missing grant
     if replicates:
-        yield "log_replica_updates is OFF on a replica: what it applies is not in its log; start the server with it ON"
+        yield (
+            "log_replica_updates is OFF on a replica: the changes it applies are not in its binlog; "
+            "start the server with log_replica_updates=ON"
+        )
 
 
-def log_has_the_databases(source: CheckedSource) -> Iterator[str]:
-    """binlog_do_db and binlog_ignore_db leave changes out of the log."""
+def binlog_has_the_databases(source: CheckedSource) -> Iterator[str]:
+    """binlog_do_db and binlog_ignore_db exclude changes from the binlog."""
     try:
         rows = _either(source.session, "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
     except SourceError:
-        return  # the missing grant is told by its own check
+        return  # another check reports the missing grant
     if not rows:
         return
     logged, ignored = ({name for name in str(names or "").split(",") if name} for names in rows[0][2:4])
@@ -184,8 +197,8 @@ def log_has_the_databases(source: CheckedSource) -> Iterator[str]:
             yield f"changes of database {database} are not logged ({options}); start the server without these options"
 
 
-def charsets_are_known(source: CheckedSource) -> Iterator[str]:
-    """Text is only captured in character sets whose characters we know."""
+def charsets_are_supported(source: CheckedSource) -> Iterator[str]:
+    """The character set of every text column is supported."""
     wanted = set(source.tables)
     rows = query(
         source.session,
@@ -195,13 +208,13 @@ def charsets_are_known(source: CheckedSource) -> Iterator[str]:
     for database, table, column, charset in rows:
         if canonical(charset) not in CHARSETS and TableId(database, table) in wanted:
             yield (
-                f"column {database}.{table}.{column} has the character set {charset}, which is not known; "
+                f"column {database}.{table}.{column} has the character set {charset}, which is not supported; "
                 f"ALTER TABLE {TableId(database, table).quoted} CONVERT TO CHARACTER SET utf8mb4"
             )
 
 
 def cascades_are_not_logged(source: CheckedSource) -> Iterator[str]:
-    """The engine changes rows by CASCADE and SET NULL below the log: those changes reach no reader of it."""
+    """The engine does not log rows that it changes by CASCADE and SET NULL."""
     wanted = set(source.tables)
     rows = query(
         source.session,
@@ -213,35 +226,35 @@ def cascades_are_not_logged(source: CheckedSource) -> Iterator[str]:
         if rules and TableId(database, table) in wanted:
             yield (
                 f"foreign key {name} of {database}.{table} has {' and '.join(sorted(rules))}: "
-                "the server does not log the rows that it changes by it"
+                "the server does not log the rows that it changes this way"
             )
 
 
-def compression_costs(source: CheckedSource) -> Iterator[str]:
-    """Compressed transactions are opened; each is held in memory whole."""
+def compression_uses_memory(source: CheckedSource) -> Iterator[str]:
+    """A compressed transaction is decompressed as a whole, in memory."""
     if source.settings.get("binlog_transaction_compression") == "ON":
-        yield "binlog_transaction_compression is ON: each transaction is held in memory while it is read"
+        yield "binlog_transaction_compression is ON: each transaction is kept in memory while it is read"
 
 
 Check = Callable[[CheckedSource], Iterator[str]]
 
-FAULTS: Final[tuple[Check, ...]] = (
-    server_is_known,
-    log_is_written,
-    log_has_whole_rows,
+REQUIRED: Final[tuple[Check, ...]] = (
+    server_is_supported,
+    binlog_is_written,
+    binlog_has_complete_rows,
     transactions_have_gtids,
-    server_id_is_ours,
+    server_id_is_unique,
     account_may_read,
     zone_is_utc,
-    replica_logs_what_it_applies,
-    log_has_the_databases,
-    charsets_are_known,
+    replica_logs_applied_changes,
+    binlog_has_the_databases,
+    charsets_are_supported,
 )
-NOTES: Final[tuple[Check, ...]] = (cascades_are_not_logged, compression_costs)
+ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged, compression_uses_memory)
 
 
 def _either(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...]]:
-    """Run a statement by its name up to 8.0, or by the one it has since."""
+    """Run a statement by its name up to 8.0, or by its name in newer servers."""
     try:
         return query(session, old)
     except SourceError as error:

@@ -1,4 +1,4 @@
-"""A session that is used now and then: opened at its first use, and again when the server has closed it meanwhile."""
+"""A session for occasional use: it connects at its first use, and reconnects if the server has closed it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ReconnectingSession:
         self._connection: Connection[Any] | None = None
 
     def run(self, work: Callable[[Connection[Any]], T]) -> T:
-        """Return what ``work`` does with the session; a session that proves broken is opened anew, once."""
+        """Run ``work`` with the session and return its result; reconnects once if the session is lost."""
         if self._connection is not None:
             try:
                 return work(self._connection)
@@ -35,7 +35,7 @@ class ReconnectingSession:
         return self.run(lambda connection: query(connection, sql))
 
     def close(self) -> None:
-        """Drop the session without a farewell; it is opened again when used again."""
+        """Disconnect at once; the next use connects again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001 - the driver has no other abrupt end

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.producer.model.codec import KeyTuple
-from tailrace.producer.model.split import Range
+from tailrace.producer.model.split import KeyColumn, Range
 from tailrace.producer.model.table import TableId, quote
-from tailrace.producer.mysql.key_order import KeyColumn, literal, select_key
+from tailrace.producer.mysql.key_order import literal, select_key
 
 
 def _after(columns: Sequence[KeyColumn], key: KeyTuple, last: str) -> str:
@@ -45,13 +45,13 @@ def _keys(columns: Sequence[KeyColumn]) -> str:
     return ", ".join(select_key(c.column) for c in columns)
 
 
-def greatest_key(table: TableId, columns: Sequence[KeyColumn]) -> str:
+def max_key(table: TableId, columns: Sequence[KeyColumn]) -> str:
     """Return the query for the greatest key; no row when the table is empty."""
     order = ", ".join(f"{quote(c.column.name)} DESC" for c in columns)
     return f"SELECT {_keys(columns)} FROM {table.quoted} ORDER BY {order} LIMIT 1"
 
 
-def least_key(table: TableId, columns: Sequence[KeyColumn], span: Range) -> str:
+def min_key(table: TableId, columns: Sequence[KeyColumn], span: Range) -> str:
     """Return the query for the least key in a range."""
     return _ordered(table, columns, span, offset=0)
 

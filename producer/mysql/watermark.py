@@ -21,7 +21,7 @@ from tailrace.producer.mysql.offset import MySqlOffset
 
 def current_offset(session: Connection, *, epoch: int = 1) -> MySqlOffset:
     """Return the end of the binlog, with the transactions executed by now."""
-    file, pos, gtids = database.log_position(session)
+    file, pos, gtids = database.binlog_position(session)
     return MySqlOffset(epoch, file, pos, GtidSet.parse(gtids), database.server_uuid(session))
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
 
-from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.notifications.notification import AggregateType, Notification, NotificationType
 from tailrace.producer.serialization.record_converter import TopicConverter
+from tailrace.producer.streaming.stream_transaction import StreamTransaction
 
 log = structlog.get_logger(__name__)
 
@@ -24,18 +23,14 @@ class NotificationService:
 
     def __init__(
         self,
-        publisher: TransactionalProducer,
+        transaction: StreamTransaction,
         *,
-        prefix: str,
         topic: TopicConverter | None,
-        finish_table: bool,
-        open_transaction: Callable[[], None],
+        to_log: bool,
     ) -> None:
-        self._publisher = publisher
-        self._prefix = prefix
+        self._transaction = transaction
         self._topic = topic
-        self._to_log = finish_table
-        self._open_transaction = open_transaction
+        self._to_log = to_log
 
     def send(
         self, aggregate: AggregateType, kind: NotificationType, data: dict[str, str] | None = None, *, about: str = ""
@@ -44,10 +39,9 @@ class NotificationService:
         if self._topic is None and not self._to_log:
             return
         note = replace(Notification(aggregate, kind, data or {}), id=about or str(uuid.uuid4()))
-        value = note.value(self._prefix, time.time_ns() // 1_000_000)
+        value = note.value(self._transaction.prefix, time.time_ns() // 1_000_000)
         if self._topic is not None:
-            self._open_transaction()
             key, body = self._topic.record(note.key(), value)
-            self._publisher.send(self._topic.name, key, body)
+            self._transaction.send(self._topic.name, key, body)
         if self._to_log:
             log.info("notification", **{name: part for name, part in value.items() if name != "timestamp"})

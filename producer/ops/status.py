@@ -1,4 +1,4 @@
-"""What the producer is doing now, for people and machines: updated by its threads, read whole by the HTTP port."""
+"""The status of the producer: updated by its threads, read as a whole by the HTTP server."""
 
 from __future__ import annotations
 
@@ -10,87 +10,80 @@ from enum import StrEnum
 from typing import Any
 
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.schemas.rowkind import Op
 
 
 class Phase(StrEnum):
-    """Where the process stands.
+    """What the process as a whole is doing.
 
     ::
 
-        STARTING --> SNAPSHOT --> LOG --> STOPPED
-            ^            |         |
-            +------------+---------+   something broke: again from the state in Kafka
+        STARTING --> SNAPSHOT --> STREAMING --> STOPPED
+            ^            |            |
+            +------------+------------+   after a failure, from the state in Kafka
     """
 
     STARTING = "starting"
-    """Checks, and taking over from the process before; no change has been seen yet."""
+    """Checks the source and restores the state; no change has been read yet."""
     SNAPSHOT = "snapshot"
-    """Tables are being read; the log is followed at the same time."""
-    LOG = "log"
-    """Only the log is followed."""
+    """Reads tables, initially or incrementally, while it streams the binlog."""
+    STREAMING = "streaming"
+    """Streams the binlog; no snapshot is running."""
     STOPPED = "stopped"
-
-
-class TableState(StrEnum):
-    """Where one table stands."""
-
-    WAITING = "waiting"
-    """Nothing of it has been read."""
-    READING = "reading"
-    """Splits are being read, or the log has not passed the greatest high watermark."""
-    LOG = "log"
-    """Every change goes through without a look at splits."""
 
 
 @dataclass(slots=True)
 class TableStatus:
-    """One table. ``rows_estimated`` is the server's statistics, ``rows_read`` counts rows that are in Kafka."""
+    """One table."""
 
-    state: TableState = TableState.WAITING
+    mode: TableMode = TableMode.WAITING
     rows_estimated: int = 0
+    """From the server's statistics."""
     rows_read: int = 0
+    """Rows of the snapshot that are in Kafka."""
     splits_planned: int = 0
     splits_done: int = 0
-    """Their rows are in Kafka."""
+    """Splits whose rows are in Kafka."""
     splits_ended: int = 0
-    """The log has passed their high watermark: their certificate is written."""
+    """Splits whose high watermark the binlog has passed: their certificate is written."""
     records: int = 0
-    """Records of changes from the log, tombstones included."""
+    """Records of changes, tombstones included."""
 
 
 @dataclass(slots=True)
 class StreamStatus:
-    """How far the log is in Kafka. Counts are since the start of the process."""
+    """How far the binlog is in Kafka. Counts start with the process."""
 
     file: str = ""
     pos: int = 0
     gtids: str = ""
     source_ts_us: int = 0
-    """When the source committed the last transaction seen, µs since the epoch; 0 before the first."""
+    """Commit time of the last transaction at the source, microseconds since the epoch; 0 before the first."""
     seen_ts_us: int = 0
-    """When something was last heard from the log, by our clock; 0 before the first."""
+    """Time of the last event by the producer's clock; 0 before the first."""
     lag_ms: int = -1
-    """Age of the last transaction when it was handled, 0 once the end of the log is reached; -1 before the first."""
+    """Age of the last transaction when it was processed; 0 at the end of the binlog; -1 before the first."""
     events: int = 0
     """Rows events of captured tables."""
-    events_dropped: int = 0
-    """Those that wrote nothing, because a split will read their rows, or has."""
+    events_skipped: int = 0
+    """Rows events without records, because the rows of a split contain the changes."""
     creates: int = 0
     updates: int = 0
     deletes: int = 0
-    """Records written, by the operation of their event; tombstones included."""
+    """Records by the operation of their event, tombstones included."""
     transactions: int = 0
     """Transactions of the source."""
     commits: int = 0
-    """Kafka transactions of the log reader."""
+    """Kafka transactions of the stream."""
     disconnects: int = 0
 
 
-_COUNTER = {"c": "creates", "u": "updates", "d": "deletes"}
+_COUNTER = {Op.CREATE: "creates", Op.UPDATE: "updates", Op.DELETE: "deletes"}
 
 
 class Status:
-    """Thread-safe; an update costs well below a microsecond and may be made for each rows event."""
+    """Thread-safe; an update costs well below a microsecond, so the stream may make one for each rows event."""
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
@@ -100,58 +93,54 @@ class Status:
         self._connected = False
         self._error = ""
         self._tables: dict[TableId, TableStatus] = {}
-        self._log = StreamStatus()
+        self._stream = StreamStatus()
 
     # -- the process --
 
     def phase(self, phase: Phase, *, error: str = "") -> None:
-        """Set where the process stands; ``error`` is why the last attempt ended, shown until the log is followed."""
+        """Set the phase. ``error`` says why the last session ended; it is reported until the stream is connected."""
         with self._lock:
             self._phase = phase
             self._error = error or self._error
 
     def connected(self, prefix: str) -> None:
-        """Set that the log of this prefix is being followed.
-
-        Tables under snapshot are forgotten: their splits are counted anew.
-        """
+        """The stream is connected. Tables under snapshot are forgotten: the session counts their splits from 0."""
         with self._lock:
             self.prefix = prefix
             self._connected, self._error = True, ""
             self._phase = Phase.SNAPSHOT
-            self._tables = {table: s for table, s in self._tables.items() if s.state is TableState.LOG}
+            self._tables = {table: s for table, s in self._tables.items() if s.mode is TableMode.STREAMING}
 
     def disconnected(self) -> None:
-        """Set that the log is not followed any more, by a failure or at the end."""
+        """The stream is not connected any more, after a failure or at the end."""
         with self._lock:
-            self._log.disconnects += self._connected
+            self._stream.disconnects += self._connected
             self._connected = False
 
     def failed(self, error: str) -> None:
-        """Set that an attempt failed; another one follows."""
+        """A session failed, and another one follows."""
         self.phase(Phase.STARTING, error=error)
 
-    def _now(self) -> Phase:
-        """Return the phase; a snapshot is over when its last table is."""
-        if self._phase is Phase.SNAPSHOT and all(status.state is TableState.LOG for status in self._tables.values()):
-            return Phase.LOG
+    def _current_phase(self) -> Phase:
+        """Return the phase; a snapshot is complete when its last table is."""
+        if self._phase is Phase.SNAPSHOT and all(s.mode is TableMode.STREAMING for s in self._tables.values()):
+            return Phase.STREAMING
         return self._phase
 
     # -- tables --
 
-    def table_waiting(self, table: TableId) -> None:
-        """Add a table that will be read."""
+    def table_mode(self, table: TableId, mode: TableMode) -> None:
+        """Set the mode of a table."""
         with self._lock:
-            self._table(table)
+            self._table(table).mode = mode
 
-    def table_begun(self, table: TableId, *, estimated_rows: int) -> None:
-        """Set that a table is being planned and read."""
+    def table_started(self, table: TableId, *, estimated_rows: int) -> None:
+        """The snapshot of a table started or was resumed."""
         with self._lock:
-            status = self._table(table)
-            status.state, status.rows_estimated = TableState.READING, estimated_rows
+            self._table(table).rows_estimated = estimated_rows
 
     def split_planned(self, table: TableId) -> None:
-        """Count a split that will be read, or that was finished before the start."""
+        """Count a split that will be read, or that was committed before the session."""
         with self._lock:
             self._table(table).splits_planned += 1
 
@@ -163,79 +152,74 @@ class Status:
             status.rows_read += rows
 
     def split_ended(self, table: TableId) -> None:
-        """Count a split whose high watermark the log has passed."""
+        """Count a split whose high watermark the binlog has passed."""
         with self._lock:
             self._table(table).splits_ended += 1
 
-    def table_finished(self, table: TableId) -> None:
-        """Set that a table is in pure log mode."""
-        with self._lock:
-            self._table(table).state = TableState.LOG
-
-    def forget(self, table: TableId) -> None:
-        """Leave out a table that is not captured any more."""
+    def table_removed(self, table: TableId) -> None:
+        """A table is not captured any more."""
         with self._lock:
             self._tables.pop(table, None)
 
-    def _table(self, table: TableId, state: TableState = TableState.WAITING) -> TableStatus:
+    def _table(self, table: TableId, mode: TableMode = TableMode.WAITING) -> TableStatus:
         status = self._tables.get(table)
         if status is None:
-            status = self._tables[table] = TableStatus(state)
+            status = self._tables[table] = TableStatus(mode)
         return status
 
-    # -- the log --
+    # -- the stream --
 
-    def log_rows(self, table: TableId, op: str, records: int, *, events: int = 1) -> None:
-        """Count rows events of one operation (c, u or d) and the records they gave."""
+    def stream_rows(self, table: TableId, op: str, records: int, *, events: int = 1) -> None:
+        """Count rows events of one operation (c, u or d) and their records."""
         with self._lock:
-            log = self._log
-            log.events += events
+            stream = self._stream
+            stream.events += events
             if records:
-                counter = _COUNTER[op]
-                setattr(log, counter, getattr(log, counter) + records)
-                # A table that was never begun as a snapshot is one that is only followed.
-                self._table(table, TableState.LOG).records += records
+                counter = _COUNTER[Op(op)]
+                setattr(stream, counter, getattr(stream, counter) + records)
+                # A table without a reported mode was created after the start: it only streams.
+                self._table(table, TableMode.STREAMING).records += records
             else:
-                log.events_dropped += events
+                stream.events_skipped += events
 
-    def log_transaction(self, *, ts_us: int, count: int = 1) -> None:
-        """Count transactions of the source, the last one committed there at ``ts_us``."""
+    def stream_transaction(self, *, ts_us: int, count: int = 1) -> None:
+        """Count transactions of the source; the last one was committed there at ``ts_us``."""
         now_us = time.time_ns() // 1000
         with self._lock:
-            log = self._log
-            log.transactions += count
-            log.source_ts_us, log.seen_ts_us = ts_us, now_us
-            log.lag_ms = max(0, now_us - ts_us) // 1000
+            stream = self._stream
+            stream.transactions += count
+            stream.source_ts_us, stream.seen_ts_us = ts_us, now_us
+            stream.lag_ms = max(0, now_us - ts_us) // 1000
 
-    def log_caught_up(self) -> None:
-        """Set that nothing is left to read: the lag is none, however old the last change is."""
+    def stream_caught_up(self) -> None:
+        """The end of the binlog is reached: there is no lag, however old the last change is."""
         with self._lock:
-            self._log.lag_ms = 0
-            self._log.seen_ts_us = time.time_ns() // 1000
+            self._stream.lag_ms = 0
+            self._stream.seen_ts_us = time.time_ns() // 1000
 
-    def log_committed(self, position: Mapping[str, Any]) -> None:
+    def stream_committed(self, position: Mapping[str, Any]) -> None:
         """Set the position (the JSON form of an offset) that is stored in Kafka with everything before it."""
         with self._lock:
-            log = self._log
-            log.file, log.pos, log.gtids = position["file"], position["pos"], position["gtids"]
-            log.commits += 1
+            stream = self._stream
+            stream.file, stream.pos, stream.gtids = position["file"], position["pos"], position["gtids"]
+            stream.commits += 1
 
     # -- reading --
 
     @property
     def ready(self) -> bool:
-        """Tell whether the log is being followed: the process does its work."""
+        """Whether the producer streams the binlog."""
         with self._lock:
-            return self._connected and self._phase in {Phase.SNAPSHOT, Phase.LOG}
+            return self._connected and self._phase in {Phase.SNAPSHOT, Phase.STREAMING}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return everything as plain values, consistent in itself; the JSON of /status."""
+        """Return everything at one moment as plain values: the JSON of /status."""
         now_us = time.time_ns() // 1000
         with self._lock:
             tables = {str(table): asdict(status) for table, status in sorted(self._tables.items())}
-            log = asdict(self._log)
-            phase, error, connected = self._now().value, self._error, self._connected
-        log["idle_ms"] = (now_us - log["seen_ts_us"]) // 1000 if log["seen_ts_us"] else -1
+            stream = asdict(self._stream)
+            phase, error, connected = self._current_phase().value, self._error, self._connected
+        stream["idle_ms"] = (now_us - stream["seen_ts_us"]) // 1000 if stream["seen_ts_us"] else -1
         return {
             "prefix": self.prefix,
             "phase": phase,
@@ -244,11 +228,11 @@ class Status:
             "uptime_ms": (now_us - self.started_us) // 1000,
             "snapshot": {
                 "tables": len(tables),
-                "tables_remaining": sum(status["state"] != TableState.LOG for status in tables.values()),
+                "tables_remaining": sum(status["mode"] != TableMode.STREAMING for status in tables.values()),
                 "rows_read": sum(status["rows_read"] for status in tables.values()),
                 "splits_planned": sum(status["splits_planned"] for status in tables.values()),
                 "splits_done": sum(status["splits_done"] for status in tables.values()),
             },
-            "log": log,
+            "stream": stream,
             "tables": tables,
         }

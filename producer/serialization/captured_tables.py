@@ -9,7 +9,7 @@ registered before the first row of its version is written, so no row follows a s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
@@ -18,9 +18,7 @@ from tailrace.producer.config import ProducerConfig
 from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.codec import EventEnvelope
-from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.mysql.catalog import CatalogTable
-from tailrace.producer.mysql.key_order import KeyColumn, can_split_on
+from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope_frame import JsonFrame
@@ -97,26 +95,6 @@ class CapturedTables:
     def key_of(self, found: CatalogTable) -> tuple[str, ...]:
         """Return the columns of the record key. Raises SchemaError for a table without one, unless allowed."""
         return _with_key(_described(found), self._config).key
-
-    def split_columns(self, found: CatalogTable) -> tuple[KeyColumn, ...]:
-        """Return the columns by whose ranges a table is split; empty: it is read as one split.
-
-        A split must be a range of an index that identifies rows. A key from message.key.columns, or of all columns, is
-        not such an index.
-        """
-        key = self.key_of(found)
-        if key != found.index_key:
-            return ()
-        usable: list[KeyColumn] = []
-        for name in key:
-            column = replace(found.table.column(name), catalog=None)
-            if name in found.prefix_columns or not can_split_on(column):
-                break
-            order = found.collations.get(name)
-            usable.append(
-                KeyColumn(column, order.name, order.pads, order.max_chars) if order is not None else KeyColumn(column)
-            )
-        return tuple(usable)
 
     def truncate_envelope(self, table: TableId, envelope: EventEnvelope) -> bytes | None:
         """Return the value of a TRUNCATE record; None if the table, and with it the schema, is gone.

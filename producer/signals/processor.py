@@ -7,15 +7,16 @@ mark of its channel, says so.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import structlog
 
+from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.kafka.state_store import SIGNALS_KEY, SplitState, TableState
-from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.notifications.notification import (
     AggregateType,
     NotificationType,
@@ -27,8 +28,9 @@ from tailrace.producer.notifications.service import NotificationService
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue, SnapshotRequest, apply_signal
 from tailrace.producer.signals.signal import InvalidSignalError, LogSignal, Signal, parse_action
 from tailrace.producer.signals.source_channel import SourceSignalChannel
-from tailrace.producer.snapshot.split_registry import Phase, SplitRegistry
-from tailrace.schemas.names import state_topic
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.stream_transaction import StreamTransaction
+from tailrace.schemas.rowkind import Op
 
 log = structlog.get_logger(__name__)
 
@@ -40,23 +42,18 @@ class SignalProcessor:
         self,
         control: IncrementalSnapshotQueue,
         registry: SplitRegistry,
-        publisher: TransactionalProducer,
-        notifier: NotificationService,
-        *,
-        prefix: str,
-        wanted: Callable[[TableId], bool],
-        open_transaction: Callable[[], None],
+        transaction: StreamTransaction,
+        notifications: NotificationService,
+        table_filter: TableFilter,
     ) -> None:
         self.control = control
         """A value that is replaced as a whole: any thread may look at it."""
         self.work = threading.Event()
         """Set while tables are to be read again; any thread may wait for it."""
         self._registry = registry
-        self._publisher = publisher
-        self._notifier = notifier
-        self._prefix = prefix
-        self._wanted = wanted
-        self._open_transaction = open_transaction
+        self._transaction = transaction
+        self._notifications = notifications
+        self._table_filter = table_filter
         self._initial: tuple[TableId, ...] = ()
         self._left: set[TableId] = set()
         if control.queue:
@@ -69,7 +66,7 @@ class SignalProcessor:
         """The last signals taken; any thread may ask."""
         return self.control.marks
 
-    def take(self, signals: Iterable[Signal | InvalidSignalError], marks: ChannelOffsets) -> None:
+    def process(self, signals: Iterable[Signal | InvalidSignalError], marks: ChannelOffsets) -> None:
         """Follow signals of one channel and remember that they were taken."""
         for signal in signals:
             if isinstance(signal, InvalidSignalError):
@@ -89,21 +86,21 @@ class SignalProcessor:
             log.info(request.message, signal=signal.id)
             return
         log.info("signal", **facts, data=dict(signal.data))
-        captured = [table for table in self._registry.tables if self._wanted(table)]
-        after, told, odd = apply_signal(self.control, request, signal.id, captured, self.under_way)
+        captured = [table for table in self._registry.tables if self._table_filter.includes(table)]
+        after, told, odd = apply_signal(self.control, request, signal.id, captured, self.is_running)
         if odd:
             log.warning("signal followed in part" if after != self.control else "signal not followed", **facts, why=odd)
         about = after.about or self.control.about
         self._store(after)
         for kind, data in told:
-            self._notifier.send(AggregateType.INCREMENTAL, kind, data, about=about)
+            self._notifications.send(AggregateType.INCREMENTAL, kind, data, about=about)
 
     def process_row(self, table: SourceSignalChannel, event: RowsEvent, gtid: str, number: int) -> None:
         """Follow what was inserted into the signal table by rows event ``number`` of a transaction."""
         seen, last = self.marks.source
-        if event.op != "c" or (gtid == seen and number <= last):
+        if event.op != Op.CREATE or (gtid == seen and number <= last):
             return
-        self.take(table.signals(event), replace(self.marks, source=(gtid, number)))
+        self.process(table.signals(event), replace(self.marks, source=(gtid, number)))
 
     def request_incremental(self, tables: Iterable[TableId]) -> None:
         """Have tables read again without a signal; those that are asked for already stay as they are."""
@@ -112,17 +109,16 @@ class SignalProcessor:
         if fresh:
             self._store(replace(self.control, queue=self.control.queue + fresh))
             data = {"data_collections": names(self.control.tables)}
-            self._notifier.send(AggregateType.INCREMENTAL, NotificationType.STARTED, data)
+            self._notifications.send(AggregateType.INCREMENTAL, NotificationType.STARTED, data)
 
-    def under_way(self, table: TableId) -> bool:
-        """Tell whether a table is being read again; on the log reader's thread."""
+    def is_running(self, table: TableId) -> bool:
+        """Whether an incremental snapshot of a table is running; on the stream's thread."""
         tracked = self._registry.tables.get(table)
-        return tracked is not None and tracked.phase is Phase.INCREMENTAL
+        return tracked is not None and tracked.mode is TableMode.INCREMENTAL
 
     def _store(self, control: IncrementalSnapshotQueue) -> None:
         self.control = control
-        self._open_transaction()
-        self._publisher.send(state_topic(self._prefix), SIGNALS_KEY, control.to_json())
+        self._transaction.store(SIGNALS_KEY, control.to_json())
         if control.queue:
             self.work.set()
         else:
@@ -145,7 +141,7 @@ class SignalProcessor:
         entry = self._entry(table)
         return entry.condition if entry is not None else ""
 
-    def todo(self) -> list[TableId]:
+    def pending_tables(self) -> list[TableId]:
         """Return the tables to read again, in the order they were asked for."""
         return list(dict.fromkeys(wanted.table for wanted in self.control.queue))
 
@@ -154,32 +150,34 @@ class SignalProcessor:
 
     # -- what becomes of snapshots -----------------------------------------------------------------------------------
 
-    def initial(self, todo: Iterable[TableId], *, begun: bool) -> None:
-        """Set the tables of the first snapshot that are left; ``begun``: it was under way before."""
-        self._initial = tuple(todo)
+    def initial_snapshot_started(self, tables: Iterable[TableId], *, resumed: bool) -> None:
+        """Set the remaining tables of the initial snapshot; ``resumed``: it started before this process."""
+        self._initial = tuple(tables)
         self._left = set(self._initial)
         if not self._initial:
-            self._notifier.send(AggregateType.INITIAL, NotificationType.SKIPPED)
-        elif not begun:
-            self._notifier.send(AggregateType.INITIAL, NotificationType.STARTED)
+            self._notifications.send(AggregateType.INITIAL, NotificationType.SKIPPED)
+        elif not resumed:
+            self._notifications.send(AggregateType.INITIAL, NotificationType.STARTED)
 
-    def table_begun(self, table: TableId, *, incremental: bool) -> None:
-        """See ``Witness``; an incremental snapshot tells after each split instead."""
+    def on_table_started(self, table: TableId, *, incremental: bool) -> None:
+        """See ``SnapshotProgressListener``; an incremental snapshot notifies after each split instead."""
         if not incremental:
             data = {"current_collection_in_progress": str(table), "data_collections": names(self._initial)}
-            self._notifier.send(AggregateType.INITIAL, NotificationType.IN_PROGRESS, data)
+            self._notifications.send(AggregateType.INITIAL, NotificationType.IN_PROGRESS, data)
 
-    def split_read(self, table: TableId, state: SplitState, plan: TableState, *, incremental: bool) -> None:
-        """See ``Witness``; of a table that was stopped meanwhile, ABORTED was the last word."""
+    def on_split_completed(self, table: TableId, state: SplitState, plan: TableState, *, incremental: bool) -> None:
+        """See ``SnapshotProgressListener``; a stopped table has no notifications after ABORTED."""
         entry = self._entry(table)
         if incremental and state.rows and entry is not None and not entry.stopped:
             data = dict(chunk_data(self.control.tables, table, plan.greatest, state.upper))
-            self._notifier.send(AggregateType.INCREMENTAL, NotificationType.IN_PROGRESS, data, about=self.control.about)
+            self._notifications.send(
+                AggregateType.INCREMENTAL, NotificationType.IN_PROGRESS, data, about=self.control.about
+            )
 
-    def table_finished(self, table: TableId, rows: int, *, incremental: bool) -> None:
-        """See ``Witness``."""
+    def on_table_completed(self, table: TableId, rows: int, *, incremental: bool) -> None:
+        """See ``SnapshotProgressListener``."""
         if not incremental:
-            self._notifier.send(
+            self._notifications.send(
                 AggregateType.INITIAL,
                 NotificationType.TABLE_SCAN_COMPLETED,
                 table_scan_data(self._initial, table, rows, "SUCCEEDED"),
@@ -191,15 +189,15 @@ class SignalProcessor:
         if entry is not None and not entry.stopped:
             status = "SUCCEEDED" if rows else "EMPTY"
             data = table_scan_data(before.tables, table, rows, status)
-            self._notifier.send(
+            self._notifications.send(
                 AggregateType.INCREMENTAL, NotificationType.TABLE_SCAN_COMPLETED, data, about=before.about
             )
             if before.tables == (table,):
-                self._notifier.send(AggregateType.INCREMENTAL, NotificationType.COMPLETED, about=before.about)
+                self._notifications.send(AggregateType.INCREMENTAL, NotificationType.COMPLETED, about=before.about)
         self._store(before.without(table))
 
     def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
-        """See ``Witness``; also for a table that is asked for and not there when its turn comes."""
+        """See ``SnapshotProgressListener``; also called for a requested table that does not exist by then."""
         self._less_initial(table)
         before = self.control
         entry = before.wanted(table)
@@ -207,15 +205,15 @@ class SignalProcessor:
             return
         if incremental and not entry.stopped:
             data = table_scan_data(before.tables, table, 0, "SQL_EXCEPTION")
-            self._notifier.send(
+            self._notifications.send(
                 AggregateType.INCREMENTAL, NotificationType.TABLE_SCAN_COMPLETED, data, about=before.about
             )
             if before.tables == (table,):
-                self._notifier.send(AggregateType.INCREMENTAL, NotificationType.COMPLETED, about=before.about)
+                self._notifications.send(AggregateType.INCREMENTAL, NotificationType.COMPLETED, about=before.about)
         self._store(before.without(table))
 
     def _less_initial(self, table: TableId) -> None:
         if table in self._left:
             self._left.discard(table)
             if not self._left:
-                self._notifier.send(AggregateType.INITIAL, NotificationType.COMPLETED)
+                self._notifications.send(AggregateType.INITIAL, NotificationType.COMPLETED)

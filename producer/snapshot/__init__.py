@@ -1,1 +1,1 @@
-"""Reading splits without locks: low watermark, rows, high watermark, one Kafka transaction."""
+"""Snapshots without locks: plans tables, divides them into splits, and reads splits in parallel."""

@@ -1,4 +1,4 @@
-"""The four moments of a split's window at which a test can act. Always empty in normal operation."""
+"""Hooks for tests at four moments of reading a split; empty in production."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _nothing(split: Split) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHooks:
-    """Called in the snapshot reader with the split whose window it is; whatever a hook raises fails the reader."""
+    """Called by the snapshot reader with its split; an exception fails the reader."""
 
     before_low: Callable[[Split], None] = _nothing
     after_low: Callable[[Split], None] = _nothing

@@ -1,131 +1,135 @@
-"""Planner: cuts the key ranges of one table into splits, lazily, a query at a time.
+"""Chunk splitter: divides the key range of a table into splits, lazily, one query at a time.
 
-Integer keys that lie densely are cut by arithmetic (even); all others by asking the server for the next bound (uneven).
-The methods and the distribution factor, (max - min + 1) / rows, follow Flink CDC. Statistics may be stale, so they only
+Dense integer keys are divided by arithmetic (evenly); for other keys the server returns the next bound (unevenly). The
+methods and the distribution factor, (max - min + 1) / rows, follow Flink CDC. Statistics may be stale, so they only
 choose the method, and a probe of the first bound must agree with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tailrace.producer.model.codec import KeyTuple
-from tailrace.producer.model.split import WHOLE, Range, Split
+from tailrace.producer.model.protocols import SnapshotSession
+from tailrace.producer.model.split import WHOLE, KeyColumn, Range, SortKey, Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql import split_sql
-from tailrace.producer.mysql.key_order import INTEGERS, KeyColumn, KeyOrder, from_select
-
-RunQuery = Callable[[str], Sequence[tuple[Any, ...]]]
 
 _PROBE_TOLERANCE: Final = 4
-"""An even step is believed when the probe finds between a quarter of and four times the wanted rows in it."""
+"""An even step is accepted if the probe finds between a quarter of and four times the requested rows in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitterSettings:
-    """How to cut."""
+    """How to split."""
 
-    size: int = 8192
-    """Wanted rows of a split."""
-    even_upper: float = 100.0
-    even_lower: float = 0.05
-    """Bounds of the distribution factor within which a key counts as evenly distributed."""
+    size: int
+    """Requested rows of a split."""
+    even_upper: float
+    even_lower: float
+    """Bounds of the distribution factor of evenly distributed keys."""
 
 
 class ChunkSplitter:
-    """Plans one table. Every query sees its own moment; rows above ``greatest`` are the log's business."""
+    """Splits one table. Queries do not share a snapshot; rows above ``max_key`` are left to the stream."""
 
-    def __init__(self, table: TableId, order: KeyOrder, run: RunQuery, settings: SplitterSettings) -> None:
+    def __init__(
+        self,
+        session: SnapshotSession,
+        table: TableId,
+        columns: Sequence[KeyColumn],
+        settings: SplitterSettings,
+    ) -> None:
+        """``columns`` are the splitting columns of the table."""
+        self._session = session
         self._table = table
-        self._order = order
-        self._columns: tuple[KeyColumn, ...] = order.columns
-        self._run = run
+        self._columns = tuple(columns)
+        self._order = session.key_ordering(self._columns)
         self._settings = settings
 
-    def greatest(self) -> KeyTuple | None:
-        """Return the greatest key now, or None: the table is empty or its key cannot be cut."""
+    def max_key(self) -> KeyTuple | None:
+        """Return the current greatest key, or None: the table is empty or cannot be split on its key."""
         if not self._columns:
             return None
-        return self._one(split_sql.greatest_key(self._table, self._columns))
+        return self._session.max_key(self._table, self._columns)
 
     def ranges(self, unread_ranges: Sequence[Range], estimated_rows: int) -> Iterator[Range]:
-        """Yield ranges that cover the gaps exactly, in key order within each."""
-        for gap in unread_ranges:
-            if gap == WHOLE or not self._columns:
-                yield gap
+        """Yield ranges that cover ``unread_ranges`` exactly, each in key order."""
+        for unread in unread_ranges:
+            if unread == WHOLE or not self._columns:
+                yield unread
                 continue
-            step = self._even_step(gap, estimated_rows)
-            yield from self._uneven(gap) if step is None else self._even(gap, step)
+            step = self._even_step(unread, estimated_rows)
+            yield from self._uneven(unread) if step is None else self._even(unread, step)
 
     def splits(
         self, ranges: Iterator[Range], snapshot: str, first_number: int, *, incremental: bool = False
     ) -> Iterator[Split]:
-        """Yield numbered splits with the order of their bounds."""
+        """Yield numbered splits with the sort keys of their bounds."""
         for number, span in enumerate(ranges, first_number):
-            lower, upper = self.place(span.lower), self.place(span.upper)
+            lower, upper = self.sort_key(span.lower), self.sort_key(span.upper)
             yield Split(self._table, snapshot, number, span, lower, upper, incremental)
 
-    def place(self, key: KeyTuple | None) -> tuple[Any, ...] | None:
-        """Return the order of one bound."""
-        return None if key is None else self._order.place([key])[0]
+    def sort_key(self, key: KeyTuple | None) -> SortKey | None:
+        """Return the sort key of one bound."""
+        return None if key is None else self._order.sort_keys([key])[0]
 
     def unread_ranges(self, greatest: KeyTuple | None, finished: Sequence[Split]) -> list[Range]:
-        """Return what is left of the plan when these splits are done: the complement of their ranges."""
+        """Return the ranges that these finished splits do not cover."""
         if greatest is None:
             return [] if finished else [WHOLE]
-        left: list[Range] = []
+        unread: list[Range] = []
         edge: KeyTuple | None = None
         started = False
         for split in sorted(finished, key=lambda s: s.lower_order or ()):
             if not started:
                 if split.range.lower is not None:
-                    left.append(Range(None, split.range.lower))
+                    unread.append(Range(None, split.range.lower))
             elif split.range.lower != edge:
-                left.append(Range(edge, split.range.lower))
+                unread.append(Range(edge, split.range.lower))
             started, edge = True, split.range.upper
             if split.range.closed or split.range.upper is None:
-                return left
-        return [*left, Range(edge, greatest, closed=True)]
+                return unread
+        return [*unread, Range(edge, greatest, closed=True)]
 
-    def _even_step(self, gap: Range, estimated_rows: int) -> int | None:
+    def _even_step(self, unread: Range, estimated_rows: int) -> int | None:
         settings = self._settings
-        if len(self._columns) != 1 or self._columns[0].column.data_type not in INTEGERS or gap.upper is None:
+        if len(self._columns) != 1 or not self._columns[0].is_integer or unread.upper is None:
             return None
-        least = gap.lower or self._one(split_sql.least_key(self._table, self._columns, gap))
+        least = unread.lower or self._session.min_key(self._table, self._columns, unread)
         if least is None or estimated_rows <= settings.size:
             return None
-        low, high = _integer(least), _integer(gap.upper)
+        low, high = _integer(least), _integer(unread.upper)
         factor = (high - low + 1) / estimated_rows
         if not settings.even_lower <= factor <= settings.even_upper:
             return None
         step = max(1, round(factor * settings.size))
-        probe = self._one(split_sql.next_bound(self._table, self._columns, gap, settings.size))
+        probe = self._session.next_bound(self._table, self._columns, unread, settings.size)
         if probe is None:
             return None
         width = _integer(probe) - low
         return step if width / _PROBE_TOLERANCE <= step <= width * _PROBE_TOLERANCE else None
 
-    def _even(self, gap: Range, step: int) -> Iterator[Range]:
-        assert gap.upper is not None
-        least = gap.lower or self._one(split_sql.least_key(self._table, self._columns, gap))
-        high = _integer(gap.upper)
-        # Python's integers do not overflow, and the loop ends by comparing with the last bound, not with a type's edge.
-        cut = (high if least is None else _integer(least)) + step
-        lower = gap.lower
-        while cut < high:
-            yield Range(lower, (cut,))
-            lower, cut = (cut,), cut + step
-        yield Range(lower, gap.upper, gap.closed)
+    def _even(self, unread: Range, step: int) -> Iterator[Range]:
+        assert unread.upper is not None
+        least = unread.lower or self._session.min_key(self._table, self._columns, unread)
+        high = _integer(unread.upper)
+        # Python's integers do not overflow, so the loop may compare with the last bound and needs no limit of the type.
+        bound = (high if least is None else _integer(least)) + step
+        lower = unread.lower
+        while bound < high:
+            yield Range(lower, (bound,))
+            lower, bound = (bound,), bound + step
+        yield Range(lower, unread.upper, unread.closed)
 
-    def _uneven(self, gap: Range) -> Iterator[Range]:
-        rest = gap
+    def _uneven(self, unread: Range) -> Iterator[Range]:
+        rest = unread
         while True:
-            bound = self._one(split_sql.next_bound(self._table, self._columns, rest, self._settings.size))
-            if bound is not None and rest.lower is not None and self.place(bound) == self.place(rest.lower):
-                bound = self._one(split_sql.bound_after(self._table, self._columns, bound, rest))
-            # No row means the range has fewer rows than wanted (or lost them since): what is left is one split.
+            bound = self._session.next_bound(self._table, self._columns, rest, self._settings.size)
+            if bound is not None and rest.lower is not None and self.sort_key(bound) == self.sort_key(rest.lower):
+                bound = self._session.bound_after(self._table, self._columns, bound, rest)
+            # No row: the range has fewer rows than requested, or has lost them since. The rest is one split.
             if bound is None or (rest.upper is not None and self._reaches(bound, rest)):
                 yield rest
                 return
@@ -133,14 +137,8 @@ class ChunkSplitter:
             rest = Range(bound, rest.upper, rest.closed)
 
     def _reaches(self, bound: KeyTuple, rest: Range) -> bool:
-        """Tell whether a bound is at the end of the range, so that a cut there would leave an empty rest."""
-        return not rest.closed and self.place(bound) == self.place(rest.upper)
-
-    def _one(self, sql: str) -> KeyTuple | None:
-        rows = self._run(sql)
-        if not rows:
-            return None
-        return tuple(from_select(c.column, value) for c, value in zip(self._columns, rows[0], strict=True))
+        """Whether a bound is at the end of the range: a split there would leave an empty rest."""
+        return not rest.closed and self.sort_key(bound) == self.sort_key(rest.upper)
 
 
 def _integer(key: KeyTuple) -> int:

@@ -1,7 +1,7 @@
-"""Workers: snapshot readers as local processes (or, for tests with hooks, threads) behind one small interface.
+"""Workers: snapshot readers in local processes, or in threads for tests with hooks, behind one small interface.
 
-A worker takes one task at a time and answers with one message per task. A worker that fails says so and ends; the
-capture then starts again from the stored state, as after a crash: there is one way to recover.
+A worker gets one task at a time and sends one result per task. A worker that fails reports the failure and ends; the
+capture then restarts from the stored state, as after a crash.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
-from typing import Final, Protocol
+from typing import Protocol
 
-from pymysql.constants import ER
-
-from tailrace.producer.errors import SourceError
+from tailrace.producer.errors import TableMissingError
 from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
 from tailrace.runtime.errors import Retryable, TailraceError
@@ -44,9 +42,9 @@ class SplitFinished:
 
 @dataclass(frozen=True, slots=True)
 class SplitFailed:
-    """A worker failed; ``retryable`` says whether starting again may help.
+    """A worker failed; ``retryable``: a restart may help.
 
-    With ``missing`` it did not give up: the source has no such table (at this moment), and it waits for its next split.
+    With ``missing`` the worker is still active and waits for its next split: the source has no such table right now.
     """
 
     worker: int
@@ -57,7 +55,7 @@ class SplitFailed:
 
 Message = RowsRead | SplitFinished | SplitFailed
 OpenReader = Callable[[Callable[[str, int], None]], SnapshotReader]
-"""Makes a worker's reader; the argument takes (split id, rows) as they are read."""
+"""Opens a worker's reader; its argument is called with (split id, rows) while rows are read."""
 
 
 class Workers(Protocol):
@@ -72,10 +70,7 @@ class Workers(Protocol):
         """Return the next message of any worker, or None."""
 
     def close(self) -> None:
-        """End all workers; open transactions are left to be fenced."""
-
-
-_MISSING: Final = frozenset({ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR})
+        """End all workers; open transactions are aborted when the next instance fences them."""
 
 
 def serve(
@@ -90,20 +85,18 @@ def serve(
         while (task := receive()) is not None:
             try:
                 result = reader.read(task)
-            except SourceError as error:
-                if error.context.get("code") not in _MISSING:
-                    raise
+            except TableMissingError as error:
                 send(SplitFailed(worker, str(error), retryable=False, missing=task.split))
             else:
                 send(SplitFinished(worker, result))
     except TailraceError as error:
         send(SplitFailed(worker, str(error), isinstance(error, Retryable)))
-    except Exception as error:  # noqa: BLE001 - whatever it was, the other side must hear of it
+    except Exception as error:  # noqa: BLE001 - the enumerator must learn about every failure
         send(SplitFailed(worker, f"{type(error).__name__}: {error}", retryable=False))
 
 
 class ThreadWorkers:
-    """Workers as threads of this process: for tests, whose hooks cannot cross a process border."""
+    """Workers as threads of this process: for tests, whose hooks cannot be passed to another process."""
 
     def __init__(self, open_readers: list[OpenReader]) -> None:
         self.count = len(open_readers)
@@ -138,7 +131,7 @@ class ThreadWorkers:
 
 
 class ProcessWorkers:
-    """Workers as processes: decoding holds the interpreter lock, so threads would share one core."""
+    """Workers as processes: decoding holds the interpreter lock, so threads would share one CPU core."""
 
     def __init__(self, count: int, main: Callable[[int, Pipe], None]) -> None:
         """``main(worker, pipe)`` runs in the child and calls ``serve_pipe``; it must be importable (spawn)."""
@@ -159,10 +152,10 @@ class ProcessWorkers:
         try:
             self._pipes[worker].send(task)
         except (BrokenPipeError, ConnectionError):
-            return  # the worker is gone: ``next`` reports it
+            return  # the worker has ended: ``next`` reports it
 
     def next(self, timeout_s: float) -> Message | None:
-        """Return the next message of any worker, or None; a vanished process is a retryable failure."""
+        """Return the next message of any worker, or None; a process that ended is a retryable failure."""
         ready = multiprocessing.connection.wait(self._pipes, timeout_s)
         for pipe in ready:
             worker = self._pipes.index(pipe)  # type: ignore[arg-type]
@@ -191,7 +184,7 @@ class ProcessWorkers:
 
 
 def serve_pipe(worker: int, open_reader: OpenReader, pipe: Pipe) -> None:
-    """Run one worker over a pipe; it ends when the parent's end closes, even by SIGKILL of the parent."""
+    """Run one worker over a pipe; it ends when the parent ends, even by SIGKILL."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with_parent()
@@ -207,7 +200,7 @@ def serve_pipe(worker: int, open_reader: OpenReader, pipe: Pipe) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is gone, also in the middle of a split."""
+    """End this process when its parent has ended, even during a split."""
     parent = os.getppid()
 
     def watch() -> None:

@@ -1,1 +1,1 @@
-"""The capture itself: the enumerator hands out splits, the log reader routes every change by their state."""
+"""The binlog stream: reads changes, decides on them by the state of snapshots, and writes them with the offset."""

@@ -1,398 +1,239 @@
-"""Log reader: the one reader of the binlog, from the first second, in one pass.
+"""Binlog reader: reads the binlog in one pass, from the capture's first second on.
 
-Everything here runs on one thread. Other threads speak to it through the inbox, which is emptied between batches of
-events and while a change is held; a split can be opened at any moment, since its barrier takes in the transaction
-under way.
+It owns the stream's thread. Other threads submit requests to the mailbox, which the reader empties between batches of
+events and while it holds a change. A split can be opened at any moment, since its barrier includes the transaction that
+is being read.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from typing import Protocol
 
 from tailrace.producer.errors import SourceUnavailableError
-from tailrace.producer.kafka.state_store import OFFSET_KEY, TableState
-from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
     PositionAdvanced,
     QueryEvent,
     RowsEvent,
-    TableVersion,
     TransactionBegin,
     TransactionCommit,
 )
-from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyChange, RowsEncoders
+from tailrace.producer.model.codec import EventEnvelope
+from tailrace.producer.model.protocols import ChangeStream
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.stream import BinlogStream
-from tailrace.producer.mysql.key_order import KeyOrder
-from tailrace.producer.ops.status import Status
-from tailrace.producer.serialization.captured_tables import CapturedTable, CapturedTables
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.envelope.headers import event_header
-from tailrace.producer.signals.processor import SignalProcessor
-from tailrace.producer.signals.source_channel import SourceSignalChannel
-from tailrace.producer.snapshot.split_registry import ChangeDecision, Phase, SplitRegistry, TrackedTable
-from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
-from tailrace.producer.streaming.change_router import ChangeRouter
-from tailrace.producer.streaming.mailbox import Mailbox
-from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.change_router import ChangeRouter, Destination
+from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
-from tailrace.producer.streaming.transaction_metadata import with_transaction_block
-from tailrace.runtime.errors import SchemaError
-from tailrace.schemas.names import schemas_topic, state_topic
-
-_PLAIN = (ChangeDecision.PLAIN, None)
+from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
+from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """How often the log's transactions are committed."""
+class SignalTable(Protocol):
+    """The source table whose inserts are signals."""
 
-    prefix: str
-    commit_interval_s: float = 0.2
-    idle_interval_s: float = 1.0
-    """How often a position without records is stored."""
-    max_records: int = 20_000
-    skipped_operations: frozenset[str] = frozenset()
-    tombstones: bool = True
-    include_query: bool = False
+    @property
+    def id(self) -> TableId:
+        """Name of the table."""
 
-
-class StoppedError(Exception):
-    """The capture was asked to stop while a change was held."""
-
-
-class _Version:
-    """A table version met in the log: all that its rows events need, found by one look."""
-
-    __slots__ = ("captured", "encode", "mapped", "tracked")
-
-    def __init__(self, mapped: TableVersion, captured: CapturedTable, tracked: TrackedTable) -> None:
-        self.mapped = mapped
-        self.captured = captured
-        self.tracked = tracked
-        self.encode: RowsEncoders = captured.codec.encoders
+    def on_rows(self, event: RowsEvent, gtid: str, number: int) -> None:
+        """Process rows event ``number`` of the transaction ``gtid``."""
 
 
 class BinlogReader:
-    """Reads events, judges them by the splits' states, writes them with the position, transaction by transaction."""
+    """Reads events, decides on them by the state of their splits, and writes them with the offset behind them."""
 
     def __init__(
         self,
-        stream: BinlogStream,
-        publisher: TransactionalProducer,
+        context: StreamContext,
+        stream: ChangeStream,
+        coordinator: SnapshotCoordinator,
+        versions: TableVersions,
         *,
-        tables: CapturedTables,
-        registry: SplitRegistry,
-        place: StreamOffset,
-        settings: StreamSettings,
-        context_headers: Headers,
-        ensure_topic: Callable[[TableId], None],
-        wanted: Callable[[TableId], bool],
-        companions: AuxiliaryTopics,
-        status: Status,
-        stop: threading.Event,
+        lifecycle: TableLifecycle,
+        metadata: TransactionBlockWriter | None,
     ) -> None:
-        self.wake = stream.wake
-        self.stop_when_ended = False
-        """Stop by itself once no table's first snapshot is under way (snapshot.mode=initial_only)."""
-        self.inbox = Mailbox(stream.wake)
+        self.stop_after_snapshot = False
+        """Stop when no initial snapshot is running (snapshot.mode=initial_only)."""
         self._stream = stream
-        self._publisher = publisher
-        self._wanted = wanted
-        self._tables = tables
-        self._registry = registry
-        self._place = place
-        self._settings = settings
-        self._context_headers = context_headers
-        self._ensure_topic = ensure_topic
-        self._status = status
-        self._stop = stop
-        self._router = ChangeRouter(registry, publisher, tombstones=settings.tombstones)
-        self.progress = SnapshotCoordinator(
-            registry,
-            tables,
-            publisher,
-            place,
-            prefix=settings.prefix,
-            status=status,
-            open_transaction=self.open_transaction,
-            commit=self.commit,
-            left=self._forget_versions,
-        )
-        self._heartbeats = companions.heartbeats
-        self._metadata = companions.transactions
-        self._definitions = TableLifecycle(
-            registry,
-            publisher,
-            tables,
-            prefix=settings.prefix,
-            wanted=wanted,
-            truncates="t" not in settings.skipped_operations,
-            schema_changes=companions.schema_changes,
-            context_headers=context_headers,
-            ensure_topic=ensure_topic,
-            leave=self.progress.leave,
-            wait=self._wait,
-        )
-        self._versions: dict[int, _Version] = {}
-        self._counts: dict[tuple[_Version, str], list[int]] = {}
-        """Rows events and records not yet told to the status, by operation."""
+        self._settings = context.settings
+        self._transaction = context.transaction
+        self._offset = context.transaction.offset
+        self._registry = context.registry
+        self._tables = context.tables
+        self._mailbox = context.mailbox
+        self._status = context.status
+        self._coordinator = coordinator
+        self._versions = versions
+        self._lifecycle = lifecycle
+        self._router = ChangeRouter(context, coordinator)
+        self._metadata = metadata
+        self._signal_table: SignalTable | None = None
+        self._counts: dict[tuple[StreamedVersion, str], list[int]] = {}
+        """Rows events and records not reported to the status yet, by operation."""
         self._transactions = self._last_ts_us = 0
-        self._published: set[str] = set()
-        self._skip = 0
-        self._stored = place.position
-        self._opened_at = time.monotonic()
-        self._take: dict[type, Callable[..., None]] = {
-            RowsEvent: self._rows,
-            TransactionBegin: self._begin,
-            TransactionCommit: self._commit_event,
-            QueryEvent: self._statement,
-            PositionAdvanced: self._progress,
+        self._events_to_skip = 0
+        """Number of rows events of the current transaction that were done before a restart."""
+        self._handlers: dict[type, Callable[..., None]] = {
+            RowsEvent: self._on_rows,
+            TransactionBegin: self._on_begin,
+            TransactionCommit: self._on_commit,
+            QueryEvent: self._on_query,
+            PositionAdvanced: self._on_position,
         }
 
-    def attend(self, desk: SignalProcessor, table: SourceSignalChannel | None) -> None:
-        """Tell the desk what becomes of snapshots, and have it take what is inserted into the signal table."""
-        self.progress.witness = desk
-        if table is not None:
-            self._take[RowsEvent] = partial(self._rows_or_signal, desk, table)
+    def wake(self) -> None:
+        """Interrupt the wait for events; any thread may call this."""
+        self._stream.wake()
 
-    def _rows_or_signal(self, desk: SignalProcessor, table: SourceSignalChannel, event: RowsEvent) -> None:
-        if event.table.id != table.id:
-            self._rows(event)
-            return
-        place = self._place
-        if place.events + 1 > self._skip:
-            assert place.transaction is not None, "a rows event outside a transaction"
-            desk.process_row(table, event, place.transaction.gtid, place.events + 1)
-        if self._wanted(table.id):
-            self._rows(event)
-        else:
-            place.events += 1
-
-    # -- the loop ----------------------------------------------------------------------------------------------------
+    def register_signal_table(self, table: SignalTable) -> None:
+        """Pass the rows of the signal table to ``table``; called before ``run``."""
+        self._signal_table = table
+        self._handlers[RowsEvent] = self._on_rows_or_signal
 
     def run(self) -> None:
-        """Read until asked to stop; what was read is committed before returning."""
-        take = self._take
-        interval = self._settings.commit_interval_s
-        while not self._stop.is_set():
-            self.inbox.drain()
-            if self.stop_when_ended and not self.progress.running:
+        """Read until the capture session stops; everything read is committed on return."""
+        handlers, transaction = self._handlers, self._transaction
+        while not self._mailbox.stopped:
+            self._mailbox.run_pending()
+            if self.stop_after_snapshot and not self._coordinator.initial_snapshot_running:
                 break
-            events = self._stream.poll(interval if self._publisher.sent == 0 else self._until_due())
+            events = self._stream.poll(transaction.seconds_until_commit())
             for event in events:
-                take[type(event)](event)
+                handlers[type(event)](event)
             if not events:
-                self._status.log_caught_up()
-            self.progress.end_splits()
-            self._tell_status()
-            self._commit_if_due()
-        self.commit()
+                self._status.stream_caught_up()
+            self._coordinator.end_splits()
+            self._report_status()
+            transaction.commit_if_due()
+        transaction.commit()
 
-    def _until_due(self) -> float:
-        return max(0.0, self._opened_at + self._settings.commit_interval_s - time.monotonic())
-
-    def _tell_status(self) -> None:
-        """Tell what a batch of events came to: the status's lock is too dear for each event."""
+    def _report_status(self) -> None:
+        """Report a batch of events at once: taking the status's lock for each event costs too much."""
         for (version, op), (events, records) in self._counts.items():
-            self._status.log_rows(version.mapped.id, op, records, events=events)
+            self._status.stream_rows(version.definition.id, op, records, events=events)
         self._counts.clear()
         if self._transactions:
-            self._status.log_transaction(ts_us=self._last_ts_us, count=self._transactions)
+            self._status.stream_transaction(ts_us=self._last_ts_us, count=self._transactions)
             self._transactions = 0
 
-    def _commit_if_due(self) -> None:
-        now = time.monotonic()
-        sent, place = self._publisher.sent, self._place
-        if sent:
-            if sent >= self._settings.max_records or now - self._opened_at >= self._settings.commit_interval_s:
-                self.commit()
-        elif self._beat_due or (
-            place.position != self._stored and now - self._opened_at >= self._settings.idle_interval_s
-        ):
-            self.commit()
+    # -- transactions ------------------------------------------------------------------------------------------------
 
-    @property
-    def _beat_due(self) -> bool:
-        return self._heartbeats is not None and self._heartbeats.due
+    def _on_begin(self, event: TransactionBegin) -> None:
+        self._events_to_skip = self._offset.begin(event)
 
-    def commit(self) -> None:
-        """Commit what was written since the last commit, with the position it belongs to."""
-        place = self._place
-        if self._publisher.sent == 0 and place.position == self._stored and not self._beat_due:
-            return
-        self._publisher.begin()
-        if self._heartbeats is not None and self._heartbeats.due:
-            self._heartbeats.beat()
-        state = place.state(self._registry.open_backfills())
-        self._publisher.send(state_topic(self._settings.prefix), OFFSET_KEY, state.to_json())
-        self._publisher.commit()
-        self._publisher.sent = 0
-        self._stored = place.position
-        self._opened_at = time.monotonic()
-        self._status.log_committed(place.position.to_json())
-
-    def open_transaction(self) -> None:
-        """Have a Kafka transaction open, for a record that is about to be written."""
-        if not self._publisher.in_transaction:
-            self._publisher.begin()
-            self._opened_at = time.monotonic()
-
-    # -- events ------------------------------------------------------------------------------------------------------
-
-    def _begin(self, event: TransactionBegin) -> None:
-        self._skip = self._place.begin(event)
-
-    def _commit_event(self, event: TransactionCommit) -> None:
-        transaction = self._place.transaction
+    def _on_commit(self, event: TransactionCommit) -> None:
+        begin = self._offset.transaction
         if self._metadata is not None:
             self._metadata.end(event)
-        self._place.commit(event)
+        self._offset.commit(event)
         if self._registry.waiting_for_end:
-            self.progress.end_splits()
+            self._coordinator.end_splits()
         self._transactions += 1
-        self._last_ts_us = (transaction.commit_ts_us if transaction else 0) or event.ts * 1_000_000
+        self._last_ts_us = (begin.commit_ts_us if begin else 0) or event.ts * 1_000_000
 
-    def _progress(self, event: PositionAdvanced) -> None:
-        if self._place.transaction is None:
-            self._place.advance(event)
+    def _on_position(self, event: PositionAdvanced) -> None:
+        if self._offset.transaction is None:
+            self._offset.advance(event)
 
-    def _statement(self, event: QueryEvent) -> None:
-        place = self._place
-        if event.within:  # CREATE TABLE … SELECT: an event of a transaction that goes on to its Commit
-            place.events += 1
-            if place.events > self._skip:
-                self._definitions.statement(event, place)
+    def _on_query(self, event: QueryEvent) -> None:
+        offset = self._offset
+        if event.in_transaction:  # CREATE TABLE ... SELECT: an event of a transaction that continues to its commit
+            offset.events += 1
+            if offset.events > self._events_to_skip:
+                self._lifecycle.apply(event, self._stream.ddl_effects(event))
             return
-        anew = self._definitions.statement(event, place)
-        place.commit(event)
+        restarting = self._lifecycle.apply(event, self._stream.ddl_effects(event))
+        offset.commit(event)
         if self._registry.waiting_for_end:
-            self.progress.end_splits()
-        if anew:
-            self.commit()
-            tables = ", ".join(map(str, anew))
-            raise SnapshotRestartError(f"{tables} was emptied while its snapshot was under way: it is read anew")
+            self._coordinator.end_splits()
+        if restarting:
+            self._transaction.commit()
+            tables = ", ".join(map(str, restarting))
+            raise SnapshotRestartError(f"the snapshot of {tables} restarts: TRUNCATE during the snapshot")
 
-    def _rows(self, event: RowsEvent) -> None:
-        place = self._place
-        place.events += 1
-        if place.events <= self._skip or event.op in self._settings.skipped_operations:
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def _on_rows_or_signal(self, event: RowsEvent) -> None:
+        table = self._signal_table
+        assert table is not None
+        if event.table.id != table.id:
+            self._on_rows(event)
             return
-        known = self._versions.get(id(event.table))
-        version = known if known is not None else self._version(event)
-        captured, tracked = version.captured, version.tracked
-        transaction = place.transaction
-        assert transaction is not None, "a rows event outside a transaction"
-        stamp = captured.source.rows_event_envelope(event, transaction, query=self._settings.include_query)
-        headers: Headers = [event_header(place.epoch, place.events), *self._context_headers]
-        if tracked.phase is Phase.LOG:
-            if place.rows and (first := place.rows_to_skip()):
-                rows = version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True).skip_rows(first)
-            else:
-                rows = version.encode[event.op](event.data, event.start, event.stop, stamp)
-            self.open_transaction()
-            if self._metadata is not None:
-                rows = with_transaction_block(rows, self._metadata.numbering(event.table.id, captured.codec, stamp))
-            self._send(captured.topic, rows, headers)
-            counts = self._counts.setdefault((version, event.op), [0, 0])
-            counts[0] += 1
-            counts[1] += len(rows.records)
-        elif tracked.phase is not Phase.WAITING:
-            self._routed(event, version, stamp, headers)
-        if self._publisher.sent >= self._settings.max_records:
-            self.commit()
-
-    def _send(self, topic: str, rows: EventRows, headers: Headers) -> None:
-        records = rows.records
-        if KeyChange in map(type, records):
-            for record in records:
-                if isinstance(record, KeyChange):
-                    self._router.write_key_change(topic, record, headers, old=_PLAIN, new=_PLAIN)
-                else:
-                    self._publisher.send(topic, record[0], record[1], headers)
+        offset = self._offset
+        if offset.events + 1 > self._events_to_skip:
+            assert offset.transaction is not None, "a rows event outside a transaction"
+            table.on_rows(event, offset.transaction.gtid, offset.events + 1)
+        if self._settings.table_filter.includes(table.id):
+            self._on_rows(event)
         else:
-            self._publisher.send_all(topic, records, headers)  # type: ignore[arg-type]
+            offset.events += 1
 
-    def _routed(self, event: RowsEvent, version: _Version, stamp: EventEnvelope, headers: Headers) -> None:
-        """Write the changes of a table under snapshot that its splits let through."""
-        tracked = version.tracked
-        transaction = self._place.transaction
-        assert transaction is not None
-        first = self._place.rows_to_skip()
-        # This event is not done while it is held: a commit meanwhile must let a restart read it again.
-        self._place.events -= 1
-        while tracked.phase is Phase.RANGING:
-            self._wait()
-        rows = version.encode[event.op](event.data, event.start, event.stop, stamp, keys=True).skip_rows(first)
-        self.open_transaction()
-        written = self._router.route(
-            rows,
-            tracked,
-            self.progress.orders[event.table.id],
-            topic=version.captured.topic,
-            headers=headers,
-            transaction=transaction,
-            begin=self._place.position,
-            wait=self._wait,
-            number=self._metadata.numbering(event.table.id, version.captured.codec, stamp)
-            if self._metadata is not None
-            else None,
-        )
-        self._place.events += 1
-        self._status.log_rows(event.table.id, event.op, written)
+    def _on_rows(self, event: RowsEvent) -> None:
+        offset = self._offset
+        offset.events += 1
+        if offset.events <= self._events_to_skip or event.op in self._settings.skipped_operations:
+            return
+        known = self._versions.known.get(id(event.table))
+        version = known if known is not None else self._add_version(event)
+        captured, tracked = version.captured, version.tracked
+        assert offset.transaction is not None, "a rows event outside a transaction"
+        envelope = captured.source.rows_event_envelope(event, offset.transaction, query=self._settings.include_query)
+        headers: Headers = [event_header(offset.epoch, offset.events), *self._settings.context_headers]
+        if tracked.mode is TableMode.STREAMING:
+            self._emit(event, version, envelope, headers)
+        elif tracked.mode is not TableMode.WAITING:
+            self._emit_through_splits(event, version, envelope, headers)
+        if self._transaction.full:
+            self._transaction.commit()
 
-    def _wait(self) -> None:
-        """Let the other threads move a split on; what is written already is committed when its time has come."""
-        while not self.inbox.wait(0.05):
-            if self._stop.is_set():
-                raise StoppedError
-            self._commit_if_due()
-        self.progress.end_splits()
-        self.open_transaction()
-
-    def _version(self, event: RowsEvent) -> _Version:
-        """Compile a table version met for the first time, and publish its schema before its first row."""
-        mapped = event.table
-        captured = self._tables.version_of(mapped)
-        tracked = self._registry.tables.get(mapped.id)
-        if tracked is not None and (order := self.progress.orders.get(mapped.id)) is not None:
-            self._require_same_key(order, tracked, captured)
-        if tracked is None:
-            # Not there when the capture listed its tables, behind the start of the log: all its rows come from the log.
-            tracked = self._registry.track(mapped.id, Phase.LOG)
-            self._ensure_topic(mapped.id)
-            self.progress.store_table(mapped.id, TableState(phase="log"))
-        self.open_transaction()
-        schema = captured.codec.schema
-        if schema.fingerprint not in self._published:
-            transaction = self._place.transaction
-            version = (transaction.commit_ts_us if transaction else 0) or event.ts * 1_000_000
-            topic = schemas_topic(self._settings.prefix)
-            self._publisher.send(topic, schema.record_key(), schema.to_json(version=version))
-            self._published.add(schema.fingerprint)
-        found = _Version(mapped, captured, tracked)
-        self._versions[id(mapped)] = found
-        return found
-
-    def _require_same_key(self, order: KeyOrder, tracked: TrackedTable, captured: CapturedTable) -> None:
-        """Raise where keys of a table under snapshot cannot be placed any more."""
+    def _add_version(self, event: RowsEvent) -> StreamedVersion:
         try:
-            order.require_same_key(tracked.id, captured.table.key_columns)
-        except SchemaError as error:
-            if tracked.phase is not Phase.INCREMENTAL:
-                raise
-            # This event is not done: a restart must read it again, now that its table is followed alone.
-            self._place.events -= 1
-            self.progress.cancel_incremental(tracked.id)
+            return self._versions.add(event)
+        except IncrementalKeyChangedError as error:
+            # The event is not done: after the restart it is read again, and its table only streams.
+            self._offset.events -= 1
+            self._coordinator.cancel_incremental(event.table.id)
             raise SourceUnavailableError(
-                "going on without reading a table again: its key changed", table=str(tracked.id)
+                "an incremental snapshot was cancelled: the key of its table changed", table=str(event.table.id)
             ) from error
 
-    def _forget_versions(self, table: TableId) -> None:
-        """Forget a table that has left: one of its name that comes later is a new one."""
-        for known in [known for known, version in self._versions.items() if version.mapped.id == table]:
-            del self._versions[known]
+    def _emit(self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, headers: Headers) -> None:
+        encode = version.encode[event.op]
+        if self._offset.rows and (done := self._offset.rows_to_skip()):
+            rows = encode(event.data, event.start, event.stop, envelope, keys=True).skip_rows(done)
+        else:
+            rows = encode(event.data, event.start, event.stop, envelope)
+        if self._metadata is not None:
+            rows = with_transaction_block(
+                rows, self._metadata.numbering(event.table.id, version.captured.codec, envelope)
+            )
+        self._router.emit(rows, version.captured.topic, headers)
+        counts = self._counts.setdefault((version, event.op), [0, 0])
+        counts[0] += 1
+        counts[1] += len(rows.records)
+
+    def _emit_through_splits(
+        self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, headers: Headers
+    ) -> None:
+        """Write the changes of a table under snapshot that its splits let through."""
+        tracked, offset = version.tracked, self._offset
+        done = offset.rows_to_skip()
+        # A held event is not done: if a commit happens meanwhile, a restart must read the event again.
+        offset.events -= 1
+        while tracked.mode is TableMode.PLANNING:
+            self._coordinator.wait()
+        encode = version.encode[event.op]
+        rows = encode(event.data, event.start, event.stop, envelope, keys=True).skip_rows(done)
+        add_block = (
+            self._metadata.numbering(event.table.id, version.captured.codec, envelope)
+            if self._metadata is not None
+            else None
+        )
+        to = Destination(version.captured.topic, headers, add_block)
+        written = self._router.emit_through_splits(rows, tracked, to)
+        offset.events += 1
+        self._status.stream_rows(event.table.id, event.op, written)

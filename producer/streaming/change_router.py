@@ -1,127 +1,126 @@
-"""Router: decides for the rows of one event what becomes of each, while their table is under snapshot."""
+"""Writes the changes of one rows event: all of them, or those that the splits of their table let through."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
-from tailrace.producer.model.binlog_events import TransactionBegin
+from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.codec import EventRows, KeyChange, KeyTuple
-from tailrace.producer.model.protocols import Offset
-from tailrace.producer.mysql.key_order import KeyOrder, SortKey
+from tailrace.producer.model.protocols import KeyOrdering
+from tailrace.producer.model.split import SortKey
 from tailrace.producer.serialization.envelope.headers import NEW_KEY_HEADER, OLD_KEY_HEADER
-from tailrace.producer.snapshot.split_registry import (
-    ChangeDecision,
-    SplitRegistry,
-    TrackedSplit,
-    TrackedTable,
-)
-from tailrace.producer.streaming.transaction_metadata import Number
+from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.split_registry import ChangeDecision, TrackedSplit, TrackedTable
+from tailrace.producer.streaming.transaction_metadata import AddBlock
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
 
-Judgement = tuple[ChangeDecision, TrackedSplit | None]
+Decision = tuple[ChangeDecision, TrackedSplit | None]
+_EMIT: Decision = (ChangeDecision.EMIT, None)
+
+
+class Destination(NamedTuple):
+    """Where the records of a rows event go, and what is added to each."""
+
+    topic: str
+    headers: Headers
+    add_block: AddBlock | None = None
+    """Adds the transaction block to each envelope that is written, and to no other."""
 
 
 class ChangeRouter:
-    """Judges keys and writes what the verdicts let through."""
+    """Decides per key and writes; used by the stream's thread."""
 
-    def __init__(self, registry: SplitRegistry, publisher: TransactionalProducer, *, tombstones: bool) -> None:
-        self._registry = registry
-        self._publisher = publisher
-        self._tombstones = tombstones
+    def __init__(self, context: StreamContext, coordinator: SnapshotCoordinator) -> None:
+        self._transaction = context.transaction
+        self._registry = context.registry
+        self._tombstones = context.settings.tombstones
+        self._coordinator = coordinator
 
-    def route(
-        self,
-        rows: EventRows,
-        table: TrackedTable,
-        order: KeyOrder,
-        *,
-        topic: str,
-        headers: Headers,
-        transaction: TransactionBegin,
-        begin: Offset,
-        wait: Callable[[], None],
-        number: Number | None = None,
-    ) -> int:
-        """Write the event's records as their keys' splits demand; return how many were written.
+    def emit(self, rows: EventRows, topic: str, headers: Headers) -> None:
+        """Write all records; their transaction blocks, if any, are in the envelopes already."""
+        records = rows.records
+        if KeyChange not in map(type, records):
+            self._transaction.send_all(topic, records, headers)  # type: ignore[arg-type]
+            return
+        to = Destination(topic, headers)
+        for record in records:
+            if isinstance(record, KeyChange):
+                self._write_key_change(record, to, old=_EMIT, new=_EMIT)
+            else:
+                self._transaction.send(topic, record[0], record[1], headers)
 
-        ``wait`` blocks until some split moved on, and may commit what was written before. ``number`` is put to each
-        envelope that is written, and to no other.
+    def emit_through_splits(self, rows: EventRows, table: TrackedTable, to: Destination) -> int:
+        """Write the records that the splits of their keys let through; return the number of written records.
 
-        All keys are decided on before anything is written: a held key holds the whole event.
+        One held key holds the whole event: all keys are decided before anything is written.
         """
-        before, after = _placed(rows.keys, order)
+        assert table.order is not None, f"{table.id} has no key order"
+        before, after = _sort_keys(rows.keys, table.order)
         while True:
-            olds = [None if k is None else self._registry.decide(table, k, transaction, begin) for k in before]
-            news = [None if k is None else self._registry.decide(table, k, transaction, begin) for k in after]
-            if not any(j is not None and j[0] is ChangeDecision.HOLD for j in (*olds, *news)):
+            olds = [self._decide(table, key) for key in before]
+            news = [self._decide(table, key) for key in after]
+            if not any(d is not None and d[0] is ChangeDecision.HOLD for d in (*olds, *news)):
                 break
-            wait()
-        sent = self._publisher.sent
-        for record, owner in zip(rows.records, rows.row_index, strict=True):
-            old, new = olds[owner], news[owner]
+            self._coordinator.wait()
+        transaction = self._transaction
+        transaction.open()
+        sent = transaction.records
+        for record, row in zip(rows.records, rows.row_index, strict=True):
+            old, new = olds[row], news[row]
             if isinstance(record, KeyChange):
                 assert old is not None
                 assert new is not None
-                self.write_key_change(topic, record, headers, old=old, new=new, number=number)
+                self._write_key_change(record, to, old=old, new=new)
             else:
-                judged = new if new is not None else old
-                assert judged is not None
-                self._write(topic, record, headers, judged, number)
-        return self._publisher.sent - sent
+                decision = new if new is not None else old
+                assert decision is not None
+                self._write(record, to, decision)
+        return transaction.records - sent
 
-    def write_key_change(
-        self,
-        topic: str,
-        change: KeyChange,
-        headers: Headers,
-        *,
-        old: Judgement,
-        new: Judgement,
-        number: Number | None = None,
-    ) -> None:
-        """Write a changed key: delete and tombstone by the old key's split, insert by the new key's."""
-        gone: Headers = [(NEW_KEY_HEADER, change.new_key_header), *headers]
-        self._write(topic, (change.old_key, change.delete), gone, old, number)
+    def _decide(self, table: TrackedTable, key: SortKey | None) -> Decision | None:
+        if key is None:
+            return None
+        offset = self._transaction.offset
+        assert offset.transaction is not None, "a rows event outside a transaction"
+        return self._registry.decide(table, key, offset.transaction, offset.position)
+
+    def _write_key_change(self, change: KeyChange, to: Destination, *, old: Decision, new: Decision) -> None:
+        """Write a changed key: delete and tombstone by the old key's split, insert by the new key's split."""
+        deleted = to._replace(headers=[(NEW_KEY_HEADER, change.new_key_header), *to.headers])
+        self._write((change.old_key, change.delete), deleted, old)
         if self._tombstones:
-            self._write(topic, (change.old_key, None), gone, old, None)
-        came: Headers = [(OLD_KEY_HEADER, change.old_key_header), *headers]
-        self._write(topic, (change.new_key, change.create), came, new, number)
+            self._write((change.old_key, None), deleted, old)
+        created = to._replace(headers=[(OLD_KEY_HEADER, change.old_key_header), *to.headers])
+        self._write((change.new_key, change.create), created, new)
 
-    def _write(
-        self,
-        topic: str,
-        record: tuple[bytes, bytes | None],
-        headers: Headers,
-        judged: Judgement,
-        number: Number | None,
-    ) -> None:
+    def _write(self, record: tuple[bytes, bytes | None], to: Destination, decision: Decision) -> None:
         key, value = record
-        verdict, split = judged
-        if verdict is ChangeDecision.DROP:
+        headers = to.headers
+        action, split = decision
+        if action is ChangeDecision.SKIP:
             return
-        if verdict is ChangeDecision.BACKFILL:
+        if action is ChangeDecision.BACKFILL:
             assert split is not None
-            headers = [
-                (INCREMENTAL_HEADER if split.split.incremental else SPLIT_HEADER, split.split.id.encode()),
-                *headers,
-            ]
+            header = INCREMENTAL_HEADER if split.split.incremental else SPLIT_HEADER
+            headers = [(header, split.split.id.encode()), *headers]
             if value is not None:
                 split.backfill += 1
-        if number is not None and value is not None:
-            value = number(value)
-        self._publisher.send(topic, key, value, headers)
+        if to.add_block is not None and value is not None:
+            value = to.add_block(value)
+        self._transaction.send(to.topic, key, value, headers)
 
 
-def _placed(
-    keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]], order: KeyOrder
+def _sort_keys(
+    keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]], order: KeyOrdering
 ) -> tuple[list[SortKey | None], list[SortKey | None]]:
-    """Return the order of the keys before and after; both in one question to the server."""
+    """Return the sort keys before and after; both in one request to the server."""
     flat = [key for pair in keys for key in pair if key is not None]
-    placed = iter(order.place(flat))
+    found = iter(order.sort_keys(flat))
     before: list[SortKey | None] = []
     after: list[SortKey | None] = []
     for old, new in keys:
-        before.append(None if old is None else next(placed))
-        after.append(None if new is None else next(placed))
+        before.append(None if old is None else next(found))
+        after.append(None if new is None else next(found))
     return before, after

@@ -1,38 +1,39 @@
-"""Heartbeats: a record at an interval, in the log's Kafka transaction, and a statement run at the source beside it.
+"""Heartbeats: a record at an interval in the stream's Kafka transaction, and a statement that runs at the source.
 
-The statement (``heartbeat.action.query``) runs on a thread and a session of its own: a source that is slow to answer it
-does not hold up the log. One that fails is told in the log and tried again at the next beat, as in Debezium.
+The statement (``heartbeat.action.query``) has its own thread and session, so a slow source does not delay the stream.
+A failed statement is logged and runs again with the next heartbeat, as in Debezium.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from typing import NamedTuple
 
 import structlog
 
 from tailrace.producer.errors import SourceError
-from tailrace.producer.kafka.transactional_producer import TransactionalProducer
-from tailrace.producer.mysql.reconnecting import ReconnectingSession
+from tailrace.producer.model.protocols import CatalogSession
 from tailrace.producer.serialization.envelope.heartbeat import heartbeat_key, heartbeat_value
 from tailrace.producer.serialization.record_converter import TopicConverter
 
 log = structlog.get_logger(__name__)
 
 
+class HeartbeatRecord(NamedTuple):
+    """A heartbeat, ready to be sent."""
+
+    topic: str
+    key: bytes
+    value: bytes
+
+
 class Heartbeat:
-    """When the next beat is due, and its record; used by the log reader's thread."""
+    """The heartbeat's timer and record; used by the stream's thread."""
 
     def __init__(
-        self,
-        publisher: TransactionalProducer,
-        topic: TopicConverter,
-        prefix: str,
-        *,
-        interval_s: float,
-        action: HeartbeatAction | None = None,
+        self, topic: TopicConverter, prefix: str, *, interval_s: float, action: HeartbeatAction | None = None
     ) -> None:
-        self._publisher = publisher
         self._topic = topic
         self._prefix = prefix
         self._interval_s = interval_s
@@ -41,49 +42,49 @@ class Heartbeat:
 
     @property
     def due(self) -> bool:
-        """Tell whether the interval has passed."""
+        """Whether the interval has passed."""
         return time.monotonic() >= self._next
 
-    def beat(self) -> None:
-        """Write the record into the open Kafka transaction, and have the statement run."""
+    def next_record(self) -> HeartbeatRecord:
+        """Restart the interval, request the statement, and return the record."""
         self._next = time.monotonic() + self._interval_s
-        beat = heartbeat_value(time.time_ns() // 1_000_000)
-        key, value = self._topic.record(heartbeat_key(self._prefix), beat)
-        self._publisher.send(self._topic.name, key, value, partition=0)
+        value = heartbeat_value(time.time_ns() // 1_000_000)
+        record = self._topic.record(heartbeat_key(self._prefix), value)
         if self._action is not None:
-            self._action.ask()
+            self._action.request()
+        return HeartbeatRecord(self._topic.name, *record)
 
 
 class HeartbeatAction:
-    """Runs a statement whenever asked, one at a time; what is asked while one runs is one more run."""
+    """Runs a statement on request, one run at a time; requests during a run lead to one more run."""
 
-    def __init__(self, session: ReconnectingSession, sql: str) -> None:
+    def __init__(self, session: CatalogSession, sql: str) -> None:
         self._session = session
         self._sql = sql
-        self._asked = threading.Event()
+        self._requested = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="heartbeat-action", daemon=True)
         self._thread.start()
 
-    def ask(self) -> None:
-        """Have the statement run soon."""
-        self._asked.set()
+    def request(self) -> None:
+        """Run the statement soon."""
+        self._requested.set()
 
     def close(self) -> None:
-        """End the thread; a statement under way is cut off with its session."""
+        """End the thread; a running statement is interrupted by closing its session."""
         self._closing = True
-        self._asked.set()
+        self._requested.set()
         self._thread.join(timeout=1)
         self._session.close()
 
     def _run(self) -> None:
         while True:
-            self._asked.wait()
-            self._asked.clear()
+            self._requested.wait()
+            self._requested.clear()
             if self._closing:
                 return
             try:
-                self._session.query(self._sql)
+                self._session.execute(self._sql)
             except SourceError as error:
                 if not self._closing:
                     log.warning("heartbeat.action.query failed", error=str(error))

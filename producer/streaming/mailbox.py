@@ -1,8 +1,9 @@
-"""Inbox: work that other threads ask the log reader's thread to do, so that its state needs no lock."""
+"""Mailbox: other threads submit functions, the stream's thread runs them, so that its objects need no lock."""
 
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
@@ -10,44 +11,74 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+class CaptureStoppedError(Exception):
+    """The capture session is stopping: the waiting thread ends without an error."""
+
+
 class Mailbox:
-    """Functions to run on the owner's thread; ``wake`` interrupts the owner's wait for the log."""
+    """Functions for the stream's thread. ``wake`` interrupts its wait for the binlog; ``stop`` ends every wait."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], stop: threading.Event) -> None:
         self._wake = wake
-        self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._stop = stop
+        self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
-    def ask(self, work: Callable[[], T]) -> Future[T]:
-        """Have ``work`` run on the owner's thread; the future has its result or its exception."""
-        answer: Future[T] = Future()
+    # -- any thread --
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Have the stream's thread run ``work``; the future gets its result or its exception."""
+        future: Future[T] = Future()
 
         def run() -> None:
             try:
                 result = work()
             except BaseException as error:
-                answer.set_exception(error)
+                future.set_exception(error)
                 raise
-            answer.set_result(result)
+            future.set_result(result)
 
-        self._asked.put(run)
+        self._requests.put(run)
         self._wake()
-        return answer
+        return future
 
-    def drain(self) -> int:
-        """Run everything asked so far, on the owner's thread; return how much it was."""
-        done = 0
+    def call(self, work: Callable[[], T]) -> T:
+        """Have the stream's thread run ``work`` and return the result. Raises CaptureStoppedError on a stop."""
+        future = self.submit(work)
         while True:
+            self.check_stopped()
             try:
-                work = self._asked.get_nowait()
-            except queue.Empty:
-                return done
-            work()
-            done += 1
+                return future.result(timeout=0.5)
+            except TimeoutError:
+                continue
+
+    def check_stopped(self) -> None:
+        """Raise CaptureStoppedError if the capture session is stopping."""
+        if self._stop.is_set():
+            raise CaptureStoppedError
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the capture session is stopping."""
+        return self._stop.is_set()
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not beyond a stop."""
+        self._stop.wait(seconds)
+
+    # -- the stream's thread --
+
+    def run_pending(self) -> None:
+        """Run all submitted functions."""
+        while self._run_next(0.0):
+            pass
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for one request and run it; False when none came in time."""
+        """Wait for one function and run it; False if none was submitted in time."""
+        return self._run_next(timeout_s)
+
+    def _run_next(self, timeout_s: float) -> bool:
         try:
-            work = self._asked.get(timeout=timeout_s)
+            work = self._requests.get(timeout=timeout_s) if timeout_s else self._requests.get_nowait()
         except queue.Empty:
             return False
         work()

@@ -59,7 +59,7 @@ class StreamOffset:
     def barrier(self) -> Offset:
         """Return what a SELECT must see: all that was read so far, including the open transaction.
 
-        The open transaction is in the log already, so it becomes visible without any action of the producer.
+        The open transaction is in the binlog already, so it becomes visible without any action of the producer.
         """
         if self.transaction is not None:
             return self.position.including(self.transaction.gtid)

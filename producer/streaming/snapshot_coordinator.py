@@ -1,168 +1,124 @@
-"""How far the snapshot is, as the log reader knows it: what the enumerator tells of splits, and what follows in Kafka.
+"""Moves tables and splits through the registry's states, and writes END watermarks and snapshot state.
 
-Used by the log reader's thread alone; the enumerator asks through the inbox.
+All methods run on the stream's thread. The enumerator, on its own thread, calls them through the mailbox.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
 
 import structlog
 
 from tailrace.producer.kafka.state_store import SplitState, TableState, split_key, table_key
-from tailrace.producer.kafka.transactional_producer import TransactionalProducer
-from tailrace.producer.model.protocols import Offset
-from tailrace.producer.model.split import Split
+from tailrace.producer.model.protocols import KeyOrdering, Offset
+from tailrace.producer.model.split import SortKey, Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.key_order import KeyOrder
-from tailrace.producer.ops.status import Status
-from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.snapshot.reader import watermark_record
-from tailrace.producer.snapshot.split_registry import Phase, SplitRegistry, TrackedSplit
-from tailrace.producer.streaming.offset import StreamOffset
-from tailrace.schemas.names import state_topic, watermarks_topic
-from tailrace.schemas.watermark import WatermarkKind
+from tailrace.producer.model.table_mode import TableMode, TablePresence
+from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
+from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
+from tailrace.producer.streaming.split_registry import TrackedSplit, TrackedTable
+from tailrace.producer.streaming.table_versions import TableVersions
+from tailrace.producer.streaming.watermark_record import end_watermark
+from tailrace.schemas.names import watermarks_topic
 
 log = structlog.get_logger(__name__)
 
 
-class SnapshotProgressListener(Protocol):
-    """Who is told what becomes of snapshots, on the log reader's thread, within the Kafka transaction that says it."""
-
-    def table_begun(self, table: TableId, *, incremental: bool) -> None:
-        """A table is being read."""
-
-    def split_read(self, table: TableId, state: SplitState, plan: TableState, *, incremental: bool) -> None:
-        """A split's rows are in Kafka."""
-
-    def table_finished(self, table: TableId, rows: int, *, incremental: bool) -> None:
-        """Every split of a table is ended."""
-
-    def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
-        """A table's snapshot is given up: the source no longer has it, or it cannot go on."""
-
-
 class SnapshotCoordinator:
-    """Moves tables and splits through the registry's states, and writes ENDs and states."""
+    """The snapshots of all tables, as the stream sees them."""
 
-    def __init__(
-        self,
-        registry: SplitRegistry,
-        tables: CapturedTables,
-        publisher: TransactionalProducer,
-        place: StreamOffset,
-        *,
-        prefix: str,
-        status: Status,
-        open_transaction: Callable[[], None],
-        commit: Callable[[], None],
-        left: Callable[[TableId], None],
-    ) -> None:
-        """``left`` is told of a table whose versions met in the log are to be looked at anew.
-
-        So where a plan begins: the log may be behind the definition that it was made by, and its key is then another.
-        """
-        self.orders: dict[TableId, KeyOrder] = {}
-        """How the keys of tables under snapshot are placed."""
-        self.witness: SnapshotProgressListener | None = None
+    def __init__(self, context: StreamContext, versions: TableVersions, listener: SnapshotProgressListener) -> None:
+        self.mailbox: Mailbox = context.mailbox
+        self._context = context
+        self._transaction = context.transaction
+        self._registry = context.registry
+        self._status = context.status
+        self._versions = versions
+        self._listener = listener
         self._plans: dict[TableId, TableState] = {}
         self._splits: dict[str, tuple[Split, SplitState]] = {}
-        self._registry = registry
-        self._tables = tables
-        self._publisher = publisher
-        self._place = place
-        self._prefix = prefix
-        self._status = status
-        self._open_transaction = open_transaction
-        self._commit = commit
-        self._left = left
 
-    # -- asked by the enumerator -------------------------------------------------------------------------------------
+    # -- initial snapshots -------------------------------------------------------------------------------------------
 
-    def begin_table(self, table: TableId, order: KeyOrder) -> Offset | None:
+    def start_table(self, table: TableId, order: KeyOrdering) -> Offset | None:
         """Hold the table's changes until its range is known; return the barrier for reading its greatest key.
 
-        None: the log has brought its end.
-        """
-        if table not in self._registry.tables:
-            return None
-        self.orders[table] = order
-        self._registry.begin(table)
-        self._left(table)
-        return self._place.barrier()
-
-    def reorder(self, table: TableId, order: KeyOrder) -> None:
-        """Place the table's keys by another order: it turned out that there is nothing to cut."""
-        self.orders[table] = order
-
-    def set_range(self, table: TableId, state: TableState, greatest: tuple[object, ...] | None) -> None:
-        """Let changes above the greatest planned key pass; durable on return, before any split can be."""
-        self._registry.set_range(table, greatest)
-        self._plans[table] = state
-        self.store_table(table, state)
-        if self.witness is not None:
-            self.witness.table_begun(table, incremental=False)
-        self._commit()
-
-    def begin_incremental(self, table: TableId, order: KeyOrder, state: TableState, stale: Iterable[str]) -> bool:
-        """Begin to read a table again; durable on return. ``stale`` are splits of a run that is given up.
-
-        False: the table is not followed now, the log has brought its end.
+        None: the binlog has the table's end.
         """
         tracked = self._registry.tables.get(table)
-        if tracked is None or tracked.phase is not Phase.LOG:
+        if tracked is None:
+            return None
+        self._registry.start_planning(table)
+        tracked.order = order
+        self._status.table_mode(table, tracked.mode)
+        # The stream may be behind the planned definition: known versions must be checked against its key.
+        self._versions.forget(table)
+        return self._transaction.offset.barrier()
+
+    def replace_order(self, table: TableId, order: KeyOrdering) -> None:
+        """Compare the table's keys in another order: the table turned out to be one split."""
+        self._registry.tables[table].order = order
+
+    def set_range(self, table: TableId, state: TableState, greatest: SortKey | None) -> None:
+        """Emit changes above the greatest planned key from here on; durable on return, before any split can be."""
+        self._registry.set_range(table, greatest)
+        self._start_snapshot(table, state)
+        self._store_table(table, state)
+        self._listener.on_table_started(table, incremental=False)
+        self._transaction.commit()
+
+    def resume_table(self, table: TableId, order: KeyOrdering, state: TableState, greatest: SortKey | None) -> None:
+        """Continue the initial snapshot of a table whose plan was stored before a restart."""
+        self._registry.start_planning(table)
+        self._registry.set_range(table, greatest)
+        self._registry.tables[table].order = order
+        self._start_snapshot(table, state)
+
+    # -- incremental snapshots ---------------------------------------------------------------------------------------
+
+    def start_incremental(self, table: TableId, order: KeyOrdering, state: TableState, stale: Iterable[str]) -> bool:
+        """Start an incremental snapshot; durable on return. ``stale`` are splits of a run that is not continued.
+
+        False: the table is not streamed now, the binlog has its end.
+        """
+        tracked = self._registry.tables.get(table)
+        if tracked is None or tracked.mode is not TableMode.STREAMING:
             return False
-        self.orders[table] = order
-        self._plans[table] = state
-        self._registry.start_incremental(table)
-        self._left(table)
-        self.store_table(table, state)
+        self.resume_incremental(table, order, state)
+        self._versions.forget(table)
+        self._store_table(table, state)
         for split_id in stale:
-            self._publisher.send(state_topic(self._prefix), split_key(split_id), None)
-        if self.witness is not None:
-            self.witness.table_begun(table, incremental=True)
-        self._commit()
+            self._transaction.store(split_key(split_id), None)
+        self._listener.on_table_started(table, incremental=True)
+        self._transaction.commit()
         return True
 
-    def resume_incremental(self, table: TableId, order: KeyOrder, state: TableState) -> None:
-        """Take up a table that was being read again when the capture stopped."""
-        self.orders[table] = order
-        self._plans[table] = state
+    def resume_incremental(self, table: TableId, order: KeyOrdering, state: TableState) -> None:
+        """Continue an incremental snapshot that was running when the capture stopped."""
         self._registry.start_incremental(table)
+        self._registry.tables[table].order = order
+        self._start_snapshot(table, state)
 
     def cancel_incremental(self, table: TableId) -> None:
-        """Leave a table that is read again as it is: the log goes on, and what was read stays. Durable on return.
+        """Cancel an incremental snapshot: the table keeps streaming, written rows stay. Durable on return.
 
-        No reader may be at it any more, unless the log reader stops: its rows would stand behind changes they lack.
+        No reader may be active, unless the stream stops: its rows would follow changes that they do not contain.
         """
         tracked = self._registry.tables.get(table)
-        if tracked is not None and tracked.phase is Phase.INCREMENTAL:
+        if tracked is not None and tracked.mode is TableMode.INCREMENTAL:
             for split_id in tracked.opened:
                 if self._splits.pop(split_id, None) is not None:
-                    self._open_transaction()
-                    self._publisher.send(state_topic(self._prefix), split_key(split_id), None)
-            self._registry.finish_table(table)
-            self.orders.pop(table, None)
-            self.store_table(table, TableState(phase="log"))
-            self._status.table_finished(table)
-        if self.witness is not None:
-            self._open_transaction()
-            self.witness.on_table_removed(table, incremental=True)
-        self._commit()
+                    self._transaction.store(split_key(split_id), None)
+            self._stream_only(table)
+        self._listener.on_table_removed(table, incremental=True)
+        self._transaction.commit()
 
-    def resume_table(
-        self, table: TableId, order: KeyOrder, greatest: tuple[object, ...] | None, state: TableState
-    ) -> None:
-        """Take up a table whose plan was stored before a restart."""
-        self.orders[table] = order
-        self._plans[table] = state
-        self._registry.begin(table)
-        self._registry.set_range(table, greatest)
+    # -- splits ------------------------------------------------------------------------------------------------------
 
     def restore_split(self, split: Split, state: SplitState, backfill: int) -> None:
-        """Take up a split that was committed before a restart."""
+        """Continue with a split that was committed before a restart."""
         self._registry.open(split)
         self._commit_split(split, state, backfill)
         if state.ended:
@@ -171,134 +127,138 @@ class SnapshotCoordinator:
     def open_split(self, split: Split) -> Offset | None:
         """Hold the split's changes from here on; return the barrier for its low watermark.
 
-        None: the table's snapshot is about to begin anew, nothing more of it may be read.
-
-        Of a table that is read again, what was written comes first in the topic: the rows will show it.
+        None: the table's snapshot is about to restart, none of its splits may be read any more.
         """
-        if self._registry.tables[split.table].closed:
+        if self._registry.tables[split.table].mode is TableMode.RESTARTING:
             return None
         if split.incremental:
-            self._commit()
+            # Changes that are written already precede the split's rows in the topic; the rows contain them.
+            self._transaction.commit()
         self._registry.open(split)
-        return self._place.barrier()
+        return self._transaction.offset.barrier()
 
     def commit_split(self, split: Split, state: SplitState) -> None:
-        """The split's rows are in Kafka: its changes go on."""
+        """The split's rows are in Kafka: its held changes continue."""
         self._commit_split(split, state, 0)
-        if self.witness is not None:
-            self._open_transaction()
-            self.witness.split_read(split.table, state, self._plans[split.table], incremental=split.incremental)
+        plan = self._plans[split.table]
+        self._listener.on_split_completed(split.table, state, plan, incremental=split.incremental)
 
     def _commit_split(self, split: Split, state: SplitState, backfill: int) -> None:
         self._splits[split.id] = (split, state)
         self._registry.commit(split, state.low, state.high, backfill=backfill)
 
     def all_read(self, table: TableId) -> None:
-        """The table's plan is finished and every split committed."""
+        """The table's plan is finished and every split is committed."""
         self._registry.mark_all_read(table)
 
-    def abandon_split(self, split: Split) -> bool:
-        """The split's table is gone: let go of the changes that are held for it.
+    # -- tables that the readers no longer find ----------------------------------------------------------------------
 
-        False: the log has brought a table of that name again, whose changes were judged by this plan: it must be read.
+    def abandon_split(self, split: Split) -> bool:
+        """Give up a split whose table is missing: its held changes are skipped.
+
+        False: the binlog has a new table of that name, whose changes this plan has already skipped; it must be read.
         """
-        tracked = self._registry.tables[split.table]
-        if tracked.recreated:
+        if not self._not_found(self._registry.tables[split.table]):
             return False
-        tracked.abandoned = True
         self._registry.abandon_split(split)
         return True
 
     def abandon_table(self, table: TableId) -> bool:
-        """The source no longer has the table, and no reader is at it: it leaves once the log has brought its end.
+        """Give up a missing table, which no reader reads: it is removed when the binlog has its end.
 
-        False as above.
+        False as in ``abandon_split``.
         """
         tracked = self._registry.tables.get(table)
-        if tracked is None or tracked.phase is Phase.LOG:
-            return True  # it has left, and may have come again
-        if tracked.recreated and not tracked.abandoned:
+        if tracked is None or tracked.mode is TableMode.STREAMING:
+            return True  # removed already, and possibly created again
+        if not self._not_found(tracked):
             return False
         self._registry.abandon(table)
-        if tracked.dropped:
-            self.leave(table)
+        self._status.table_mode(table, tracked.mode)
+        if tracked.presence is TablePresence.GONE:
+            self.remove_table(table)
         return True
+
+    @staticmethod
+    def _not_found(table: TrackedTable) -> bool:
+        table.presence = table.presence.after_not_found()
+        return table.presence is not TablePresence.RECREATED
+
+    def restart_table(self, table: TableId) -> None:
+        """Open no more splits of a table: its initial snapshot restarts with the capture session."""
+        self._registry.restart(table)
+        self._status.table_mode(table, TableMode.RESTARTING)
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
+    def wait(self) -> None:
+        """Let other threads make progress with a split; commits when due. Raises CaptureStoppedError on a stop."""
+        while not self.mailbox.wait(0.05):
+            if self.mailbox.stopped:
+                raise CaptureStoppedError
+            self._transaction.commit_if_due()
+        self.end_splits()
+
     def end_splits(self) -> None:
-        """Write END of the splits whose HW is passed, and let finished tables go."""
-        for tracked in self._registry.end_passed(self._place.position):
+        """Write END for splits whose high watermark is passed, and finish tables whose splits have all ended."""
+        for tracked in self._registry.end_passed(self._transaction.offset.position):
             self._end(tracked)
         for table in self._registry.finished_tables():
             self._finish(table)
 
     def _end(self, tracked: TrackedSplit) -> None:
         split, state = self._splits[tracked.split.id]
-        self._open_transaction()
-        record = watermark_record(
-            WatermarkKind.END,
-            split,
-            self._tables.topic(split.table),
-            state.high,
-            state.schema,
-            rows=state.rows,
-            checksum=state.checksum,
-            backfill=tracked.backfill,
-        )
-        self._publisher.send(watermarks_topic(self._prefix), record.record_key(), record.to_json())
-        ended = replace(state, ended=True)
-        self._publisher.send(state_topic(self._prefix), split_key(split.id), ended.to_json())
+        record = end_watermark(split, self._context.tables.topic(split.table), state, tracked.backfill)
+        self._transaction.send(watermarks_topic(self._context.settings.prefix), record.record_key(), record.to_json())
+        self._transaction.store(split_key(split.id), replace(state, ended=True).to_json())
         self._status.split_ended(split.table)
 
     def _finish(self, table: TableId) -> None:
-        """Go to pure log mode; the table's splits leave the state."""
-        self._open_transaction()
-        incremental = self._registry.tables[table].phase is Phase.INCREMENTAL
-        opened = self._registry.tables[table].opened
-        rows = sum(self._splits[split_id][1].rows for split_id in opened if split_id in self._splits)
-        self._drop_splits(table)
+        tracked = self._registry.tables[table]
+        incremental = tracked.mode is TableMode.INCREMENTAL
+        rows = sum(self._splits[split_id][1].rows for split_id in tracked.opened if split_id in self._splits)
+        self._forget_ended_splits(tracked)
+        self._plans.pop(table, None)
+        self._stream_only(table)
+        self._listener.on_table_completed(table, rows, incremental=incremental)
+        log.info("snapshot of table completed", table=str(table), rows=rows, incremental=incremental)
+
+    def _stream_only(self, table: TableId) -> None:
         self._registry.finish_table(table)
-        self.orders.pop(table, None)
-        self._plans.pop(table, None)
-        self.store_table(table, TableState(phase="log"))
-        self._status.table_finished(table)
-        if self.witness is not None:
-            self.witness.table_finished(table, rows, incremental=incremental)
-        log.info("snapshot of table finished", table=str(table))
+        self._store_table(table, TableState(TableMode.STREAMING))
+        self._status.table_mode(table, TableMode.STREAMING)
 
-    def leave(self, table: TableId) -> None:
-        """Forget a table: what its splits wrote is certified as far as it goes, nothing of it stays in the state."""
-        self._open_transaction()
-        incremental = self._registry.tables[table].phase is Phase.INCREMENTAL
-        self._drop_splits(table)
-        for tracked in self._registry.forget(table):
-            self._end(tracked)
-            self._publisher.send(state_topic(self._prefix), split_key(tracked.split.id), None)
-            del self._splits[tracked.split.id]
-        self.orders.pop(table, None)
-        self._publisher.send(state_topic(self._prefix), table_key(table), None)
+    def remove_table(self, table: TableId) -> None:
+        """Remove a table: committed splits get their END, and nothing of the table stays in the state."""
+        tracked = self._registry.tables[table]
+        incremental = tracked.mode is TableMode.INCREMENTAL
+        self._forget_ended_splits(tracked)
+        for split in self._registry.forget(table):
+            self._end(split)
+            self._transaction.store(split_key(split.split.id), None)
+            del self._splits[split.split.id]
+        self._transaction.store(table_key(table), None)
         self._plans.pop(table, None)
-        self._status.forget(table)
-        self._left(table)
-        if self.witness is not None:
-            self.witness.on_table_removed(table, incremental=incremental)
+        self._status.table_removed(table)
+        self._versions.forget(table)
+        self._listener.on_table_removed(table, incremental=incremental)
 
-    def _drop_splits(self, table: TableId) -> None:
-        """Take the table's ended splits out of the state."""
-        for split_id, tracked in self._registry.tables[table].opened.items():
+    def _forget_ended_splits(self, table: TrackedTable) -> None:
+        for split_id, tracked in table.opened.items():
             if tracked.ended:
-                self._publisher.send(state_topic(self._prefix), split_key(split_id), None)
+                self._transaction.store(split_key(split_id), None)
                 del self._splits[split_id]
 
-    def store_table(self, table: TableId, state: TableState) -> None:
-        """Write where a table stands."""
-        self._open_transaction()
-        self._publisher.send(state_topic(self._prefix), table_key(table), state.to_json())
+    def _start_snapshot(self, table: TableId, plan: TableState) -> None:
+        self._plans[table] = plan
+        self._status.table_mode(table, plan.mode)
+
+    def _store_table(self, table: TableId, state: TableState) -> None:
+        self._transaction.store(table_key(table), state.to_json())
 
     @property
-    def running(self) -> bool:
-        """Tell whether any table's first snapshot is not over."""
-        return any(
-            t.phase not in {Phase.LOG, Phase.INCREMENTAL} and not t.abandoned for t in self._registry.tables.values()
-        )
+    def initial_snapshot_running(self) -> bool:
+        """Whether the initial snapshot of any table is not complete."""
+        done = {TableMode.STREAMING, TableMode.INCREMENTAL}
+        missing = {TablePresence.MISSING, TablePresence.GONE}
+        return any(t.mode not in done and t.presence not in missing for t in self._registry.tables.values())

@@ -1,184 +1,165 @@
-"""What a DDL statement met in the log does to tables that are captured, while their snapshot runs and after.
+"""Effects of DDL statements in the binlog on captured tables, during their snapshot and after it.
 
-A table that is dropped or renamed leaves: what its splits wrote stays, as it does with Debezium, and a table that
-takes its name later is a new one, whose rows all come from the log. A table that is emptied gives an ``op: t`` where
-those are wanted, and begins its snapshot anew when it is in the middle of one (docs/architecture.md says why).
+A table that is dropped or renamed is removed: what its splits wrote stays in Kafka, as with Debezium. A table that gets
+its name later is a new table, and the binlog has all of its rows. TRUNCATE writes ``op: t`` if such records are
+configured; during the initial snapshot of the table, the snapshot then restarts (docs/architecture.md explains why).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import structlog
 
-from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.codec import EventEnvelope
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.ddl import Change, DdlEffect, ddl_effects
-from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.model.table_mode import TableMode, TablePresence
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
-from tailrace.producer.snapshot.split_registry import Phase, SplitRegistry, TrackedTable
-from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
+from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.split_registry import TrackedTable
+from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.runtime.errors import Retryable, TailraceError
+from tailrace.schemas.rowkind import Op
 
 log = structlog.get_logger(__name__)
 
 
 class SnapshotRestartError(TailraceError, Retryable):
-    """A table was emptied while its snapshot was under way; the state says that it is to be read anew."""
+    """A table was truncated during its initial snapshot; the stored state says that the snapshot restarts."""
 
 
 class TableLifecycle:
-    """Applies statements; used by the log reader's thread."""
+    """Applies DDL statements; used by the stream's thread."""
 
     def __init__(
         self,
-        registry: SplitRegistry,
-        publisher: TransactionalProducer,
-        tables: CapturedTables,
-        *,
-        prefix: str,
-        wanted: Callable[[TableId], bool],
-        truncates: bool,
-        context_headers: Headers,
+        context: StreamContext,
+        coordinator: SnapshotCoordinator,
+        topics: CaptureTopics,
         schema_changes: SchemaChangeTopic | None,
-        ensure_topic: Callable[[TableId], None],
-        leave: Callable[[TableId], None],
-        wait: Callable[[], None],
     ) -> None:
-        """``truncates``: write ``op: t``. ``leave`` forgets a table, ``wait`` lets some split move on."""
-        self._registry = registry
-        self._publisher = publisher
-        self._tables = tables
-        self._prefix = prefix
-        self._wanted = wanted
-        self._truncates = truncates
-        self._context_headers = context_headers
+        self._context = context
+        self._registry = context.registry
+        self._coordinator = coordinator
+        self._topics = topics
         self._schema_changes = schema_changes
-        self._ensure_topic = ensure_topic
-        self._leave = leave
-        self._wait = wait
 
-    def statement(self, event: QueryEvent, place: StreamOffset) -> list[TableId]:
-        """Do what a statement asks for and write its records; return tables whose snapshots are to begin anew."""
-        parts = ddl_effects(event.sql, event.database)
-        anew = [part.table for part in parts if self._apply(event, part, place)]
+    def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
+        """Apply the effects of a statement and write its records; return tables whose snapshots must restart."""
+        restarting = [effect.table for effect in effects if self._apply(event, effect)]
         if self._schema_changes is not None:
-            self._schema_changes.statement(self._publisher, event, parts)
-        return anew
+            self._schema_changes.write_statement(event, effects)
+        return restarting
 
-    def _apply(self, event: QueryEvent, part: DdlEffect, place: StreamOffset) -> bool:
-        if part.change is Change.DROP_DATABASE:
-            for table in [table for table in self._registry.tables if table.database == part.table.database]:
-                self._gone(table)
-        elif part.change in {Change.DROP, Change.RENAME}:
-            self._gone(part.former or part.table)
-        if part.change in {Change.CREATE, Change.RENAME}:
-            self._made(part.table)
-        if not part.loses_rows or not self._wanted(part.table):
+    def _apply(self, event: QueryEvent, effect: DdlEffect) -> bool:
+        if effect.change is Change.DROP_DATABASE:
+            for table in [table for table in self._registry.tables if table.database == effect.table.database]:
+                self._on_dropped(table)
+        elif effect.change in {Change.DROP, Change.RENAME}:
+            self._on_dropped(effect.renamed_from or effect.table)
+        if effect.change in {Change.CREATE, Change.RENAME}:
+            self._on_created(effect.table)
+        if not effect.removes_rows_silently or not self._context.settings.table_filter.includes(effect.table):
             return False
-        if part.change is Change.TRUNCATE and self._truncates:
-            return self._truncated(event, part.table, place)
-        tracked = self._registry.tables.get(part.table)
-        if tracked is None or tracked.phase is not Phase.WAITING:
+        truncated = effect.change is Change.TRUNCATE
+        if truncated and Op.TRUNCATE not in self._context.settings.skipped_operations:
+            return self._on_truncated(event, effect.table)
+        tracked = self._registry.tables.get(effect.table)
+        if tracked is None or tracked.mode is not TableMode.WAITING:
             log.warning(
-                "rows went without events of their own: readers of the topic keep them",
-                table=str(part.table),
-                statement=part.sql[:200],
-                hint="set skipped.operations=none for truncate events" if part.change is Change.TRUNCATE else "",
+                "a statement removed rows without row events: the topic keeps them",
+                table=str(effect.table),
+                statement=effect.sql[:200],
+                hint="set skipped.operations=none to get truncate events" if truncated else "",
             )
         return False
 
-    def _gone(self, table: TableId) -> None:
+    def _on_dropped(self, table: TableId) -> None:
         tracked = self._registry.tables.get(table)
-        if tracked is None:
-            return
-        tracked.dropped = True
-        if tracked.abandoned:
-            self._leave_when_idle(tracked)
+        if tracked is not None and tracked.mode is not TableMode.STREAMING:
+            self._set_presence(tracked, tracked.presence.after_drop())
 
-    def _made(self, table: TableId) -> None:
+    def _on_created(self, table: TableId) -> None:
         tracked = self._registry.tables.get(table)
-        if tracked is None:
-            return
-        if tracked.abandoned:
-            self._leave_when_idle(tracked)  # what is missed was the one before: this one is new, all from the log
-        elif tracked.dropped:
-            tracked.dropped, tracked.recreated = False, True
+        if tracked is not None and tracked.mode is not TableMode.STREAMING:
+            self._set_presence(tracked, tracked.presence.after_create())
 
-    def _leave_when_idle(self, tracked: TrackedTable) -> None:
-        tracked.closed = True
-        while self._busy(tracked):
-            self._wait()
-        if self._registry.tables.get(tracked.id) is tracked:
-            self._leave(tracked.id)
+    def _set_presence(self, tracked: TrackedTable, presence: TablePresence) -> None:
+        tracked.presence = presence
+        if presence is TablePresence.GONE:
+            self._wait_until_idle(tracked)
+            if self._is_tracked(tracked):
+                self._coordinator.remove_table(tracked.id)
 
-    def _truncated(self, event: QueryEvent, table: TableId, place: StreamOffset) -> bool:
-        """Write ``op: t``. Of a table under snapshot only when no split is open, and all of it is then forgotten.
+    def _is_tracked(self, table: TrackedTable) -> bool:
+        return self._registry.tables.get(table.id) is table
 
-        Splits that are read from here on show the table as it is after the statement, but their rows may stand in the
-        topic before the record that says that it was emptied. So none of them counts: the table is read anew.
+    def _on_truncated(self, event: QueryEvent, table: TableId) -> bool:
+        """Write ``op: t``; True if the table's initial snapshot must restart.
+
+        Splits that are opened from here on contain the table after the statement, but their rows may precede the
+        ``op: t`` record in the topic. So none of the splits counts, and the record is written when no split is open.
         """
         tracked = self._registry.tables.get(table)
-        if tracked is not None:
-            if tracked.phase is Phase.WAITING:
-                return False  # no row of it is in the topic, and those that are read later are read after this
-            if tracked.phase is Phase.INCREMENTAL:
-                self._emptied_again(event, tracked, place)
-                return False
-            tracked.closed = True
-            while self._busy(tracked):
-                self._wait()
-        self._write_emptied(event, table, place)
-        if tracked is None or tracked.phase is Phase.LOG or self._registry.tables.get(table) is not tracked:
+        if tracked is None or tracked.mode is TableMode.STREAMING:
+            self._write_truncate(event, table)
             return False
-        self._leave(table)
+        if tracked.mode is TableMode.WAITING:
+            return False  # no row of the table is in the topic, and its splits are read after this statement
+        if tracked.mode is TableMode.INCREMENTAL:
+            self._truncate_incremental(event, tracked)
+            return False
+        while tracked.mode is TableMode.PLANNING:
+            self._coordinator.wait()
+        if self._is_tracked(tracked):
+            self._coordinator.restart_table(table)
+        self._wait_until_idle(tracked)
+        self._write_truncate(event, table)
+        if not self._is_tracked(tracked):
+            return False
+        self._coordinator.remove_table(table)
         return True
 
-    def _emptied_again(self, event: QueryEvent, tracked: TrackedTable, place: StreamOffset) -> None:
-        """Write ``op: t`` behind the splits that may have rows from before the statement; their reading goes on.
+    def _truncate_incremental(self, event: QueryEvent, tracked: TrackedTable) -> None:
+        """Write ``op: t`` after the splits that may have rows from before the statement; the snapshot continues.
 
-        Whatever a split that knows of the statement has put before the record comes from the log as well: no change of
-        a table that is read again is dropped.
+        A split opened later may write rows before the record, but the binlog brings those rows as changes too: an
+        incremental snapshot skips no change.
         """
-        readers = [split for split in tracked.opened.values() if split.high is None]
-        while tracked.phase is Phase.INCREMENTAL and any(
-            split.high is None and not split.abandoned for split in readers
-        ):
-            self._wait()
-        self._write_emptied(event, tracked.id, place)
+        readers = [split for split in tracked.opened.values() if split.being_read]
+        while tracked.mode is TableMode.INCREMENTAL and any(split.being_read for split in readers):
+            self._coordinator.wait()
+        self._write_truncate(event, tracked.id)
 
-    def _write_emptied(self, event: QueryEvent, table: TableId, place: StreamOffset) -> None:
-        value = self._emptied(event, table)
-        if value is not None:
-            self._ensure_topic(table)
-            self._publisher.begin()
-            headers: Headers = [event_header(place.epoch, 0), *self._context_headers]
-            self._publisher.send(self._tables.topic(table), None, value, headers)
-
-    def _emptied(self, event: QueryEvent, table: TableId) -> bytes | None:
-        """Return the envelope of ``op: t``, None where the table's schema is wanted and the table is gone by now."""
-        value = self._tables.truncate_envelope(table, truncate_envelope_of(self._prefix, table, event))
+    def _write_truncate(self, event: QueryEvent, table: TableId) -> None:
+        context = self._context
+        value = context.tables.truncate_envelope(table, truncate_envelope(context.settings.prefix, table, event))
         if value is None:
             log.warning(
-                "a table was emptied and went away before its schema could be read: readers of the topic keep the rows",
+                "a table was truncated and removed before its schema could be read: the topic keeps its rows",
                 table=str(table),
                 statement=event.sql[:200],
             )
-        return value
+            return
+        self._topics.ensure_tables([table])
+        epoch = context.transaction.offset.epoch
+        headers: Headers = [event_header(epoch, 0), *context.settings.context_headers]
+        context.transaction.send(context.tables.topic(table), None, value, headers)
 
-    @staticmethod
-    def _busy(tracked: TrackedTable) -> bool:
-        return tracked.phase is Phase.RANGING or any(
-            split.high is None and not split.abandoned for split in tracked.opened.values()
-        )
+    def _wait_until_idle(self, tracked: TrackedTable) -> None:
+        """Wait until no reader is active on the table's splits."""
+        while tracked.being_read:
+            self._coordinator.wait()
 
 
-def truncate_envelope_of(prefix: str, table: TableId, event: QueryEvent) -> EventEnvelope:
-    """Return what stands around no row: of the source's time the milliseconds alone."""
+def truncate_envelope(prefix: str, table: TableId, event: QueryEvent) -> EventEnvelope:
+    """Return the envelope of ``op: t``; the source's time has whole milliseconds."""
     return SourceInfo(prefix, table).event_envelope(
         ts_us=(event.commit_ts_us // 1000 or event.ts * 1000) * 1000,
         server_id=event.server_id,

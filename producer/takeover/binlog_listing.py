@@ -1,6 +1,6 @@
-"""The source's log as SHOW BINLOG EVENTS tells it: every event by kind and place, those of compressed transactions too.
+"""The binlog as SHOW BINLOG EVENTS lists it, including the events inside compressed transactions.
 
-That is what a connector's count of events is a count of. Inner events of a compressed transaction all have one place.
+A connector's event count counts these events. All inner events of a compressed transaction have the same position.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ _USE: Final = re.compile(r"use `(?:[^`]|``)*`; ")
 
 
 class ListedEvent(NamedTuple):
-    """One event: offset of its first byte, kind and description in the server's words."""
+    """One event: the position of its first byte, its type and description as the server prints them."""
 
     pos: int
-    kind: str
+    event_type: str
     info: str
 
 
 class ConsumedEvents(NamedTuple):
-    """What a connector had done of a transaction, in the log reader's terms."""
+    """How much of a transaction a connector had done, as the binlog reader counts it."""
 
     events: int
-    """Events of the transaction that the log reader counts, of captured tables."""
+    """Rows events of captured tables."""
     rows: int
-    """Rows of the one after them."""
+    """Rows of the next event."""
 
 
-def files(session: Connection[Any]) -> list[str]:
-    """Return the log files that the server has, oldest first."""
+def binlog_files(session: Connection[Any]) -> list[str]:
+    """Return the binlog files of the server, oldest first."""
     return [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]
 
 
 def read_events(session: Connection[Any], file: str, start: int = FILE_START) -> Iterator[ListedEvent]:
-    """Yield the events of a file from an offset on, which must be that of a transaction's GTID, or of the file's start.
+    """Yield the events of a file from ``start`` on: the position of a GTID event, or the start of the file.
 
-    Raises SourceError where no event begins there.
+    Raises SourceError if no event begins there.
     """
     limit = _PAGE
     while True:
@@ -61,8 +61,8 @@ def read_events(session: Connection[Any], file: str, start: int = FILE_START) ->
         if len(page) < limit:
             yield from page
             return
-        # A page ends with a whole transaction: within a compressed one no page could begin.
-        cut = max((i for i, event in enumerate(page) if event.kind in _STARTS), default=0)
+        # A page ends with a whole transaction: no page can begin within a compressed one.
+        cut = max((i for i, event in enumerate(page) if event.event_type in _STARTS), default=0)
         if cut == 0:
             limit *= 2
             continue
@@ -73,18 +73,19 @@ def read_events(session: Connection[Any], file: str, start: int = FILE_START) ->
 def read_transaction(session: Connection[Any], file: str, start: int, count: int) -> tuple[int, list[ListedEvent]]:
     """Return the first ``count`` events, from BEGIN on, of the transaction whose GTID event is at ``start``.
 
-    Before them comes the offset that a connector would tell: of BEGIN, or of what a compressed transaction is in.
+    The first item is the position that a connector would store: of BEGIN, or of the payload event of a compressed
+    transaction.
     """
     events = _page(session, file, start, count + 2)
     if len(events) < 2:
-        raise TakeoverError("the transaction at the connector's place is not in the log", file=file, pos=start)
+        raise TakeoverError("the transaction at the connector's position is not in the binlog", file=file, pos=start)
     begin = events[1]
-    return begin.pos, events[2:] if begin.kind == "Transaction_payload" else events[1 : count + 1]
+    return begin.pos, events[2:] if begin.event_type == "Transaction_payload" else events[1 : count + 1]
 
 
 def _page(session: Connection[Any], file: str, start: int, limit: int) -> list[ListedEvent]:
-    # Statements are shown in the bytes their clients sent, whatever the session's character set: the driver must not
-    # decode them, and what is read from them, keywords and GTIDs, is ASCII.
+    # The server prints statements in the bytes that their clients sent, whatever the character set of this session: the
+    # driver must not decode them. What is read from them, keywords and GTIDs, is ASCII.
     decodes, session.use_unicode = session.use_unicode, False
     try:
         rows = query(session, "SHOW BINLOG EVENTS IN %s FROM %s LIMIT %s", (file, start, limit))
@@ -92,7 +93,7 @@ def _page(session: Connection[Any], file: str, start: int, limit: int) -> list[L
         if error.context.get("code") != ER.ERROR_WHEN_EXECUTING_COMMAND:
             raise
         raise TakeoverError(
-            "the server cannot read its log at the connector's place",
+            "the server cannot read its binlog at the connector's position",
             hint="check that database.hostname is the server that the connector read",
             file=file,
             pos=start,
@@ -103,108 +104,108 @@ def _page(session: Connection[Any], file: str, start: int, limit: int) -> list[L
     return [ListedEvent(int(row[1]), _text(row[2]), _text(row[5])) for row in rows]
 
 
-def _text(shown: bytes | str) -> str:
-    return shown.decode("utf-8", "replace") if isinstance(shown, bytes) else shown
+def _text(value: bytes | str) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def gtid_of(event: ListedEvent) -> str:
-    """Return the GTID that a GTID event names."""
+    """Return the GTID of a GTID event."""
     found = _GTID.search(event.info)
     if found is None:
-        raise TakeoverError("the server describes a GTID in words that are not understood", seen=event.info)
+        raise TakeoverError("the server describes a GTID event in an unknown form", seen=event.info)
     return found[1].lower()
 
 
 def translate_event_count(
-    events: Sequence[ListedEvent], done: int, rows: int, wanted: Callable[[TableId], bool]
+    events: Sequence[ListedEvent], done: int, rows: int, captures: Callable[[TableId], bool]
 ) -> ConsumedEvents:
-    """Count what the log reader counts among the first ``done`` events of a transaction, its BEGIN included.
+    """Count what the binlog reader counts among the first ``done`` events of a transaction, its BEGIN included.
 
-    ``events`` must hold one more; ``rows`` of that one are done. Raises AdoptError where the counts cannot be true of
-    these events.
+    ``events`` must hold one more event, of which ``rows`` rows are done. Raises TakeoverError if the counts contradict
+    the events.
     """
     tables: dict[str, bool] = {}
     counted = 0
     if len(events) <= done or events[0].info != "BEGIN":
         raise _contradiction(events, done)
     for event in events[:done]:
-        if event.kind == "Xid" or (event.kind == "Query" and event.info in {"COMMIT", "ROLLBACK"}):
+        if event.event_type == "Xid" or (event.event_type == "Query" and event.info in {"COMMIT", "ROLLBACK"}):
             raise _contradiction(events, done)
-        counted += _counts(event, tables, wanted)
+        counted += _is_counted(event, tables, captures)
     if not rows:
         return ConsumedEvents(counted, 0)
-    next_one = events[done]
-    if _ROWS.fullmatch(next_one.kind) is None:
+    following = events[done]
+    if _ROWS.fullmatch(following.event_type) is None:
         raise _contradiction(events, done)
-    return ConsumedEvents(counted, rows if _counts(next_one, tables, wanted) else 0)
+    return ConsumedEvents(counted, rows if _is_counted(following, tables, captures) else 0)
 
 
-def _counts(event: ListedEvent, tables: dict[str, bool], wanted: Callable[[TableId], bool]) -> bool:
-    """Tell whether the log reader counts an event; learns from those that describe a table."""
-    if event.kind == "Query":
-        # The one statement within a transaction that is an event to it: CREATE TABLE … SELECT.
+def _is_counted(event: ListedEvent, tables: dict[str, bool], captures: Callable[[TableId], bool]) -> bool:
+    """Return whether the binlog reader counts an event; Table_map events fill ``tables``."""
+    if event.event_type == "Query":
+        # The only counted statement within a transaction: CREATE TABLE … SELECT.
         return leading_words(_USE.sub("", event.info, count=1))[0] == "CREATE"
-    if event.kind != "Table_map" and _ROWS.fullmatch(event.kind) is None:
+    if event.event_type != "Table_map" and _ROWS.fullmatch(event.event_type) is None:
         return False
     found = _TABLE.match(event.info)
     if found is None:
-        raise TakeoverError("the server describes an event in words that are not understood", seen=event.info)
-    if event.kind == "Table_map":
-        tables[found[1]] = _wanted(found[2] or "", wanted)
+        raise TakeoverError("the server describes an event in an unknown form", seen=event.info)
+    if event.event_type == "Table_map":
+        tables[found[1]] = _is_captured(found[2] or "", captures)
         return False
     return tables.get(found[1], False)
 
 
-def _wanted(name: str, wanted: Callable[[TableId], bool]) -> bool:
-    """Tell whether a table is captured, from its name and its database's with a dot between."""
+def _is_captured(name: str, captures: Callable[[TableId], bool]) -> bool:
+    """Return whether a table is captured, given as ``database.table`` without quotes."""
     parts = name.split(".")
-    answers = {wanted(TableId(".".join(parts[:i]), ".".join(parts[i:]))) for i in range(1, len(parts))}
+    answers = {captures(TableId(".".join(parts[:i]), ".".join(parts[i:]))) for i in range(1, len(parts))}
     if len(answers) > 1:
         raise TakeoverError(
-            f"which table {name} is cannot be told: its name or its database's has a dot",
-            hint="let the connector go on, and stop it while nothing is written to this table",
+            f"the table {name} is ambiguous: its name or the name of its database contains a dot",
+            hint="start the connector again, and stop it while nothing is written to this table",
         )
     return answers == {True}
 
 
 def _contradiction(events: Sequence[ListedEvent], done: int) -> TakeoverError:
     return TakeoverError(
-        "the connector's count of events does not fit the transaction at its place",
+        "the connector's event count does not match the transaction at its position",
         hint="check that database.hostname is the server that the connector read; "
-        "or let the connector go on, and stop it while nothing is written",
+        "or start the connector again, and stop it while nothing is written",
         event=done,
-        transaction=", ".join(event.kind for event in events[:20]),
+        transaction=", ".join(event.event_type for event in events[:20]),
     )
 
 
 class DerivedGtids(NamedTuple):
-    """What precedes a place in the log, for a connector that kept no GTIDs."""
+    """What precedes a position in the binlog, for a connector that stored no GTIDs."""
 
     gtids: GtidSet
     gtid: str
-    """The transaction whose BEGIN is at the place, '' for a place between transactions."""
+    """The transaction whose BEGIN is at the position, '' for a position between transactions."""
     gtid_pos: int
-    """Offset of its GTID event."""
+    """Position of its GTID event."""
 
 
 def gtids_before_position(session: Connection[Any], file: str, pos: int) -> DerivedGtids:
-    """Return the GTIDs of all that stands in the log before a place.
+    """Return the GTIDs of all transactions before a position.
 
-    Raises AdoptError where that cannot be known: the file is gone, no event begins at the place, it is within a
+    Raises TakeoverError if that is unknown: the file is gone, no event begins at the position, it is within a
     transaction, or transactions without a GTID follow it.
     """
-    known = files(session)
+    known = binlog_files(session)
     if file not in known:
         raise TakeoverError(
             "the source no longer has the binlog file in which the connector stopped",
-            hint="start `tailrace produce` under another topic.prefix: only a snapshot can bridge the gap",
+            hint="start `tailrace produce` under another topic.prefix: only a snapshot can close the gap",
             file=file,
             oldest=known[0] if known else "",
         )
     found = gtids_before(read_events(session, file), pos, end=_end(session, file))
     if found is None:
         raise TakeoverError(
-            "the connector's place is not one between transactions, or the log is another server's",
+            "the connector's position is not between transactions, or the binlog belongs to another server",
             hint="check that database.hostname is the server that the connector read; "
             "or start the connector again, and stop it while nothing is written",
             file=file,
@@ -215,29 +216,29 @@ def gtids_before_position(session: Connection[Any], file: str, pos: int) -> Deri
 
 
 def gtids_before(events: Iterable[ListedEvent], pos: int, *, end: int) -> DerivedGtids | None:
-    """Return what precedes ``pos`` in a file of ``end`` bytes; None where it is no place to begin at."""
-    seen = GtidSet({})
+    """Return what precedes ``pos`` in a file of ``end`` bytes; None if nothing can start there."""
+    executed = GtidSet({})
     open_gtid, open_pos = "", 0
     for event in events:
         if event.pos >= pos:
             if event.pos > pos:
                 return None
-            if event.kind in {"Query", "Transaction_payload"} and open_gtid:
-                if event.kind == "Query" and event.info != "BEGIN":
+            if event.event_type in {"Query", "Transaction_payload"} and open_gtid:
+                if event.event_type == "Query" and event.info != "BEGIN":
                     return None
-                return DerivedGtids(seen, open_gtid, open_pos)
-            if event.kind not in _STARTS | {"Rotate", "Stop"}:
+                return DerivedGtids(executed, open_gtid, open_pos)
+            if event.event_type not in _STARTS | {"Rotate", "Stop"}:
                 return None
             break
-        if event.kind == "Previous_gtids":
-            seen = seen.union(GtidSet.parse(event.info))
-        elif event.kind in _STARTS:
-            seen = seen.with_gtid(open_gtid) if open_gtid else seen
-            open_gtid, open_pos = (gtid_of(event), event.pos) if event.kind == "Gtid" else ("", 0)
+        if event.event_type == "Previous_gtids":
+            executed = executed.union(GtidSet.parse(event.info))
+        elif event.event_type in _STARTS:
+            executed = executed.with_gtid(open_gtid) if open_gtid else executed
+            open_gtid, open_pos = (gtid_of(event), event.pos) if event.event_type == "Gtid" else ("", 0)
     else:
         if pos != end:
             return None
-    return DerivedGtids(seen.with_gtid(open_gtid) if open_gtid else seen, "", 0)
+    return DerivedGtids(executed.with_gtid(open_gtid) if open_gtid else executed, "", 0)
 
 
 def _end(session: Connection[Any], file: str) -> int:
@@ -245,21 +246,21 @@ def _end(session: Connection[Any], file: str) -> int:
 
 
 def _require_gtids(session: Connection[Any], later: Sequence[str], pos: int) -> None:
-    """Raise for a transaction without GTID between the place and the first with one.
+    """Raise for a transaction without a GTID between the position and the first transaction with one.
 
-    The server starts a reader of GTIDs at the file where those unseen begin, and would leave it out unsaid; one that
-    comes later is refused by the server itself.
+    The server starts a GTID reader at the file where the GTIDs that are not executed begin, and would skip such a
+    transaction silently. A later one is rejected by the server itself.
     """
     for file in later:
         first = file == later[0]
         if first and pos == _end(session, file):
             continue
         for event in read_events(session, file, pos if first else FILE_START):
-            if event.kind == "Gtid":
+            if event.event_type == "Gtid":
                 return
-            if event.kind == "Anonymous_Gtid":
+            if event.event_type == "Anonymous_Gtid":
                 raise TakeoverError(
-                    "transactions without a GTID follow the connector's place",
+                    "transactions without a GTID follow the connector's position",
                     hint="start the connector again, let it read until gtid_mode was ON, and stop it then",
                     file=file,
                     pos=event.pos,

@@ -1,4 +1,4 @@
-"""Finds what Kafka Connect knows of a connector: its last offset, and whether it runs."""
+"""Reads what Kafka Connect stores about a connector: its last offset, and whether it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tailrace.producer.takeover.java_offset_file import read_offset_file
 from tailrace.runtime.errors import KafkaUnavailableError
 
 _ACTIVE: Final = frozenset({"RUNNING", "RESTARTING"})
-_SHOWN: Final = 20
+_MAX_LISTED: Final = 20
 
 _K = TypeVar("_K")
 
@@ -28,33 +28,33 @@ class _Last(NamedTuple):
 
 
 def find_offset(kafka: KafkaSettings, topic: str, *, prefix: str, connector: str | None) -> ConnectorOffset:
-    """Return the last offset of the connector that writes under ``prefix``, from its worker's offset topic.
+    """Return the last offset of the connector that writes under ``prefix``, from the offset topic of its worker.
 
-    Raises AdoptError where there is none, it was deleted, or two connectors share the prefix and none is named.
+    Raises TakeoverError if there is none, it was deleted, or several connectors share the prefix and none is named.
     """
     last: dict[ConnectorPartition, _Last] = {}
 
     def take(message: Message) -> None:
-        owner = read_partition(message.key())
-        if owner is not None:
-            _keep(last, owner, message)
+        partition = read_partition(message.key())
+        if partition is not None:
+            _keep(last, partition, message)
 
     if not _read(kafka, topic, take):
         raise TakeoverError(
-            f"there is no topic {topic}",
-            hint="name the worker's offset.storage.topic in --offset-topic; for a standalone worker, or an embedded "
-            "engine, name its file in --offset-file",
+            f"the topic {topic} does not exist",
+            hint="pass the worker's offset.storage.topic as --offset-topic; for a standalone worker, or an embedded "
+            "engine, pass its file as --offset-file",
         )
-    return _choose({owner: kept.value for owner, kept in last.items()}, f"the topic {topic}", prefix, connector)
+    return _choose({partition: kept.value for partition, kept in last.items()}, f"the topic {topic}", prefix, connector)
 
 
 def find_offset_in_file(path: Path, *, prefix: str, connector: str | None) -> ConnectorOffset:
     """Return the offset of the connector that writes under ``prefix``, from the file of a worker or an engine.
 
-    Raises AdoptError as :func:`find_offset` does, and where the file is none of offsets.
+    Raises TakeoverError as ``find_offset`` does, and if the file is not an offset file.
     """
     owned = ((read_partition(key), value) for key, value in read_offset_file(path).items())
-    return _choose({owner: value for owner, value in owned if owner}, f"the file {path}", prefix, connector)
+    return _choose({partition: value for partition, value in owned if partition}, f"the file {path}", prefix, connector)
 
 
 def _choose(
@@ -64,8 +64,8 @@ def _choose(
     if len(found) > 1:
         raise TakeoverError(
             f"several connectors have written under the prefix {prefix}",
-            hint="name one in --connector",
-            connectors=", ".join(sorted(owner.connector for owner in found)),
+            hint="pass the name of one as --connector",
+            connectors=", ".join(sorted(partition.connector for partition in found)),
         )
     if not found:
         raise TakeoverError(
@@ -73,22 +73,22 @@ def _choose(
             + (f" and the name {connector}" if connector else ""),
             hint="take topic.prefix from the connector, and its worker's offset.storage.topic for --offset-topic, or "
             "offset.storage.file.filename for --offset-file",
-            seen=", ".join(f"{o.connector} ({o.prefix})" for o in sorted(last)[:_SHOWN]) or "nothing",
+            seen=", ".join(f"{o.connector} ({o.prefix})" for o in sorted(last)[:_MAX_LISTED]) or "nothing",
         )
-    [(owner, value)] = found.items()
+    [(partition, value)] = found.items()
     if value is None:
         raise TakeoverError(
             "the connector's offset was deleted",
-            hint="start `tailrace produce` without adopting, which takes a snapshot, under another topic.prefix",
-            connector=owner.connector,
+            hint="start `tailrace produce` without a takeover under another topic.prefix: it takes a snapshot",
+            connector=partition.connector,
         )
-    return read_offset(owner, value)
+    return read_offset(partition, value)
 
 
-def running_parts(kafka: KafkaSettings, topic: str, connector: str) -> list[str] | None:
-    """Return which parts of a connector were last said to run; None where there is no such topic.
+def running_tasks(kafka: KafkaSettings, topic: str, connector: str) -> list[str] | None:
+    """Return the tasks of a connector whose last status is running; None if the topic does not exist.
 
-    A worker that was killed has not taken its word back.
+    A worker that was killed leaves the last status of its tasks.
     """
     last: dict[str, _Last] = {}
 
@@ -112,17 +112,17 @@ def _active(value: bytes | None) -> bool:
 
 
 def _keep(last: dict[_K, _Last], key: _K, message: Message) -> None:
-    """Keep the newest value of a key; over partitions by time, since a key moves when a topic is given more."""
+    """Keep the newest value of a key, by time: a key moves to another partition when the topic gets more of them."""
     _, ts_ms = message.timestamp()
     if key not in last or ts_ms >= last[key].ts_ms:
         last[key] = _Last(ts_ms, message.value())
 
 
 def _read(kafka: KafkaSettings, topic: str, take: Callable[[Message], None]) -> bool:
-    """Give every committed record of a topic to ``take``; return False where the topic does not exist."""
+    """Pass every committed record of a topic to ``take``; return False if the topic does not exist."""
     consumer = Consumer({**kafka.reader(), "enable.partition.eof": True})
     try:
-        # Of all topics: asking for one by name would make it where the broker makes topics on demand.
+        # Lists all topics: a request for one topic would create it if the broker creates topics automatically.
         known = consumer.list_topics(timeout=kafka.request_timeout_s).topics
         if topic not in known:
             return False

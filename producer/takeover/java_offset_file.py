@@ -1,7 +1,7 @@
-"""The offsets file of a standalone Connect worker or an embedded Debezium: a map of byte arrays, as Java serializes it.
+"""The offset file of a standalone Connect worker or an embedded Debezium: a map of byte arrays in Java serialization.
 
-Both keep the records of the offset topic in one file: ``offset.storage.file.filename``. It holds one object, a
-``HashMap<byte[], byte[]>`` of exactly one form; anything else is refused, nothing is guessed. Pure but for the read.
+Both store the records of the offset topic in one file, ``offset.storage.file.filename``. It holds one object, a
+``HashMap<byte[], byte[]>`` in exactly one form; any other content is rejected.
 """
 
 from __future__ import annotations
@@ -17,51 +17,50 @@ _MAP: Final = (
     b"\x73\x72\x00\x11java.util.HashMap\x05\x07\xda\xc1\xc3\x16\x60\xd1\x03"
     b"\x00\x02F\x00\x0aloadFactorI\x00\x09threshold\x78\x70"
 )
-"""An object with its class: two numbers, then what its own method writes."""
+"""An object and its class: two numbers, then the data that writeObject adds."""
 _BLOCK: Final = b"\x77\x08"
-"""The map's own data: capacity and size."""
+"""The data of writeObject: capacity and size."""
 _ARRAY: Final = b"\x75"
 _BYTES_CLASS: Final = b"\x72\x00\x02[B\xac\xf3\x17\xf8\x06\x08\x54\xe0\x02\x00\x00\x78\x70"
-_BYTES_AGAIN: Final = b"\x71\x00\x7e\x00\x02"
-"""The same class from the second array on: the third thing that the stream has named."""
+_BYTES_CLASS_REFERENCE: Final = b"\x71\x00\x7e\x00\x02"
+"""Reference to the class, used from the second array on: the third handle of the stream."""
 _NULL: Final = b"\x70"
 _END: Final = b"\x78"
 
 
 def read_offset_file(path: Path) -> dict[bytes, bytes | None]:
-    """Return the records of a file. Raises AdoptError where it cannot be read or is of another form."""
+    """Return the records of a file. Raises TakeoverError if it cannot be read or has another form."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise TakeoverError(
-            "the file of offsets cannot be read",
-            hint="name the worker's or the engine's offset.storage.file.filename in --offset-file",
+            "the offset file cannot be read",
+            hint="pass the offset.storage.file.filename of the worker or the engine as --offset-file",
             file=path,
             cause=error.strerror,
         ) from error
     if not data:
-        return {}  # so it is made, until something is written
+        return {}  # a new file is empty until the first flush
     try:
         return _Reader(data).map()
-    except (_OtherFormError, struct.error) as error:
+    except (_FormatError, struct.error) as error:
         raise TakeoverError(
-            "the file is not one of a connector's offsets",
-            hint="name the offset.storage.file.filename of the worker or the engine in --offset-file, and stop it "
-            "before it is read",
+            "the file is not an offset file of a connector",
+            hint="stop the worker or the engine, and pass its offset.storage.file.filename as --offset-file",
             file=path,
             begins=data[:16].hex(),
         ) from error
 
 
-class _OtherFormError(Exception):
-    """Another byte than the form has at this place."""
+class _FormatError(Exception):
+    """A byte differs from the expected form."""
 
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
-        self._named = False
+        self._class_seen = False
 
     def map(self) -> dict[bytes, bytes | None]:
         self._expect(_STREAM + _MAP)
@@ -72,11 +71,11 @@ class _Reader:
         for _ in range(size):
             key = self._array()
             value = self._array()
-            if key is not None:  # of a source that has no partitions: no connector of databases
+            if key is not None:  # a connector without partitions: not a database connector
                 found[key] = value
         self._expect(_END)
         if self._at != len(self._data):
-            raise _OtherFormError
+            raise _FormatError
         return found
 
     def _array(self) -> bytes | None:
@@ -84,18 +83,18 @@ class _Reader:
             self._at += len(_NULL)
             return None
         self._expect(_ARRAY)
-        self._expect(_BYTES_AGAIN if self._named else _BYTES_CLASS)
-        self._named = True
+        self._expect(_BYTES_CLASS_REFERENCE if self._class_seen else _BYTES_CLASS)
+        self._class_seen = True
         (length,) = struct.unpack(">i", self._take(4))
         return self._take(length)
 
     def _expect(self, wanted: bytes) -> None:
         if self._take(len(wanted)) != wanted:
-            raise _OtherFormError
+            raise _FormatError
 
     def _take(self, length: int) -> bytes:
         end = self._at + length
         if not self._at <= end <= len(self._data):
-            raise _OtherFormError
+            raise _FormatError
         taken, self._at = self._data[self._at : end], end
         return taken

@@ -1,4 +1,7 @@
-"""Takes a connector's topics over: finds its place, checks that nothing else writes there, stores Tailrace's state."""
+"""Takes over the topics of a Debezium connector, so that ``tailrace produce`` resumes where the connector stopped.
+
+It resolves the offset of the connector, checks that the connector is stopped, and stores the state of Tailrace.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,23 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pymysql.connections import Connection
 
-from tailrace.producer.app.connection_settings import kafka_settings, source_settings
-from tailrace.producer.app.startup import reader_transactional_id, stream_transactional_id
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings, translate
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.topics import COMPACTED, Topics, TopicSpec
+from tailrace.producer.kafka.transactional_ids import reader_transactional_id, stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.catalog import list_tables
-from tailrace.producer.mysql.connection import connect, query
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
-from tailrace.producer.mysql.prerequisites import check
+from tailrace.producer.mysql.source import MySqlSource
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
-from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file, running_parts
+from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file, running_tasks
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
-from tailrace.producer.takeover.resume_position import BinlogSource, resolve_resume_position
+from tailrace.producer.takeover.resume_position import resolve_resume_position
 from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
 OFFSET_TOPIC: Final = "connect-offsets"
@@ -39,102 +41,122 @@ STATUS_TOPIC: Final = "connect-status"
 
 @dataclass(frozen=True, slots=True)
 class TakeoverOptions:
-    """What is to be taken over, and what the operator vouches for."""
+    """Which connector is taken over, and what the operator confirms."""
 
     connector: str | None = None
-    """None: the one that writes under the prefix."""
+    """None: the only connector that writes under the prefix."""
     offset_topic: str = OFFSET_TOPIC
     offset_file: Path | None = None
-    """Of a standalone worker or an embedded engine, instead of the topics."""
+    """The offset file of a standalone worker or an embedded engine, used instead of the topics."""
     status_topic: str = STATUS_TOPIC
     stopped: bool = False
     """The connector is stopped, whatever its last status says."""
     force: bool = False
-    """State that is there already is replaced."""
+    """Replace existing state of Tailrace."""
     dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TakeoverResult:
-    """What was stored (or, in a dry run, would be)."""
+    """What was stored, or would be stored in a dry run."""
 
-    offset: ConnectorOffset
-    log: StoredOffset
-    adopted: Sequence[TableId]
-    unread: Sequence[TableId]
-    """Captured tables without a topic: the connector has written nothing of them, so they are read as new ones."""
+    connector_offset: ConnectorOffset
+    stored_offset: StoredOffset
+    tables: Sequence[TableId]
+    """Captured tables that have a topic already."""
+    new_tables: Sequence[TableId]
+    """Captured tables without a topic: the connector has written nothing for them, so they get a snapshot."""
     notes: Sequence[str]
 
     @property
     def position(self) -> MySqlOffset:
         """Return the offset from which the binlog reader resumes."""
-        return mysql_offset(self.log.position)
+        return mysql_offset(self.stored_offset.position)
+
+    def report(self, *, stored: bool) -> str:
+        """Return the lines for the terminal."""
+        offset, resumed = self.connector_offset, self.stored_offset
+        lines = [
+            f"connector: {offset.partition.connector}",
+            f"stopped at: {offset.file}:{offset.pos}, event {offset.events}, row {offset.rows}",
+            f"resumes at: {self.position.file}:{self.position.pos}",
+            f"executed GTIDs: {self.position.gtids or 'none'}",
+        ]
+        if resumed.transaction:
+            lines.append(
+                f"within {resumed.transaction}: {resumed.events} rows event(s) of captured tables are done, "
+                f"and {resumed.rows} row(s) of the next one"
+            )
+        lines.append(f"tables taken over: {len(self.tables)}")
+        lines += [f"new table, gets a snapshot: {table} (it has no topic)" for table in self.new_tables]
+        lines.append("stored; continue with `tailrace produce`" if stored else "nothing was written (dry run)")
+        return "\n".join(lines) + "\n"
 
 
-def take_over(config: ProducerConfig, wish: TakeoverOptions) -> TakeoverResult:
-    """Store the place where a connector stopped as that of ``config``'s prefix; in a dry run, only find it.
+def take_over(
+    config: ProducerConfig, options: TakeoverOptions, *, kafka: KafkaSettings, source: MySqlSource
+) -> TakeoverResult:
+    """Store the offset of a stopped connector as the offset of ``config``'s prefix; a dry run only resolves it.
 
-    Raises AdoptError where the connector seems to run, its offset cannot be taken over, or there is state already.
+    Raises TakeoverError if the connector seems to run, its offset cannot be used, or Tailrace has state already.
     """
-    kafka, prefix = kafka_settings(config), config.topics.prefix
-    offset = _offset(kafka, wish, prefix)
-    notes = [] if wish.stopped else _require_stopped(kafka, wish, offset.owner.connector)
-    known = existing_topics(kafka)
-    if state_topic(prefix) in known:
-        _require_no_state(states.read(kafka, state_topic(prefix), MySqlOffset.from_json), wish)
-    settings = source_settings(config)
-    with closing(connect(settings)) as session:
-        for statement in config.database.initial_statements:
-            query(session, statement)
-        wanted = config.filters.tables.includes
-        captured = list_tables(session, wanted)
-        notes += check(session, captured, server_id=config.database.server_id)
-        notes += _other_readers(session)
-        place = resolve_resume_position(offset, BinlogSource(session, settings, config.database.server_id, wanted))
-    if _offset(kafka, wish, prefix) != offset:
+    prefix = config.topics.prefix
+    offset = _connector_offset(kafka, options, prefix)
+    notes = [] if options.stopped else _require_stopped(kafka, options, offset.partition.connector)
+    topics = existing_topics(kafka)
+    if state_topic(prefix) in topics:
+        _require_no_state(states.read(kafka, state_topic(prefix), source.read_offset), options)
+    captures = config.filters.tables.includes
+    captured = source.list_tables(captures)
+    notes += source.check(captured)
+    with closing(source.connect()) as session:
+        notes += _other_binlog_readers(session)
+        resumed = resolve_resume_position(offset, source, session, captures)
+    if _connector_offset(kafka, options, prefix) != offset:
         raise TakeoverError(
-            "the connector's offset has moved while it was read: it is running",
+            "the connector's offset changed while it was read: the connector is running",
             hint="stop the connector first (PUT /connectors/<name>/stop)",
-            connector=offset.owner.connector,
+            connector=offset.partition.connector,
         )
     names = TopicNames(config.topics)
-    done = [table for table in captured if names.table(table) in known]
-    unread = [table for table in captured if names.table(table) not in known]
-    if not wish.dry_run:
-        _store(config, kafka, place.state, done, wish)
-    return TakeoverResult(offset, place.state, done, unread, [*notes, *place.notes])
+    tables = [table for table in captured if names.table(table) in topics]
+    new_tables = [table for table in captured if names.table(table) not in topics]
+    if not options.dry_run:
+        _store(config, kafka, resumed.offset, tables, options)
+    return TakeoverResult(offset, resumed.offset, tables, new_tables, [*notes, *resumed.notes])
 
 
-def _offset(kafka: KafkaSettings, wish: TakeoverOptions, prefix: str) -> ConnectorOffset:
-    if wish.offset_file is not None:
-        return find_offset_in_file(wish.offset_file, prefix=prefix, connector=wish.connector)
-    return find_offset(kafka, wish.offset_topic, prefix=prefix, connector=wish.connector)
+def _connector_offset(kafka: KafkaSettings, options: TakeoverOptions, prefix: str) -> ConnectorOffset:
+    if options.offset_file is not None:
+        return find_offset_in_file(options.offset_file, prefix=prefix, connector=options.connector)
+    return find_offset(kafka, options.offset_topic, prefix=prefix, connector=options.connector)
 
 
-def _require_stopped(kafka: KafkaSettings, wish: TakeoverOptions, connector: str) -> list[str]:
-    if wish.offset_file is not None:
-        return [f"offsets in a file say nothing of it: whether the connector {connector} is stopped was not checked"]
-    running = running_parts(kafka, wish.status_topic, connector)
+def _require_stopped(kafka: KafkaSettings, options: TakeoverOptions, connector: str) -> list[str]:
+    if options.offset_file is not None:
+        return [f"an offset file has no status: whether the connector {connector} is stopped was not checked"]
+    running = running_tasks(kafka, options.status_topic, connector)
     if running is None:
-        return [f"there is no topic {wish.status_topic}: whether the connector {connector} is stopped was not checked"]
+        topic = options.status_topic
+        return [f"the topic {topic} does not exist: whether the connector {connector} is stopped was not checked"]
     if running:
         raise TakeoverError(
-            f"the connector {connector} was last said to be running",
-            hint="stop it (PUT /connectors/<name>/stop, or delete it) and wait until it has; if its worker was killed "
-            "and cannot come back, say so with --stopped",
+            f"the last status of the connector {connector} is running",
+            hint="stop it (PUT /connectors/<name>/stop, or delete it) and wait until it is stopped; if its worker was "
+            "killed and cannot come back, pass --stopped",
             status=", ".join(running),
         )
     return []
 
 
-def _require_no_state(state: State, wish: TakeoverOptions) -> None:
-    if (state.log is not None or state.tables) and not wish.force:
+def _require_no_state(state: State, options: TakeoverOptions) -> None:
+    if (state.offset is not None or state.tables) and not options.force:
         raise TakeoverError(
-            "there is state of Tailrace under this prefix already",
-            hint="go on with `tailrace produce`; or, to forget how far Tailrace has come and start at the connector's "
-            "place, add --force",
+            "Tailrace has state under this prefix already",
+            hint="continue with `tailrace produce`; or pass --force to discard Tailrace's offset and resume from the "
+            "connector's",
             tables=len(state.tables),
-            gtids=str(mysql_offset(state.log.position).gtids) if state.log is not None else "",
+            gtids=str(mysql_offset(state.offset.position).gtids) if state.offset is not None else "",
         )
 
 
@@ -146,8 +168,8 @@ def existing_topics(kafka: KafkaSettings) -> set[str]:
         raise translate(failure, "listing topics") from failure
 
 
-def _other_readers(session: Connection[Any]) -> list[str]:
-    """Tell of log readers of the same account: the connector may be one of them."""
+def _other_binlog_readers(session: Connection[Any]) -> list[str]:
+    """Return notes about binlog readers of the same account: the connector may be one of them."""
     rows = query(
         session,
         "SELECT ID, HOST FROM information_schema.PROCESSLIST "
@@ -155,13 +177,17 @@ def _other_readers(session: Connection[Any]) -> list[str]:
         (),
     )
     return [
-        f"session {number} from {host} reads the source's log under the same account: make sure it is not the connector"
+        f"session {number} from {host} reads the binlog under the same account: make sure it is not the connector"
         for number, host in rows
     ]
 
 
 def _store(
-    config: ProducerConfig, kafka: KafkaSettings, log: StoredOffset, done: Sequence[TableId], wish: TakeoverOptions
+    config: ProducerConfig,
+    kafka: KafkaSettings,
+    offset: StoredOffset,
+    tables: Sequence[TableId],
+    options: TakeoverOptions,
 ) -> None:
     """Write the state in one transaction, after fencing every producer that might write to the topics."""
     prefix, workers = config.topics.prefix, config.snapshot.max_threads
@@ -170,19 +196,19 @@ def _store(
         TopicSpec(name, config=policy, exact_partitions=True, replication_factor=config.topics.replication_factor)
         for name, policy in ((topic, COMPACTED), (schemas_topic(prefix), COMPACTED), (watermarks_topic(prefix), {}))
     )
-    with closing(TransactionalProducer(kafka, stream_transactional_id(prefix))) as publisher:
-        publisher.fence()
+    with closing(TransactionalProducer(kafka, stream_transactional_id(prefix))) as producer:
+        producer.fence()
         known = states.read_compacted(kafka, topic)
         for worker in range(max(states.decode(known, MySqlOffset.from_json).readers, workers)):
             with closing(TransactionalProducer(kafka, reader_transactional_id(prefix, worker))) as reader:
                 reader.fence()
         known = states.read_compacted(kafka, topic)
-        _require_no_state(states.decode(known, MySqlOffset.from_json), wish)
-        publisher.begin()
+        _require_no_state(states.decode(known, MySqlOffset.from_json), options)
+        producer.begin()
         for key in known:
-            publisher.send(topic, key, None)
-        publisher.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
-        publisher.send(topic, states.OFFSET_KEY, log.to_json())
-        for table in done:
-            publisher.send(topic, states.table_key(table), TableState(phase="log").to_json())
-        publisher.commit()
+            producer.send(topic, key, None)
+        producer.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
+        producer.send(topic, states.OFFSET_KEY, offset.to_json())
+        for table in tables:
+            producer.send(topic, states.table_key(table), TableState(TableMode.STREAMING).to_json())
+        producer.commit()

@@ -84,21 +84,29 @@ class Draft:
         elif setting.value.strip() or entry.default is not None or entry.required:
             self._read_value(entry, name, setting)
 
-    def _read_value(self, entry: Property, name: str, setting: Setting) -> None:
-        text = setting.value
+    def _parse(self, entry: Property, name: str, setting: Setting) -> Any | None:
+        """Return the value of a setting, or None and add a problem."""
         try:
-            value = self.values[entry.target] = entry.value_type.read(text)
+            return entry.value_type.read(setting.value)
         except (ValueError, LookupError, OverflowError) as error:
             reason = f": {error}" if isinstance(error, InvalidValueError) else ""
             self.problems.append(f"{self._seen(name, setting)} is not {entry.value_type.expects}{reason}")
+            return None
+
+    def _read_value(self, entry: Property, name: str, setting: Setting) -> None:
+        value = self._parse(entry, name, setting)
+        if value is None:
             return
-        rejected = entry.rejected_values.get(text.strip().lower()) or entry.rejected_values.get(str(value))
+        self.values[entry.target] = value
+        rejected = entry.rejected_values.get(setting.value.strip().lower()) or entry.rejected_values.get(str(value))
         if rejected:
             self.problems.append(f"{self._seen(name, setting)} is not supported: {rejected}")
 
     def _read_prefixed(self, entry: Property, name: str, setting: Setting) -> None:
+        value = self._parse(entry, name, setting)
+        if value is None:
+            return
         values, key = self.values.setdefault(entry.target, {}), entry.suffix(name)
-        value = entry.value_type.read(setting.value)
         if values.setdefault(key, value) != value:
             spellings = " and ".join(own[:-1] + key for own in entry.names)
             self.problems.append(f"{name} is given twice with different values, as {spellings}")

@@ -115,22 +115,24 @@ class ConsumerConfig(RootConfig):
         return self.query_name or f"tailrace-{self.topic_prefix}"
 
 
+def _rejected_option(name: str, doc: str, reason: str, *no_op_values: str) -> Property:
+    # Other programs read variables such as KAFKA_GROUP_ID.
+    return rejected(f"kafka.{name}", doc, reason, *no_op_values, in_environment=False)
+
+
 UNSUPPORTED: Final[tuple[Property, ...]] = (
     ignored("name", "Name of the configuration.", "queryName is the name of the query", in_environment=False),
-    rejected(
-        "kafka.isolation.level",
-        "Which records are read.",
-        "the consumer always reads committed records",
-        "read_committed",
+    _rejected_option(
+        "isolation.level", "Which records are read.", "the consumer always reads committed records", "read_committed"
     ),
-    rejected("kafka.group.id", "Consumer group.", f"{_CHECKPOINT}; use groupIdPrefix"),
-    rejected(
-        "kafka.auto.offset.reset",
+    _rejected_option("group.id", "Consumer group.", f"{_CHECKPOINT}; use groupIdPrefix"),
+    _rejected_option(
+        "auto.offset.reset",
         "Where a query without offsets starts.",
         "a new query always starts at the earliest offset",
         "earliest",
     ),
-    rejected("kafka.enable.auto.commit", "Whether Kafka stores the offsets.", _CHECKPOINT, "false"),
-    rejected("kafka.key.deserializer", "Java class that reads keys.", _BYTES),
-    rejected("kafka.value.deserializer", "Java class that reads values.", _BYTES),
+    _rejected_option("enable.auto.commit", "Whether Kafka stores the offsets.", _CHECKPOINT, "false"),
+    _rejected_option("key.deserializer", "Java class that reads keys.", _BYTES),
+    _rejected_option("value.deserializer", "Java class that reads values.", _BYTES),
 )

@@ -61,7 +61,7 @@ class Producer:
 
     def snapshot_completed(self) -> bool:
         """Return whether the snapshot is complete."""
-        return b'"every split is read"' in self.log_file.read_bytes()
+        return b'"all splits of the initial snapshot are read"' in self.log_file.read_bytes()
 
     def stop(self) -> None:
         """Stop the producer gracefully."""

@@ -38,7 +38,7 @@ def follow(running: Running, writer: Writer, options: argparse.Namespace, consol
         return False
 
     def caught_up(now: Progress) -> bool:
-        return now.behind == 0 and now.phase == "log" and observer.log_is_written(now)
+        return now.behind == 0 and now.phase == "streaming" and observer.log_is_written(now)
 
     try:
         with Screen(console) as screen:

@@ -56,14 +56,14 @@ class Observer:
     def look(self) -> Progress:
         """Return where everything stands now; what does not answer yet is left at its start."""
         status = _status(self._running.producer_status)
-        log = status.get("log", {})
+        stream = status.get("stream", {})
         batches, committed = _committed(self._running.checkpoint)
         known = status.get("tables", {})
         return Progress(
             phase=status.get("phase", "starting"),
-            position=f"{log['file']}:{log['pos']}" if log.get("file") else "",
-            gtids=log.get("gtids", ""),
-            lag_ms=log["lag_ms"] if log.get("lag_ms", -1) >= 0 else None,
+            position=f"{stream['file']}:{stream['pos']}" if stream.get("file") else "",
+            gtids=stream.get("gtids", ""),
+            lag_ms=stream["lag_ms"] if stream.get("lag_ms", -1) >= 0 else None,
             behind=self._behind(committed) if batches else None,
             batches=batches,
             tables={

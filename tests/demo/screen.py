@@ -68,7 +68,7 @@ def _picture(progress: Progress, doing: str, changes: int, elapsed: float) -> Gr
         )
     lag = "-" if progress.lag_ms is None else f"{progress.lag_ms / 1000:.1f} s"
     facts = (
-        f"producer   {progress.phase}, log {progress.position or '-'}, lag {lag}\n"
+        f"producer   {progress.phase}, binlog {progress.position or '-'}, lag {lag}\n"
         f"consumer   {progress.batches} batches, {_number(progress.behind)} records behind\n"
         f"shop       {changes:,} rows changed\n"
         f"{elapsed:4.0f} s     {doing}"

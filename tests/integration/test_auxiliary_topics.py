@@ -1,4 +1,4 @@
-"""Heartbeats, schema changes and transaction metadata as they stand in Kafka, beside what a real Debezium wrote."""
+"""Heartbeats, schema changes and transaction metadata in Kafka, compared with what Debezium wrote."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _golden(variant: str, topic: str) -> list[Any]:
-    """Return the values that a real connector wrote, without schemas."""
+    """Return the values that Debezium wrote, without schemas."""
     found = []
     for record in golden.read(variant, prefix="p"):
         if record.topic == topic and record.value is not None:
@@ -34,10 +34,10 @@ def _golden(variant: str, topic: str) -> list[Any]:
     return found
 
 
-def test_heartbeats_come_while_nothing_changes(
+def test_heartbeats_without_changes(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """Key, value and partition are Debezium's; the statement runs beside, and its failure stops nothing."""
+    """Key, value and partition are Debezium's; the statement runs, and its failure does not stop the stream."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     database.execute("CREATE TABLE beats (id INT PRIMARY KEY, n INT)")
     database.execute("INSERT INTO beats VALUES (1, 0)")
@@ -59,7 +59,7 @@ def test_heartbeats_come_while_nothing_changes(
         eventually(lambda: database.execute("SELECT n FROM beats")[0][0] >= 3, "the statement has run")
         database.execute("DROP TABLE beats")
         seen = len(read_topic(kafka_broker.bootstrap, topic))
-        eventually(lambda: len(read_topic(kafka_broker.bootstrap, topic)) >= seen + 2, "heartbeats go on")
+        eventually(lambda: len(read_topic(kafka_broker.bootstrap, topic)) >= seen + 2, "more heartbeats")
     beats = read_topic(kafka_broker.bootstrap, topic)
     assert {beat.key for beat in beats} == {f'{{"serverName":"{prefix}"}}'.encode()}
     assert {beat.partition for beat in beats} == {0}
@@ -68,8 +68,8 @@ def test_heartbeats_come_while_nothing_changes(
     assert all(later - earlier >= 290 for earlier, later in pairwise(times))
 
 
-def test_tables_are_described_as_debezium_describes_them(mysql_server: MySqlServer, database: Database) -> None:
-    """Every table of the golden records, made from the statement that Debezium wrote."""
+def test_table_definitions_equal_those_of_debezium(mysql_server: MySqlServer, database: Database) -> None:
+    """Every table of the golden records, created by the statement that Debezium wrote."""
     database.execute("SET sql_mode = '', foreign_key_checks = 0")
     session = database.connect()
     compared = 0
@@ -98,7 +98,7 @@ def _changes(broker: KafkaBroker, prefix: str) -> list[Any]:
 
 
 def test_schema_changes(mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database) -> None:
-    """The structure at the start once, then each statement on captured tables, in Debezium's form."""
+    """The definitions at the first start, then each statement on captured tables, in Debezium's form."""
     name = database.name
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(10) DEFAULT 'b')")
     settings = properties(
@@ -219,7 +219,7 @@ def _check_metadata(broker: KafkaBroker, prefix: str, tables: list[str], name: s
 def test_transaction_metadata(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """The block of each row, and the same counts as in the golden records' transactions of the same shape."""
+    """The block of each row, and the same counts as in the golden records of equal transactions."""
     for table in ("t", "u", "other"):
         database.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
         database.execute(f"INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3)")
@@ -251,7 +251,7 @@ def test_transaction_metadata(
 def test_transaction_metadata_survives_kills(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
 ) -> None:
-    """A transaction that is taken up in its middle goes on counting where it was."""
+    """A transaction that is resumed continues its counts."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     changes = {**METADATA, "max.batch.size": 50, "snapshot.mode": "no_data"}
     settings = properties(mysql_server, kafka_broker, prefix, database.name, changes)

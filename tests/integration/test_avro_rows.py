@@ -11,12 +11,12 @@ import pytest
 from tailrace.producer.model.codec import EventRows, KeyChange
 from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.column_default import field_with_default
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema, schema_json
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.record_format import RecordFormat
-from tailrace.producer.serialization.result_stream import read_rows
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.debezium_parity.statements import _DEFAULT_ROWS, _DEFAULTS
 from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable

@@ -1,4 +1,4 @@
-"""Following the log through lost connections: every transaction once, none left out."""
+"""Streaming the binlog through lost connections: every transaction exactly once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.database import Database
 
 
 def write(database: Database, transactions: int, seed: int) -> None:
-    """Insert rows in transactions of different sizes, rotating the log now and then."""
+    """Insert rows in transactions of different sizes, and rotate the binlog now and then."""
     choose = random.Random(seed)
     number = seed * 1_000_000
     with database.connect(autocommit=False) as session, session.cursor() as cursor:
@@ -28,8 +28,8 @@ def write(database: Database, transactions: int, seed: int) -> None:
                 cursor.execute("FLUSH BINARY LOGS")
 
 
-def test_reader_that_loses_its_connection_again_and_again_sees_every_row_once(database: Database) -> None:
-    """Two writers; the reader's connection is killed in the middle; it starts again from the set it has."""
+def test_stream_that_loses_its_connection_repeatedly_sees_every_row_once(database: Database) -> None:
+    """Two writers; the stream's connection is killed during transactions, and resumes from its GTID set."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)")
     seen = executed(database.server)
     writers = [threading.Thread(target=write, args=(database, 150, seed)) for seed in (1, 2)]
@@ -53,10 +53,10 @@ def test_reader_that_loses_its_connection_again_and_again_sees_every_row_once(da
 
 
 def read_some(database: Database, seen: GtidSet, *, polls: int) -> tuple[GtidSet, list[int]]:
-    """Read a while, have the connection killed, and read on until it is lost; return set and ids."""
+    """Read, kill the connection, and read until it is lost; return the GTID set and the ids."""
     ids: list[int] = []
     pending: list[int] = []
-    stream = open_stream(database.server, seen, wanted=lambda t: t == TableId(database.name, "t"), server_id=4720)
+    stream = open_stream(database.server, seen, captures=lambda t: t == TableId(database.name, "t"), server_id=4720)
     try:
         for number in range(polls + 1000):
             if number == polls:

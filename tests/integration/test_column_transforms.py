@@ -13,7 +13,7 @@ import pytest
 from tailrace.producer.config.column_transforms import ColumnProjection, Hash, Mask, Transform, Truncate
 from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
-from tailrace.producer.serialization.result_stream import read_rows
+from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.embedded.kafka import KafkaBroker

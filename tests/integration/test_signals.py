@@ -58,7 +58,7 @@ def _splits_again(broker: KafkaBroker, prefix: str) -> int:
 
 def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
     table = state_of(broker, prefix, f"table/{database.name}.t") if _made(broker, prefix) else None
-    return table is not None and table["phase"] == "log"
+    return table is not None and table["mode"] == "streaming"
 
 
 def _made(broker: KafkaBroker, prefix: str) -> bool:
@@ -67,7 +67,7 @@ def _made(broker: KafkaBroker, prefix: str) -> bool:
 
 def _position_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:
     executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
-    stored: Any = state_of(broker, prefix, "log")
+    stored: Any = state_of(broker, prefix, "offset")
     return bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, stored["position"]["gtids"]))[0][0])
 
 

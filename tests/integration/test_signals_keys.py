@@ -126,7 +126,7 @@ def _key_changed_rightly(
     """Check that the reading was given up with a message, and that the log has every change by its key of the time."""
     records = records_of(broker.bootstrap, prefix, database.name, "t")
     said = capsys.readouterr().out
-    assert "its key changed" in said or "changed while its snapshot was under way" in said
+    assert "the key of its table changed" in said or "changed during its snapshot" in said
     came = {r.json["after"]["v"] for r in records if r.value and r.json["op"] == "c"}
     gone = {r.json["before"]["v"] for r in records if r.value and r.json["op"] == "d"}
     assert came == {f"t{n}/2" for n in range(2, ROWS + 1, 2)} | {f"t{n}/2/3" for n in range(2, ROWS + 1, 2)}
@@ -196,7 +196,7 @@ def test_the_key_was_altered_where_the_log_is_not_yet(
             cursor.execute("UPDATE a SET v = 'held' WHERE id < 10")
         held.set()
         eventually(
-            lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {})["phase"] == "incremental", "t"
+            lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {})["mode"] == "incremental", "t"
         )
 
     def alter() -> None:
@@ -222,7 +222,7 @@ def test_the_key_was_altered_where_the_log_is_not_yet(
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
     updated = {r.json["after"]["v"] for r in records if r.value and r.json["op"] == "u"}
     assert updated == {f"t{n}/2" for n in range(2, ROWS + 1, 2)}
-    assert "its key changed" in capsys.readouterr().out
+    assert "the key of its table changed" in capsys.readouterr().out
     assert ("TABLE_SCAN_COMPLETED", "t", "SQL_EXCEPTION") in told(kafka_broker, prefix)
 
 

@@ -42,11 +42,11 @@ def _splits_read(broker: KafkaBroker, prefix: str) -> int:
 def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
     if state_topic(prefix) not in broker.admin().list_topics(timeout=10).topics:
         return False
-    return (state_of(broker, prefix, f"table/{database.name}.t") or {}).get("phase") == "log"
+    return (state_of(broker, prefix, f"table/{database.name}.t") or {}).get("mode") == "streaming"
 
 
 def _log(broker: KafkaBroker, prefix: str) -> dict[str, Any]:
-    found = state_of(broker, prefix, "log")
+    found = state_of(broker, prefix, "offset")
     assert found is not None
     return found
 

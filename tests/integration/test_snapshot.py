@@ -1,4 +1,4 @@
-"""The snapshot on a real server: every table shape arrives whole, in splits that certify themselves."""
+"""The snapshot on a real server: every kind of table arrives completely, in splits with certificates."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SHAPES: dict[str, tuple[str, Sequence[tuple[object, ...]]]] = {
 def test_snapshot_of_each_shape_then_changes(
     shape: str, database: Database, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str
 ) -> None:
-    """All rows arrive once, in certified splits; afterwards changes of every row follow in order."""
+    """All rows arrive once, in certified splits; later changes of every row follow in order."""
     columns, rows = SHAPES[shape]
     database.execute(f"CREATE TABLE t ({columns})")
     if rows:

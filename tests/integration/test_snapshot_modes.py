@@ -1,4 +1,4 @@
-"""Snapshot modes: what is read at a first start, at every start, and where the log is gone; and who is told."""
+"""Snapshot modes: what is read at the first start, at every start, and after binlog loss; and the notifications."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _ops(broker: KafkaBroker, prefix: str, database: Database, table: str = "t")
 def test_always_reads_at_each_start(
     mode: dict[str, Any], mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """The log goes on from where it was; the rows come again beside it."""
+    """The stream resumes; the rows are read again by an incremental snapshot."""
     _fill(database)
     settings = properties(mysql_server, kafka_broker, prefix, database.name, mode)
     with CaptureThread(settings) as capture:
@@ -63,7 +63,7 @@ def test_always_reads_at_each_start(
     assert rows_again(kafka_broker, prefix, database.name) == []
     database.execute("UPDATE t SET v = 'while away' WHERE id < 10")
     with CaptureThread(settings) as capture:
-        eventually(lambda: sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS, "read again")
+        eventually(lambda: sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS, "incremental snapshot")
         database.execute("UPDATE t SET v = 'later' WHERE id < 5")
         capture.wait_position(mysql_server)
 
@@ -80,10 +80,10 @@ def test_always_reads_at_each_start(
         {"snapshot.mode": "configuration_based", BASED + "start.stream": "true"},
     ],
 )
-def test_only_the_log_is_followed(
+def test_only_the_binlog_is_streamed(
     mode: dict[str, Any], mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """No row that was there before is written."""
+    """No row that existed before the start is written."""
     _fill(database)
     topic = f"{prefix}.notes"
     told = {"notification.enabled.channels": "sink", "notification.sink.topic.name": topic}
@@ -103,15 +103,15 @@ def test_only_the_log_is_followed(
         {"snapshot.mode": "configuration_based", BASED + "snapshot.data": "true"},
     ],
 )
-def test_the_capture_ends_when_all_is_read(
+def test_the_capture_ends_after_the_initial_snapshot(
     mode: dict[str, Any], mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """A second start finds nothing to do and ends too, without a look at the log; a third one follows it."""
+    """A second start has nothing to do and ends too; a third one, in another mode, streams the binlog."""
     _fill(database)
     settings = properties(mysql_server, kafka_broker, prefix, database.name, mode)
     for _ in range(2):
         with CaptureThread(settings) as capture:
-            eventually(lambda: not capture.running, "it ends by itself")
+            eventually(lambda: not capture.running, "the capture ends")
         database.execute("UPDATE t SET v = CONCAT(v, '.') WHERE id < 4")
     assert _ops(kafka_broker, prefix, database) == ["r"] * ROWS
     with CaptureThread({**settings, "snapshot.mode": "initial"}) as capture:
@@ -119,10 +119,10 @@ def test_the_capture_ends_when_all_is_read(
     assert _ops(kafka_broker, prefix, database) == ["r"] * ROWS + ["u"] * 6
 
 
-def test_the_process_ends_well_where_nothing_is_left_to_read(
+def test_the_process_exits_with_0_after_the_initial_snapshot(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
 ) -> None:
-    """What was asked for by a signal and is not done waits for a start that follows the log."""
+    """Pending incremental snapshots wait for a start that streams the binlog."""
     _fill(database)
     wanted = {"signal.enabled.channels": "kafka", "signal.poll.interval.ms": 50, "snapshot.max.threads": 1}
     settings = properties(mysql_server, kafka_broker, prefix, database.name, wanted)
@@ -144,17 +144,17 @@ def test_the_process_ends_well_where_nothing_is_left_to_read(
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         signal(kafka_broker, prefix, "resume-snapshot")
-        eventually(lambda: settled(kafka_broker, prefix), "read to its end")
+        eventually(lambda: settled(kafka_broker, prefix), "snapshot complete")
         capture.wait_position(mysql_server)
     assert sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS
     rows = verified_again(kafka_broker, prefix, database.name)
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
 
 
-def test_tables_left_out_of_the_snapshot_are_followed(
+def test_tables_excluded_from_the_snapshot_are_streamed(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """With snapshot.include.collection.list only those named are read, and all are told of."""
+    """With snapshot.include.collection.list only the listed tables are read; all of them have notifications."""
     _fill(database)
     database.execute("CREATE TABLE other (id INT PRIMARY KEY)")
     database.execute("INSERT INTO other VALUES (1)")
@@ -193,10 +193,10 @@ def test_tables_left_out_of_the_snapshot_are_followed(
     ]
 
 
-def test_when_needed_reads_again_where_the_log_is_gone(
+def test_when_needed_reads_the_tables_after_binlog_loss(
     own_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, own_database: Database
 ) -> None:
-    """Changes that went with the log are made up for by rows; those kept are followed without a snapshot."""
+    """Rows replace the lost changes; a restart without loss needs no snapshot."""
     _fill(own_database)
     settings = properties(own_server, kafka_broker, prefix, own_database.name, {"snapshot.mode": "when_needed"})
     with CaptureThread(settings) as capture:
@@ -211,7 +211,7 @@ def test_when_needed_reads_again_where_the_log_is_gone(
     (file,) = own_database.execute("SHOW BINARY LOGS")[-1][:1]
     own_database.execute("PURGE BINARY LOGS TO %s", (file,))
     with CaptureThread(settings) as capture:
-        eventually(lambda: sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS, "read again")
+        eventually(lambda: sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS, "incremental snapshot")
         own_database.execute("DELETE FROM t WHERE id = 2")
         capture.wait_position(own_server)
 

@@ -13,8 +13,8 @@ from pymysql.connections import Connection
 from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.codec import SnapshotRows
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.serialization import result_stream as reading
-from tailrace.producer.serialization.result_stream import read_rows
+from tailrace.producer.mysql import result_stream as reading
+from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.runtime.errors import SchemaError
 from tests.support.codec import SNAPSHOT_ENVELOPE, BothSources, row_of

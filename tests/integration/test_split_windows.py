@@ -1,4 +1,4 @@
-"""Changes in each of a split's windows, forced by hooks: before and after LOW, before and after HIGH."""
+"""Changes in each window of a split, forced by hooks: before and after LOW, before and after HIGH."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _captured(broker: KafkaBroker, prefix: str, database: Database) -> dict[int,
 def test_changes_in_a_window_are_neither_lost_nor_repeated(
     moment: str, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """Every kind of change, one per split window in turn, at the given moment."""
+    """Every kind of change, one per split in turn, at the given moment."""
     _table(database)
     todo = list(CHANGES.values())
 
@@ -106,7 +106,7 @@ def test_changes_in_a_window_are_neither_lost_nor_repeated(
 def test_each_change_in_all_windows_of_a_split(
     change: str, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """One kind of change at all four moments of the first split's window, several readers under way."""
+    """One kind of change at all four moments of the first split, with several active readers."""
     _table(database)
     mine = random.Random(change)
 
@@ -127,7 +127,7 @@ def test_each_change_in_all_windows_of_a_split(
     assert _captured(kafka_broker, prefix, database) == _source(database)
 
 
-def test_text_keys_of_a_collation_are_placed_as_the_server_orders_them(
+def test_text_keys_are_ordered_by_the_collation_of_the_server(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """Random changes of case, accents and blanks of text keys while their splits are read."""

@@ -1,4 +1,4 @@
-"""Tables that are emptied, dropped, renamed or changed while their snapshot is under way, and after it."""
+"""Tables that are truncated, dropped, renamed or altered during their snapshot, and after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALL = {
 
 
 def _once(table: str, number: int, act: Callable[[], None]) -> Callable[[Split], None]:
-    """Return a hook that acts in the window of one split, the first time it is read."""
+    """Return a hook that acts when one split is read for the first time."""
     todo = [act]
 
     def hook(split: Split) -> None:
@@ -45,7 +45,7 @@ def _once(table: str, number: int, act: Callable[[], None]) -> Callable[[Split],
 def test_truncate_after_the_snapshot(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """A record of its own where those are wanted: no key, no row, at the statement's own place."""
+    """If truncate events are configured: one record without key and row, at the position of the statement."""
     fill(database, "t")
     settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "skipped.operations": "none"})
     with CaptureThread(settings) as capture:
@@ -76,7 +76,7 @@ def test_truncate_is_skipped_by_default(
     database: Database,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Readers keep the rows, which a warning says; what follows is right."""
+    """The topic keeps the rows, a warning says so, and later changes are right."""
     fill(database, "t")
     with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, SMALL)) as capture:
         capture.wait_snapshot()
@@ -85,14 +85,14 @@ def test_truncate_is_skipped_by_default(
         capture.wait_position(mysql_server)
     rows = kept(records_of(kafka_broker.bootstrap, prefix, database.name, "t"), truncates=False)
     assert rows == {**{n: f"t{n}" for n in range(1, 201)}, 7: "after"}
-    assert "rows went without events of their own" in capsys.readouterr().out
+    assert "a statement removed rows without row events" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("moment", ["before_low", "after_low"])
-def test_truncate_within_the_snapshot_reads_the_table_anew(
+def test_truncate_during_the_snapshot_restarts_the_snapshot(
     moment: str, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """Rows read before and after the statement may lie before its record: none of them may count."""
+    """Rows read before and after the statement may precede its record in the topic: none of them may count."""
     fill(database, "t", "u")
 
     def empty() -> None:
@@ -116,10 +116,10 @@ def test_truncate_within_the_snapshot_reads_the_table_anew(
     )
 
 
-def test_truncate_within_the_snapshot_when_skipped(
+def test_skipped_truncate_during_the_snapshot(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """Readers keep rows that were read before; every row that is there comes right."""
+    """The topic keeps rows that were read before; every row of the source is right."""
     fill(database, "t")
 
     def empty() -> None:
@@ -158,14 +158,14 @@ GOES = {
     ],
     ids=str,
 )
-def test_a_table_that_goes_away_does_not_hold_up_the_others(
+def test_a_missing_table_does_not_block_the_others(
     goes: str,
     before: tuple[str, int],
     kafka_broker: KafkaBroker,
     prefix: str,
     database: Database,
 ) -> None:
-    """Its splits leave the plan; a table that takes its name later is followed in the log."""
+    """Its splits are abandoned; a table that gets its name later only streams."""
     fill(database, "a", "b", "c")
 
     def go() -> None:
@@ -188,17 +188,17 @@ def test_a_table_that_goes_away_does_not_hold_up_the_others(
     source = source_rows(database, "b")
     assert {key: rows[key] for key in source} == source
     _every_split_has_its_end(kafka_broker, prefix, f"{prefix}.{database.name}.b", records)
-    with CaptureThread(settings) as capture:  # the state is one that a start goes on from
+    with CaptureThread(settings) as capture:  # the stored state can be resumed
         database.execute("INSERT INTO c VALUES (1000, 'later')")
         capture.wait_snapshot()
         capture.wait_position(database.server)
     no_splits_left(kafka_broker, prefix)
 
 
-def test_a_snapshot_ends_without_the_table_that_went_away(
+def test_a_snapshot_completes_without_a_missing_table(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """With initial_only the capture stops by itself, and does not wait for splits that nobody can read."""
+    """With initial_only the capture stops, and does not wait for splits that cannot be read."""
     fill(database, "a", "b")
     settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "snapshot.mode": "initial_only"})
     with CaptureThread(settings, SnapshotHooks(before_low=_once("b", 2, lambda: _drop(database)))) as capture:
@@ -211,10 +211,10 @@ def _drop(database: Database) -> None:
     database.execute("DROP TABLE b")
 
 
-def test_a_key_that_changes_within_the_snapshot_is_an_error(
+def test_a_key_change_during_the_snapshot_is_an_error(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """Its splits were cut by another key: no change of it could be placed any more."""
+    """The splits were planned on another key, so changes can no longer be assigned to them."""
     fill(database, "t")
 
     def change() -> None:
@@ -222,16 +222,16 @@ def test_a_key_that_changes_within_the_snapshot_is_an_error(
 
     settings = properties(mysql_server, kafka_broker, prefix, database.name, SMALL)
     with (
-        pytest.raises((SchemaError, SourceError), match="changed while its snapshot was under way"),
+        pytest.raises((SchemaError, SourceError), match="changed during its snapshot"),
         CaptureThread(settings, SnapshotHooks(before_low=_once("t", 3, change))) as capture,
     ):
         capture.wait_snapshot()
 
 
-def test_a_key_that_changed_where_the_log_is_not_yet(
+def test_a_key_change_that_the_stream_has_not_reached_yet(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """A plan by the new key must not judge changes by the old one, of a version that the log met while it waited."""
+    """A plan on the new key must not decide on changes with the old key, of a version met before the plan."""
     fill(database, "a", "b", "t")
     held = threading.Event()
 
@@ -240,7 +240,10 @@ def test_a_key_that_changed_where_the_log_is_not_yet(
         capture.wait_position(mysql_server)
         database.execute("UPDATE a SET v = 'held' WHERE id < 10")
         held.set()
-        eventually(lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {}).get("phase"), "t begun")
+        eventually(
+            lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {}).get("mode"),
+            "snapshot of t started",
+        )
 
     def alter() -> None:
         assert held.wait(60)
@@ -255,16 +258,16 @@ def test_a_key_that_changed_where_the_log_is_not_yet(
 
     settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "snapshot.max.threads": 2})
     with (
-        pytest.raises(SchemaError, match="changed while its snapshot was under way"),
+        pytest.raises(SchemaError, match="changed during its snapshot"),
         CaptureThread(settings, SnapshotHooks(before_low=act)) as capture,
     ):
         capture.wait_snapshot()
 
 
-def test_a_column_added_within_the_snapshot(
+def test_a_column_added_during_the_snapshot(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """Each split has the definition that holds when it is read."""
+    """Each split has the definition of the time when it is read."""
     fill(database, "t")
 
     def change() -> None:
@@ -286,7 +289,7 @@ def _count(broker: KafkaBroker, prefix: str, database: Database, table: str, op:
 
 
 def _every_split_has_its_end(broker: KafkaBroker, prefix: str, topic: str, records: list[Read]) -> None:
-    """Whoever waits for a split's END, as a reader that normalizes does, waits for none in vain, and counts right."""
+    """Assert that every split has its END with the right counts: consumers wait for it."""
     counted: dict[str, list[int]] = {}
     for record in records:
         split = record.headers.get(SPLIT_HEADER)

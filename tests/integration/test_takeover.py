@@ -1,4 +1,4 @@
-"""Moving house under load: a real Debezium connector writes, ends in some way, and Tailrace goes on in its topics."""
+"""Takeover under load: a real Debezium connector writes and stops, and Tailrace continues in its topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailrace.producer.takeover.takeover import TakeoverResult
 from tailrace.schemas.names import state_topic
 from tests.support.capture import CaptureThread, configured, eventually, properties
 from tests.support.connect import DistributedWorker
-from tests.support.takeover_scenario import NAME, TakeoverScenario, identity
+from tests.support.takeover_scenario import CONNECTOR, TakeoverScenario, identity
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def house(
+def scenario(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, database: Database, prefix: str
 ) -> Iterator[TakeoverScenario]:
-    """A filled table and a worker, the connector not yet started."""
+    """A filled table and a worker; the connector is not started yet."""
     settings = properties(mysql_server, kafka_broker, prefix, database.name)
     with DistributedWorker(kafka_broker.bootstrap, f"connect-{prefix}") as worker:
         found = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings)
@@ -41,93 +41,94 @@ def house(
         yield found
 
 
-def test_stopped_within_a_transaction_and_nothing_is_doubled(house: TakeoverScenario) -> None:
-    """An orderly stop under load, in the middle of a rows event: event and row are taken over to the row."""
-    with house.writer():
-        house.start()
-        with pytest.raises(TakeoverError, match="was last said to be running"):
-            house.take_over()
-        house.stop_within_an_event()
-    last = len(house.records())
+def test_stop_within_a_transaction_repeats_nothing(scenario: TakeoverScenario) -> None:
+    """An orderly stop under load, in the middle of a rows event: the offset is taken over to the row."""
+    with scenario.writer():
+        scenario.start()
+        with pytest.raises(TakeoverError, match="is running"):
+            scenario.take_over()
+        scenario.stop_within_an_event()
+    last = len(scenario.records())
 
-    tried = house.take_over(dry_run=True)
-    assert not house.exists(state_topic(house.prefix))
-    _check_without_gtids(house, tried)
-    done = house.take_over()
-    with pytest.raises(TakeoverError, match="there is state of Tailrace"):
-        house.take_over()
+    tried = scenario.take_over(dry_run=True)
+    assert not scenario.exists(state_topic(scenario.prefix))
+    _check_without_gtids(scenario, tried)
+    done = scenario.take_over()
+    with pytest.raises(TakeoverError, match="Tailrace has state"):
+        scenario.take_over()
 
-    assert done.log == tried.log
-    assert done.log.rows == done.offset.rows > 0
-    assert [table.table for table in done.adopted] == ["t"]
-    assert [table.table for table in done.unread] == ["silent"]
-    assert len(house.records()) == last
-    house.go_on()
-    assert house.require_equal() == []
+    assert done.stored_offset == tried.stored_offset
+    assert done.stored_offset.rows == done.connector_offset.rows > 0
+    assert [table.table for table in done.tables] == ["t"]
+    assert [table.table for table in done.new_tables] == ["silent"]
+    assert len(scenario.records()) == last
+    scenario.run_tailrace()
+    assert scenario.require_equal() == []
 
 
-def _check_without_gtids(house: TakeoverScenario, known: TakeoverResult) -> None:
-    """Assert that the same offset without GTIDs, as from before they were on, leads to the same place."""
-    topic = f"{house.prefix}-old-offsets"
+def _check_without_gtids(scenario: TakeoverScenario, known: TakeoverResult) -> None:
+    """Assert that the same offset without GTIDs, as stored before GTIDs were enabled, gives the same position."""
+    topic = f"{scenario.prefix}-old-offsets"
     fields = {
-        "file": known.offset.file,
-        "pos": known.offset.pos,
-        "event": known.offset.events,
-        "row": known.offset.rows,
+        "file": known.connector_offset.file,
+        "pos": known.connector_offset.pos,
+        "event": known.connector_offset.events,
+        "row": known.connector_offset.rows,
     }
-    Topics(kafka_settings(configured(house.settings))).ensure([TopicSpec(topic)])
-    producer = Producer({"bootstrap.servers": house.broker.bootstrap})
-    producer.produce(topic, orjson.dumps(fields), orjson.dumps([NAME, {"server": house.prefix}]))
+    Topics(kafka_settings(configured(scenario.settings))).ensure([TopicSpec(topic)])
+    producer = Producer({"bootstrap.servers": scenario.broker.bootstrap})
+    producer.produce(topic, orjson.dumps(fields), orjson.dumps([CONNECTOR, {"server": scenario.prefix}]))
     assert producer.flush(30) == 0
 
-    found = house.take_over(dry_run=True, offset_topic=topic)
+    found = scenario.take_over(dry_run=True, offset_topic=topic)
 
-    assert found.log == known.log
+    assert found.stored_offset == known.stored_offset
 
 
-def test_killed_under_load_and_only_what_was_not_flushed_is_doubled(house: TakeoverScenario) -> None:
-    """SIGKILL of the worker: its status still says RUNNING, and its last records are beyond its last offset."""
-    with house.writer():
-        house.start()
-        eventually(house.flushed, "an offset behind Debezium's snapshot")
-        written = len(house.records())
-        eventually(lambda: len(house.records()) > written + 500, "more of Debezium's records")
-        house.worker.kill()
-        theirs = [r for r in house.records() if r.value is not None and r.json["op"] != "r"]
-        offset = house.offset()
+def test_kill_under_load_repeats_only_what_was_not_flushed(scenario: TakeoverScenario) -> None:
+    """SIGKILL of the worker: its status is still RUNNING, and its last records are after its last offset."""
+    with scenario.writer():
+        scenario.start()
+        eventually(scenario.flushed, "an offset behind Debezium's snapshot")
+        written = len(scenario.records())
+        eventually(lambda: len(scenario.records()) > written + 500, "more of Debezium's records")
+        scenario.worker.kill()
+        theirs = [r for r in scenario.records() if r.value is not None and r.json["op"] != "r"]
+        offset = scenario.offset()
         with pytest.raises(TakeoverError, match="--stopped"):
-            house.take_over()
-        done = house.take_over(stopped=True)
-        assert done.offset == offset
+            scenario.take_over()
+        done = scenario.take_over(stopped=True)
+        assert done.connector_offset == offset
 
-    house.go_on()
+    scenario.run_tailrace()
 
-    repeated = {identity(r) for r in house.require_equal()}
+    repeated = {identity(r) for r in scenario.require_equal()}
     flushed = GtidSet.parse(offset.gtids)
     in_order = sorted(
         theirs, key=lambda r: (r.json["source"]["file"], r.json["source"]["pos"], r.json["source"]["row"])
     )
     beyond = [identity(r) for r in in_order if not flushed.has(r.json["source"]["gtid"])]
-    # Of the transaction the offset is within, what was done is not repeated; of the rest, all is.
+    # Done rows of the transaction that the offset is in are not repeated; everything after it is.
     assert set(beyond[len(beyond) - len(repeated) :]) == repeated
     assert repeated
-    if not offset.within:
+    if not offset.in_transaction:
         assert set(beyond) == repeated
 
 
-def test_forced_over_existing_state(house: TakeoverScenario) -> None:
-    """--force replaces what Tailrace had stored, its tables included, in one transaction."""
-    with house.writer():
-        house.start()
-    house.stop()
-    with CaptureThread({**house.settings, "snapshot.mode": "no_data"}) as capture:
-        capture.wait_position(house.server)
-    kafka = kafka_settings(configured(house.settings))
+def test_force_replaces_existing_state(scenario: TakeoverScenario) -> None:
+    """--force replaces the stored state of Tailrace, including its tables, in one transaction."""
+    with scenario.writer():
+        scenario.start()
+    scenario.stop()
+    with CaptureThread({**scenario.settings, "snapshot.mode": "no_data"}) as capture:
+        capture.wait_position(scenario.server)
+    kafka = kafka_settings(configured(scenario.settings))
 
-    done = house.take_over(force=True)
+    done = scenario.take_over(force=True)
 
-    stored = states.read(kafka, state_topic(house.prefix), MySqlOffset.from_json)
-    assert stored.log == done.log
-    assert {name: table.phase for name, table in stored.tables.items()} == {str(table): "log" for table in done.adopted}
-    house.go_on()
-    assert house.require_equal() == []
+    stored = states.read(kafka, state_topic(scenario.prefix), MySqlOffset.from_json)
+    assert stored.offset == done.stored_offset
+    modes = {name: table.mode for name, table in stored.tables.items()}
+    assert modes == {str(table): "streaming" for table in done.tables}
+    scenario.run_tailrace()
+    assert scenario.require_equal() == []

@@ -1,4 +1,4 @@
-"""Moving house from other houses: a standalone worker's file, transaction metadata, records with schemas."""
+"""Variants of a takeover: the file of a standalone worker, transaction metadata, records with schemas."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ pytestmark = pytest.mark.long
 def test_from_the_file_of_a_standalone_worker(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, database: Database, prefix: str
 ) -> None:
-    """Its offsets stand in no topic; the worker ends in order and saves its file."""
+    """Its offsets are in no topic; the worker saves its file when it stops."""
     settings = properties(mysql_server, kafka_broker, prefix, database.name)
     with ConnectWorker(kafka_broker.bootstrap) as worker:
-        house = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings)
-        house.fill()
-        with house.writer():
-            house.start()
-            house.stop_within_an_event()
+        scenario = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings)
+        scenario.fill()
+        with scenario.writer():
+            scenario.start()
+            scenario.stop_within_an_event()
 
-        done = house.take_over()
+        done = scenario.take_over()
 
-    assert done.log.rows == done.offset.rows > 0
-    assert any("in a file" in note for note in done.notes)
-    house.go_on()
-    assert house.require_equal() == []
-
-
-def _told(house: TakeoverScenario) -> Mapping[str, list[Any]]:
-    """Return what the transaction topic holds, by transaction."""
-    told: dict[str, list[Any]] = defaultdict(list)
-    for record in read_topic(house.broker.bootstrap, f"{house.prefix}.transaction"):
-        told[record.json["id"]].append(record.json)
-    return told
+    assert done.stored_offset.rows == done.connector_offset.rows > 0
+    assert any("an offset file has no status" in note for note in done.notes)
+    scenario.run_tailrace()
+    assert scenario.require_equal() == []
 
 
-def _check_numbers(house: TakeoverScenario, *, taken_up: str) -> None:
+def _transaction_records(scenario: TakeoverScenario) -> Mapping[str, list[Any]]:
+    """Return the records of the transaction topic, by transaction."""
+    transactions: dict[str, list[Any]] = defaultdict(list)
+    for record in read_topic(scenario.broker.bootstrap, f"{scenario.prefix}.transaction"):
+        transactions[record.json["id"]].append(record.json)
+    return transactions
+
+
+def _check_numbers(scenario: TakeoverScenario, *, taken_up: str) -> None:
     """Assert that the records of each transaction are numbered without a gap, and that its END counts them all.
 
-    The connector itself repeats an END when it is stopped right behind it and goes on: only transactions that Tailrace
-    wrote records of are held to one.
+    The connector itself repeats an END if it is stopped right after it and resumes. So only transactions with records
+    of Tailrace must have exactly one END.
     """
-    told = _told(house)
+    transactions = _transaction_records(scenario)
     numbers: dict[str, list[tuple[int, int]]] = defaultdict(list)
     writers: dict[str, set[bool]] = defaultdict(set)
-    for record in house.records():
+    for record in scenario.records():
         if record.value is not None and record.json["op"] != "r":
             block = record.json["transaction"]
             numbers[block["id"]].append((block["total_order"], block["data_collection_order"]))
@@ -70,53 +70,53 @@ def _check_numbers(house: TakeoverScenario, *, taken_up: str) -> None:
     for gtid, found in numbers.items():
         assert sorted(found) == [(n, n) for n in range(1, len(found) + 1)], gtid
         if True in writers[gtid]:
-            assert [value["status"] for value in told[gtid]] == ["BEGIN", "END"], gtid
-            assert told[gtid][1]["event_count"] == len(found)
-            [collection] = told[gtid][1]["data_collections"]
-            assert collection == {"data_collection": f"{house.database.name}.t", "event_count": len(found)}
+            assert [value["status"] for value in transactions[gtid]] == ["BEGIN", "END"], gtid
+            assert transactions[gtid][1]["event_count"] == len(found)
+            [collection] = transactions[gtid][1]["data_collections"]
+            assert collection == {"data_collection": f"{scenario.database.name}.t", "event_count": len(found)}
 
 
-def test_the_numbers_within_a_transaction_go_on(
+def test_record_numbers_continue_within_a_transaction(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, database: Database, prefix: str
 ) -> None:
-    """With transaction metadata, the connector's counts are taken over with the place."""
+    """With transaction metadata, the counts of the connector are taken over with its offset."""
     settings = properties(mysql_server, kafka_broker, prefix, database.name)
     changes = {"provide.transaction.metadata": "true"}
     with DistributedWorker(kafka_broker.bootstrap, f"connect-{prefix}") as worker:
-        house = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
-        house.fill()
-        with house.writer():
-            house.start()
-            house.stop_within_an_event()
+        scenario = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
+        scenario.fill()
+        with scenario.writer():
+            scenario.start()
+            scenario.stop_within_an_event()
 
-        done = house.take_over()
+        done = scenario.take_over()
 
-    assert sum(done.log.counts.values()) > 0
-    assert done.log.counts == done.offset.counts
-    house.go_on()
-    assert house.require_equal() == []
-    _check_numbers(house, taken_up=done.log.transaction)
+    assert sum(done.stored_offset.counts.values()) > 0
+    assert done.stored_offset.counts == done.connector_offset.counts
+    scenario.run_tailrace()
+    assert scenario.require_equal() == []
+    _check_numbers(scenario, taken_up=done.stored_offset.transaction)
 
 
-def test_records_with_schemas_go_on_with_the_same_schemas(
+def test_records_with_schemas_keep_their_schemas(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, database: Database, prefix: str
 ) -> None:
-    """JSON with schemas: what a reader knows of the topic holds for the heir's records, to the byte."""
+    """JSON with schemas: the schemas of Tailrace's records equal those of the connector, byte for byte."""
     settings = properties(mysql_server, kafka_broker, prefix, database.name)
     changes = {"key.converter.schemas.enable": "true", "value.converter.schemas.enable": "true"}
     with DistributedWorker(kafka_broker.bootstrap, f"connect-{prefix}") as worker:
-        house = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
-        house.fill()
-        with house.writer():
-            house.start()
-            house.stop_within_an_event()
+        scenario = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
+        scenario.fill()
+        with scenario.writer():
+            scenario.start()
+            scenario.stop_within_an_event()
 
-        house.take_over()
+        scenario.take_over()
 
-    house.go_on()
-    assert house.require_equal() == []
+    scenario.run_tailrace()
+    assert scenario.require_equal() == []
     schemas: dict[bool, set[bytes]] = {True: set(), False: set()}
-    for whole, plain in zip(house.raw(), house.records(), strict=True):
+    for whole, plain in zip(scenario.raw(), scenario.records(), strict=True):
         if whole.value is not None:
             assert whole.key is not None
             key, value = (orjson.dumps(orjson.loads(part)["schema"]) for part in (whole.key, whole.value))
@@ -125,29 +125,32 @@ def test_records_with_schemas_go_on_with_the_same_schemas(
     assert schemas[True] == schemas[False]
 
 
-def test_a_quiet_stop_with_transaction_metadata(
+def test_stop_after_the_last_end_with_transaction_metadata(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, database: Database, prefix: str
 ) -> None:
-    """The last record is an END, whose offset is still that of the transaction: all of it is done but its END."""
+    """The last record is an END. Its offset is still that of the transaction, of which only the END is not done."""
     settings = properties(mysql_server, kafka_broker, prefix, database.name)
     changes = {"provide.transaction.metadata": "true"}
     with DistributedWorker(kafka_broker.bootstrap, f"connect-{prefix}") as worker:
-        house = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
-        house.fill()
-        with house.writer():
-            house.start()
+        scenario = TakeoverScenario(mysql_server, kafka_broker, database, worker, settings, changes)
+        scenario.fill()
+        with scenario.writer():
+            scenario.start()
         executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
         last = re.sub(r":.*-", ":", executed)
-        eventually(lambda: [value["status"] for value in _told(house)[last]] == ["BEGIN", "END"], "the last END")
-        house.stop()
+        eventually(
+            lambda: [value["status"] for value in _transaction_records(scenario)[last]] == ["BEGIN", "END"],
+            "the last END",
+        )
+        scenario.stop()
 
-        done = house.take_over()
+        done = scenario.take_over()
 
-    assert (done.log.transaction, done.log.rows) == (last, 0)
-    house.go_on()
-    assert house.require_equal() == []
-    _, end, incremental = _told(house)[last]  # as the connector itself does when it goes on
-    assert (incremental["status"], incremental["event_count"], incremental["data_collections"]) == (
+    assert (done.stored_offset.transaction, done.stored_offset.rows) == (last, 0)
+    scenario.run_tailrace()
+    assert scenario.require_equal() == []
+    _, end, repeated = _transaction_records(scenario)[last]  # the connector does the same when it resumes
+    assert (repeated["status"], repeated["event_count"], repeated["data_collections"]) == (
         "END",
         end["event_count"],
         end["data_collections"],

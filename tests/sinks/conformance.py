@@ -50,9 +50,10 @@ class SinkConformance:
         assert overridden == set(cls.not_claimed), "not_claimed must name exactly the overridden cases"
 
     @pytest.fixture(scope="class")
-    def feed(self, kafka_broker: KafkaBroker, request: pytest.FixtureRequest) -> Feed:
+    @classmethod
+    def feed(cls, kafka_broker: KafkaBroker) -> Feed:
         """The topics of one prefix for all cases of a sink."""
-        return Feed(kafka_broker, f"conformance.{request.cls.__name__}")
+        return Feed(kafka_broker, f"conformance.{cls.__name__}")
 
     @pytest.fixture
     def run(self, spark: SparkSession, feed: Feed, tmp_path: Path, request: pytest.FixtureRequest) -> BatchRunner:
@@ -250,13 +251,11 @@ class SinkConformance:
         )
 
     def cut_batches(self, run: BatchRunner) -> None:
-        """Write one batch for each moment, cut it off there, and write it again."""
-        run.batch(self.snapshot(run, 0, row(0, 0)))
-        for number, cut in enumerate(run.backend.cuts, 1):
-            records = [
-                *self.snapshot(run, number, row(number), low=10 * number, high=10 * number),
-                *run.table.change("u", row(0, number - 1), row(0, number), pos=100 + number),
-            ]
+        """Write the first batch, then one batch for each moment; each is cut off and written again."""
+        for number, cut in enumerate([run.backend.cuts[0], *run.backend.cuts]):
+            records = self.snapshot(run, number, row(number, 0), low=10 + number, high=20 + number)
+            if number:
+                records += run.table.change("u", row(0, number - 1), row(0, number), pos=100 + number)
             with pytest.raises(CutOffError):
                 run.batch(records, cut=cut)
             run.repeat()

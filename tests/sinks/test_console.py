@@ -33,9 +33,9 @@ class ConsoleBackend(ChangelogBackend):
     def changelog(self, schema: TableSchema) -> Changelog:
         """Parse the lines: topic, row kind, row."""
         found: Changelog = defaultdict(list)
-        for line in self._output.getvalue().splitlines():
-            topic, kind, text = line.split(" ", 2)
-            assert topic == schema.topic
+        lines = self._output.getvalue().splitlines()
+        for line in (line for line in lines if line.startswith(f"{schema.topic} ")):  # the others are the log
+            _, kind, text = line.split(" ", 2)
             each = orjson.loads(text)
             found[each["id"]].append((kind, each))
         return dict(found)

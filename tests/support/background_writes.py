@@ -1,4 +1,4 @@
-"""Somebody who changes rows all the time, beside the test."""
+"""Writes rows in the background of a test."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Final
 from tests.support.database import Database
 
 _NUMBERS: Final = itertools.count(1)
-"""Of transactions: a second writer of one table must not make the same keys."""
+"""Numbers of transactions: a second writer of one table must not use the same keys."""
 
 
 @contextmanager
 def writing(database: Database, change: Callable[[Any, int], None], *, pause_s: float) -> Iterator[None]:
-    """Run ``change(cursor, number)`` as one transaction after another; raise what it raised at the block's end.
+    """Run ``change(cursor, number)`` in one transaction after another; raise its exception at the end of the block.
 
-    The number is another one each time; ``pause_s`` seconds lie between two transactions.
+    Every number is new; ``pause_s`` seconds pass between two transactions.
     """
     stop = threading.Event()
     failure: list[BaseException] = []

@@ -52,7 +52,7 @@ def executed(server: MySqlServer) -> GtidSet:
 
 
 def everything(_: TableId) -> bool:
-    """Want every table."""
+    """Capture every table."""
     return True
 
 
@@ -60,19 +60,19 @@ def open_stream(
     server: MySqlServer,
     start: GtidSet,
     *,
-    wanted: Callable[[TableId], bool] = everything,
+    captures: Callable[[TableId], bool] = everything,
     server_id: int = 4711,
     ssl_mode: str = "disabled",
-    silence_s: float = 60.0,
+    silence_timeout_s: float = 60.0,
 ) -> BinlogStream:
     """Return an open stream; close it."""
     stream = BinlogStream(
         settings_of(server, ssl_mode),
         start=start,
         server_id=server_id,
-        wanted=wanted,
+        captures=captures,
         heartbeat_s=0.5,
-        silence_s=silence_s,
+        silence_timeout_s=silence_timeout_s,
     )
     stream.open()
     return stream
@@ -83,10 +83,10 @@ def read_until(stream: BinlogStream, seen: GtidSet, until: GtidSet) -> list[Even
     events: list[Event] = []
     deadline = time.monotonic() + DEADLINE_S
     while not seen.contains(until):
-        assert time.monotonic() < deadline, f"not all transactions came: {seen} of {until}"
+        assert time.monotonic() < deadline, f"not all transactions arrived: {seen} of {until}"
         for event in stream.poll(1.0):
             events.append(event)
-            if isinstance(event, TransactionCommit) or (isinstance(event, QueryEvent) and not event.within):
+            if isinstance(event, TransactionCommit) or (isinstance(event, QueryEvent) and not event.in_transaction):
                 seen = seen.with_gtid(event.gtid)
     return events
 
@@ -95,11 +95,11 @@ def follow(
     server: MySqlServer,
     start: GtidSet,
     *,
-    wanted: Callable[[TableId], bool] = everything,
+    captures: Callable[[TableId], bool] = everything,
     ssl_mode: str = "disabled",
 ) -> list[Event]:
     """Return all events from ``start`` to what the server has executed now."""
-    stream = open_stream(server, start, wanted=wanted, ssl_mode=ssl_mode)
+    stream = open_stream(server, start, captures=captures, ssl_mode=ssl_mode)
     try:
         return read_until(stream, start, executed(server))
     finally:

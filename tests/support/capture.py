@@ -1,4 +1,4 @@
-"""A capture under test: in a thread of this process (with hooks), or as a process of its own that can be killed."""
+"""A capture under test: in a thread of this process, with hooks, or in its own process, which can be killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def properties(
 
 
 def configured(settings: Mapping[str, str]) -> ProducerConfig:
-    """Return the configuration these properties mean, untouched by this process's environment."""
+    """Return the configuration of these properties, independent of this process's environment."""
     return load(None, {}, dict(settings))
 
 
@@ -94,30 +94,30 @@ class CaptureThread:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended by itself."""
+        """Whether the capture has not ended."""
         return self._thread.is_alive()
 
     def wait_snapshot(self) -> None:
-        """Wait until every table is in pure log mode."""
-        eventually(self._in_log, "snapshot finished")
+        """Wait until every table is streaming."""
+        eventually(self._streaming, "snapshot complete")
 
-    def _in_log(self) -> bool:
+    def _streaming(self) -> bool:
         if self._failure:
             raise self._failure[0]
         tables = self.status.snapshot()["tables"]
-        return bool(tables) and all(t["state"] == "log" for t in tables.values())
+        return bool(tables) and all(t["mode"] == "streaming" for t in tables.values())
 
     def wait_position(self, server: MySqlServer) -> None:
-        """Wait until everything the server has committed by now is committed in Kafka."""
+        """Wait until everything that the server has committed so far is committed in Kafka."""
         with server.connect() as session, session.cursor() as cursor:
             cursor.execute("SELECT @@global.gtid_executed")
             wanted = str(cursor.fetchone()[0])
-            eventually(lambda: self._stored(cursor, wanted), f"log read up to {wanted}")
+            eventually(lambda: self._stored(cursor, wanted), f"binlog read up to {wanted}")
 
     def _stored(self, cursor: Any, wanted: str) -> bool:
         if self._failure:
             raise self._failure[0]
-        cursor.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, self.status.snapshot()["log"]["gtids"] or ""))
+        cursor.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, self.status.snapshot()["stream"]["gtids"] or ""))
         return bool(cursor.fetchone()[0])
 
 
@@ -139,7 +139,7 @@ class CaptureProcess:
             self.kill()
 
     def start(self) -> None:
-        """Start it; its output goes to ``log``."""
+        """Start the process; its output goes to ``log``."""
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "producer", "produce", "--config", str(self.config)],
@@ -150,22 +150,22 @@ class CaptureProcess:
             )
 
     def running(self) -> bool:
-        """Tell whether the process is alive."""
+        """Whether the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the process, as in a crash."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(timeout=30)
 
     def wait(self) -> int:
-        """Wait until it ends by itself; return its exit code."""
+        """Wait until the process ends; return its exit code."""
         assert self._process is not None
         return self._process.wait(timeout=DEADLINE_S)
 
     def stop(self) -> int:
-        """End it as an operator would; return its exit code."""
+        """Stop the process as an operator does; return its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=60)
@@ -177,7 +177,7 @@ def records_of(bootstrap: str, prefix: str, database: str, table: str) -> list[R
 
 
 def verified_rows(bootstrap: str, prefix: str, database: str, table: str) -> dict[bytes, Row]:
-    """Check the whole story of a table's topic; return the rows it ends with."""
+    """Check all records of a table's topic; return the final rows."""
     topic = f"{prefix}.{database}.{table}"
     ends = ends_of(read_topic(bootstrap, watermarks_topic(prefix)), topic)
     return check_story(read_topic(bootstrap, topic), ends)

@@ -14,7 +14,7 @@ from tailrace.producer.model.table import Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
-from tailrace.producer.serialization.result_stream import read_rows
+from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.support.binlog import executed, follow, settings_of
 from tests.support.database import Database
@@ -69,7 +69,8 @@ class BothSources:
     def rows_events(self, table: Table, op: str = "") -> list[RowsEvent]:
         """Return the rows events of a table."""
         if self._events is None:
-            self._events = follow(self.database.server, self._start, wanted=lambda t: t.database == self.database.name)
+            server, name = self.database.server, self.database.name
+            self._events = follow(server, self._start, captures=lambda table: table.database == name)
         return [
             e for e in self._events if isinstance(e, RowsEvent) and e.table.id == table.id and (not op or e.op == op)
         ]

@@ -1,4 +1,4 @@
-"""A move from a real Debezium connector to Tailrace: the house, the load on it, and what its topic must show after."""
+"""A takeover from a real Debezium connector: the servers, the load, and what its topic must contain afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import orjson
 from confluent_kafka import KafkaException
 
-from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
+from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import TakeoverError
 from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
@@ -26,11 +27,16 @@ from tests.support.reference_model import final_rows
 from tests.support.topics import Read, read_topic
 
 ROWS = 3_000
-NAME = "old-house"
+CONNECTOR = "old-scenario"
+
+
+def take_over_with(config: ProducerConfig, options: TakeoverOptions) -> TakeoverResult:
+    """Take over as the command does."""
+    return take_over(config, options, kafka=kafka_settings(config), source=mysql_source(config))
 
 
 class TakeoverScenario(NamedTuple):
-    """What one move needs: the servers, a worker with the connector, and the configuration of its heir."""
+    """What one takeover needs: the servers, a worker with the connector, and the configuration of Tailrace."""
 
     server: MySqlServer
     broker: KafkaBroker
@@ -38,36 +44,36 @@ class TakeoverScenario(NamedTuple):
     worker: ConnectWorker
     settings: Mapping[str, str]
     changes: Mapping[str, str] = {}
-    """Properties of the connector and of its heir."""
+    """Properties of both the connector and Tailrace."""
 
     @property
     def prefix(self) -> str:
-        """The topic prefix that both write under."""
+        """The topic prefix that both use."""
         return self.settings["topic.prefix"]
 
     @property
     def topic(self) -> str:
-        """The table's topic."""
+        """The topic of the table."""
         return f"{self.prefix}.{self.database.name}.t"
 
     @property
     def tailrace_settings(self) -> Mapping[str, str]:
-        """Tailrace's configuration."""
+        """The configuration of Tailrace."""
         return {**self.settings, **self.changes}
 
     def fill(self) -> None:
-        """Make the tables, before the connector starts."""
+        """Create the tables, before the connector starts."""
         self.database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))")
         self.database.execute("CREATE TABLE silent (id INT PRIMARY KEY)")
         self.database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, ROWS + 1)])
 
     def start(self) -> None:
         """Start the connector; wait until its snapshot is done and changes stream."""
-        self.worker.put(NAME, self._connector())
+        self.worker.put(CONNECTOR, self._connector())
         eventually(self._streams, "Debezium's stream of changes")
 
     def stop_within_an_event(self) -> None:
-        """Stop the connector in order, again until it has done some rows of an event but not all; under load."""
+        """Stop the connector under load, repeatedly, until it has done some rows of an event but not all."""
         self.stop()
         while not self.offset().rows:
             self.resume()
@@ -76,48 +82,48 @@ class TakeoverScenario(NamedTuple):
             self.stop()
 
     def stop(self) -> None:
-        """Stop the connector: itself where its worker can be asked, else with its worker."""
+        """Stop the connector through its worker, or together with a standalone worker."""
         if isinstance(self.worker, DistributedWorker):
-            self.worker.stop_connector(NAME)
+            self.worker.stop_connector(CONNECTOR)
         else:
             self.worker.stop()
 
     def resume(self) -> None:
-        """Let the connector go on from its offset."""
+        """Resume the connector from its offset."""
         if isinstance(self.worker, DistributedWorker):
-            self.worker.resume(NAME)
+            self.worker.resume(CONNECTOR)
         else:
             self.worker.start()
-            self.worker.put(NAME, self._connector())
+            self.worker.put(CONNECTOR, self._connector())
 
     def _streams(self) -> bool:
-        self.worker.check(NAME)
+        self.worker.check(CONNECTOR)
         return self.exists(self.topic) and any(r.value is not None and r.json["op"] != "r" for r in self.records())
 
     def exists(self, topic: str) -> bool:
-        """Tell whether a topic is there, with records in it."""
+        """Return whether a topic exists and has records."""
         try:
             return bool(read_topic(self.broker.bootstrap, topic))
-        except (KeyError, KafkaException):  # not there, or without a leader yet
+        except (KeyError, KafkaException):  # it does not exist, or has no leader yet
             return False
 
     def raw(self) -> list[Read]:
-        """Return what is in the table's topic."""
+        """Return the records of the table's topic."""
         return read_topic(self.broker.bootstrap, self.topic)
 
     def records(self) -> list[Read]:
-        """Return what is in the table's topic, without the schemas where there are any."""
+        """Return the records of the table's topic without their schemas."""
         return [r._replace(key=_payload(r.key), value=_payload(r.value)) for r in self.raw()]
 
     def offset(self) -> ConnectorOffset:
-        """Return where the connector was when its worker last said so."""
+        """Return the last offset that the worker has stored."""
         if isinstance(self.worker, DistributedWorker):
             kafka = kafka_settings(configured(self.tailrace_settings))
-            return find_offset(kafka, self.worker.offset_topic, prefix=self.prefix, connector=NAME)
-        return find_offset_in_file(self.worker.offset_file, prefix=self.prefix, connector=NAME)
+            return find_offset(kafka, self.worker.offset_topic, prefix=self.prefix, connector=CONNECTOR)
+        return find_offset_in_file(self.worker.offset_file, prefix=self.prefix, connector=CONNECTOR)
 
     def flushed(self) -> bool:
-        """Tell whether the worker has stored an offset behind the connector's snapshot."""
+        """Return whether the worker has stored an offset after the connector's snapshot."""
         try:
             self.offset()
         except TakeoverError:
@@ -125,20 +131,20 @@ class TakeoverScenario(NamedTuple):
         return True
 
     def take_over(self, **changes: Any) -> TakeoverResult:
-        """Take the connector's topics over."""
+        """Take over the topics of the connector."""
         where: dict[str, Any] = {}
         if isinstance(self.worker, DistributedWorker):
             where |= {"offset_topic": self.worker.offset_topic, "status_topic": self.worker.status_topic}
         else:
             where["offset_file"] = self.worker.offset_file
-        return take_over(configured(self.tailrace_settings), TakeoverOptions(**{**where, **changes}))
+        return take_over_with(configured(self.tailrace_settings), TakeoverOptions(**{**where, **changes}))
 
     def writer(self) -> AbstractContextManager[None]:
-        """Change rows all the time within the block."""
+        """Change rows continuously within the block."""
         return writing(self.database, _change, pause_s=0.03)
 
-    def go_on(self, still_written: int = 300) -> None:
-        """Run Tailrace in the connector's topics while changes go on."""
+    def run_tailrace(self, still_written: int = 300) -> None:
+        """Run Tailrace in the connector's topics while rows are changed."""
         with CaptureThread(self.tailrace_settings) as capture:
             with self.writer():
                 before = len(self.records())
@@ -146,7 +152,7 @@ class TakeoverScenario(NamedTuple):
             capture.wait_position(self.server)
 
     def require_equal(self) -> list[Read]:
-        """Assert that a reader of the topic ends with the source's rows; return the records doubled on the way."""
+        """Assert that a reader of the topic ends with the rows of the source; return repeated records."""
         records = self.records()
         found = {row["id"]: row["v"] for row in final_rows(records).values()}
         assert found == dict(self.database.execute("SELECT id, v FROM t"))
@@ -183,7 +189,7 @@ class TakeoverScenario(NamedTuple):
 
 
 def _payload(data: bytes | None) -> bytes | None:
-    """Return what a record holds beside its schema, as text; as it is where it has none."""
+    """Return the payload of a record with schema; any other record as it is."""
     if data is None:
         return None
     value = orjson.loads(data)
@@ -208,13 +214,13 @@ def is_ours(record: Read) -> bool:
 
 
 def identity(record: Read) -> tuple[object, ...]:
-    """What one change is known by: its row in the log, and its half where its key changed."""
+    """The identity of a change: its row in the binlog, and which half of a key change it is."""
     source = record.json["source"]
     return (source["gtid"], source["file"], source["pos"], source["row"], record.json["op"], record.key)
 
 
 def _check_chain(records: Sequence[Read]) -> list[Read]:
-    """Assert that each key's records form a chain once exact repeats are left out; return the repeats."""
+    """Assert that the records of each key form a chain without exact repeats; return the repeats."""
     repeats: list[Read] = []
     states_: dict[bytes, object] = {}
     seen: dict[tuple[object, ...], Any] = {}

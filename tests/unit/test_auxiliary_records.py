@@ -11,7 +11,6 @@ from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.kafka.state_store import StoredOffset
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange
-from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
@@ -24,7 +23,6 @@ from tailrace.producer.serialization.envelope.transaction import TRANSACTION_KEY
 from tailrace.producer.serialization.record_converter import RecordConverter
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.table_codec import TableCodec
-from tailrace.producer.snapshot.split_registry import ChangeDecision, Phase, SplitRegistry
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
 from tailrace.schemas.connect import ConnectField, ConnectSchema
@@ -47,9 +45,10 @@ def test_hash_order_is_that_of_a_java_hash_map() -> None:
 
 
 class _Sent:
-    """A producer that collects the records."""
+    """A stream transaction that collects the records."""
 
-    def __init__(self) -> None:
+    def __init__(self, offset: StreamOffset) -> None:
+        self.offset = offset
         self.records: list[tuple[str, bytes | None, bytes | None]] = []
 
     def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
@@ -61,9 +60,9 @@ def test_transaction_block_replaces_null(converter: str) -> None:
     """In an envelope of any converter, and nothing else changes; BEGIN precedes the first row."""
     place = StreamOffset(StoredOffset(MySqlOffset(1, "f.000001", 4, GtidSet({}), UUID)))
     place.begin(TransactionBegin(f"{UUID}:5", "f.000001", 100, 180, 7, 7_000_000, 1, 1))
-    sent = _Sent()
+    sent = _Sent(place)
     topic = RecordConverter(ConvertersConfig()).topic("topic", TRANSACTION_KEY, TRANSACTION_VALUE)
-    records = TransactionBlockWriter(sent, topic, place)  # type: ignore[arg-type]
+    records = TransactionBlockWriter(sent, topic)  # type: ignore[arg-type]
     envelope = SourceInfo("p", TABLE).event_envelope(ts_us=7, server_id=1, gtid=f"{UUID}:5", file="f", pos=9)
     fields = (ConnectField("id", ConnectSchema("int32")),)
     schemas = {"key_schema": key_schema("p.db.t", fields), "value_schema": envelope_schema("p.db.t", fields)}
@@ -98,50 +97,3 @@ def test_transaction_block_replaces_null(converter: str) -> None:
     assert found[1] == (b"1", None)
     assert [topic for topic, _, _ in sent.records] == ["topic"]
     assert place.counts == {"db.t": 3}
-
-
-BEGIN = MySqlOffset(1, "f.000001", 300, GtidSet({}), UUID)
-BEGUN = TransactionBegin(f"{UUID}:1", BEGIN.file, BEGIN.pos, 350, 0, 0, None, 1)
-
-
-def _split(number: int, lower: int, upper: int) -> Split:
-    return Split(TABLE, "s", number, Range((lower,), (upper,), False), (lower,), (upper,))
-
-
-def test_splits_of_a_table_that_went_away_hold_nothing() -> None:
-    registry = SplitRegistry()
-    table = registry.track(TABLE, Phase.WAITING)
-    registry.begin(TABLE)
-    registry.set_range(TABLE, (100,))
-    first, second = _split(0, 0, 10), _split(1, 10, 20)
-    registry.open(first)
-    registry.open(second)
-    registry.commit(first, BEGIN, BEGIN._replace(pos=500))
-    assert registry.decide(table, (15,), BEGUN, BEGIN)[0] is ChangeDecision.HOLD
-    registry.abandon_split(second)
-    assert registry.decide(table, (15,), BEGUN, BEGIN)[0] is ChangeDecision.DROP
-    assert registry.decide(table, (5,), BEGUN, BEGIN)[0] is ChangeDecision.BACKFILL
-    registry.abandon(TABLE)
-    assert [split.split.number for split in registry.forget(TABLE)] == [0]
-    assert TABLE not in registry.tables
-    assert not registry.waiting_for_end
-
-
-def test_a_table_that_is_to_be_read_anew_is_never_finished() -> None:
-    registry = SplitRegistry()
-    table = registry.track(TABLE, Phase.WAITING)
-    registry.begin(TABLE)
-    registry.set_range(TABLE, (100,))
-    registry.mark_all_read(TABLE)
-    assert registry.finished_tables() == [TABLE]
-    table.closed = True
-    assert registry.finished_tables() == []
-
-
-def test_a_table_that_went_away_while_its_range_was_sought_holds_nothing() -> None:
-    registry = SplitRegistry()
-    table = registry.track(TABLE, Phase.WAITING)
-    registry.begin(TABLE)
-    assert registry.decide(table, (5,), BEGUN, BEGIN)[0] is ChangeDecision.HOLD
-    registry.abandon(TABLE)
-    assert registry.decide(table, (5,), BEGUN, BEGIN)[0] is ChangeDecision.DROP

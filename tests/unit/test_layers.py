@@ -18,6 +18,20 @@ ALLOWED = {
 }
 """Top folder -> the parts of the namespace that its modules may import."""
 
+PRODUCER_LEVELS = (
+    {"takeover"},
+    {"app"},
+    {"signals"},
+    {"notifications"},
+    {"snapshot"},
+    {"streaming"},
+    {"serialization"},
+    {"ops", "kafka", "config"},
+    {"mysql"},
+    {"model"},
+)
+"""Packages of the producer from top to bottom: a package imports those of its own level and below."""
+
 
 def imported(source: str) -> Iterator[str]:
     """Yield the dotted name of every import in a module, also of those inside functions."""
@@ -57,3 +71,58 @@ def test_imports_inside_functions_are_seen() -> None:
         "producer.x",
         "tailrace.spark_consumer",
     ]
+
+
+@pytest.mark.parametrize("package", [package for level in PRODUCER_LEVELS for package in sorted(level)])
+def test_packages_of_the_producer_import_downwards(package: str) -> None:
+    level = next(at for at, packages in enumerate(PRODUCER_LEVELS) if package in packages)
+    above = set().union(*PRODUCER_LEVELS[:level])
+    prefix = f"{NAMESPACE}.producer."
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / "producer" / package).rglob("*.py"))
+        for name in imported(path.read_text(encoding="utf-8"))
+        if name.startswith(prefix) and name.removeprefix(prefix).partition(".")[0] in above
+    ]
+
+    assert wrong == []
+
+
+def test_every_package_of_the_producer_has_a_level() -> None:
+    packages = {path.parent.name for path in (ROOT / "producer").glob("*/__init__.py")}
+
+    assert packages == set().union(*PRODUCER_LEVELS)
+
+
+SOURCE_MODULES = {
+    "producer/app/connection_settings.py": "constructs the source from the configuration",
+    "producer/takeover/": "reads the offset of a Debezium MySQL connector",
+}
+"""What may know that the source is MySQL, besides ``producer/mysql``, and why. All else uses ``model/protocols.py``."""
+
+TYPE_MODULES = "producer/serialization/"
+"""The codec is generated from the type families of the source: it may import ``producer/mysql/types``, and no more."""
+
+DRIVERS = {"pymysql", "pymysqlreplication"}
+
+
+def _knows_mysql(path: str, name: str) -> bool:
+    package = f"{NAMESPACE}.producer.mysql"
+    if name.partition(".")[0] in DRIVERS:
+        return True
+    if path.startswith(TYPE_MODULES) and name.startswith(f"{package}.types."):
+        return False
+    return name == package or name.startswith(f"{package}.")
+
+
+def test_only_the_mysql_package_knows_mysql() -> None:
+    """Streaming, snapshots and serialization use the protocols of a source."""
+    wrong = [
+        f"{path} imports {name}"
+        for file in sorted((ROOT / "producer").rglob("*.py"))
+        for path in [file.relative_to(ROOT).as_posix()]
+        for name in imported(file.read_text(encoding="utf-8"))
+        if _knows_mysql(path, name) and not path.startswith(("producer/mysql/", *SOURCE_MODULES))
+    ]
+
+    assert wrong == []

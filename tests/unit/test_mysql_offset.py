@@ -9,7 +9,7 @@ from tailrace.producer.model.binlog_events import PositionAdvanced, TransactionB
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.schemas.sequence import file_number
-from tailrace.schemas.watermark import BinlogPosition
+from tailrace.schemas.watermark import read_position
 
 SERVER = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 AT = MySqlOffset(2, "binlog.999999", 500, GtidSet({SERVER: [(1, 7)]}), SERVER)
@@ -57,7 +57,7 @@ def test_position_states_its_kind() -> None:
     }
     assert MySqlOffset.from_json(body) == AT
     with pytest.raises(ValueError, match="'postgresql'"):
-        BinlogPosition.from_json({**body, "kind": "postgresql"})
+        read_position({**body, "kind": "postgresql"})
 
 
 def test_file_names_order_by_their_number() -> None:

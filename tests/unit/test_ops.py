@@ -1,4 +1,4 @@
-"""What the process tells of itself: status, metrics and the HTTP port."""
+"""The status of the producer, its metrics and its HTTP port."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.http import endpoints, open_http_port
 from tailrace.producer.ops.metrics import registry
 from tailrace.producer.ops.status import Phase, Status
@@ -23,15 +24,16 @@ def running() -> Status:
     """Return the status of a capture in the middle of a snapshot of two tables."""
     status = Status("shop")
     status.connected("shop")
-    status.table_waiting(LINES)
-    status.table_begun(ORDERS, estimated_rows=100)
+    status.table_mode(LINES, TableMode.WAITING)
+    status.table_mode(ORDERS, TableMode.SNAPSHOT)
+    status.table_started(ORDERS, estimated_rows=100)
     for _ in range(3):
         status.split_planned(ORDERS)
     status.split_read(ORDERS, rows=40)
-    status.log_rows(ORDERS, "c", 2)
-    status.log_rows(ORDERS, "d", 0)
-    status.log_transaction(ts_us=1)
-    status.log_committed({"file": "bin.000002", "pos": 77, "gtids": "u:1-5"})
+    status.stream_rows(ORDERS, "c", 2)
+    status.stream_rows(ORDERS, "d", 0)
+    status.stream_transaction(ts_us=1)
+    status.stream_committed({"file": "bin.000002", "pos": 77, "gtids": "u:1-5"})
     return status
 
 
@@ -47,12 +49,12 @@ def get(port: int, path: str) -> tuple[int, bytes]:
 
 
 def test_status_counts_what_is_reported() -> None:
-    """Tables apart from the log, sums beside."""
+    """Tables and stream are counted apart; the snapshot section has the sums."""
     now = running().snapshot()
 
     assert now["phase"] == "snapshot"
     assert now["tables"]["shop.orders"] == {
-        "state": "reading",
+        "mode": "snapshot",
         "rows_estimated": 100,
         "rows_read": 40,
         "splits_planned": 3,
@@ -67,33 +69,33 @@ def test_status_counts_what_is_reported() -> None:
         "splits_planned": 3,
         "splits_done": 1,
     }
-    log = now["log"]
-    assert (log["file"], log["pos"], log["gtids"]) == ("bin.000002", 77, "u:1-5")
+    stream = now["stream"]
+    assert (stream["file"], stream["pos"], stream["gtids"]) == ("bin.000002", 77, "u:1-5")
     assert (
-        log["events"],
-        log["events_dropped"],
-        log["creates"],
-        log["deletes"],
-        log["transactions"],
+        stream["events"],
+        stream["events_skipped"],
+        stream["creates"],
+        stream["deletes"],
+        stream["transactions"],
     ) == (2, 1, 2, 0, 1)
-    assert log["lag_ms"] > 0
+    assert stream["lag_ms"] > 0
 
 
-def test_the_snapshot_is_over_with_its_last_table_and_lag_ends_when_caught_up() -> None:
+def test_phase_is_streaming_after_the_last_table_and_lag_is_0_when_caught_up() -> None:
     """The phase follows the tables."""
     status = running()
 
-    status.table_finished(ORDERS)
+    status.table_mode(ORDERS, TableMode.STREAMING)
     assert status.snapshot()["phase"] == "snapshot"
-    status.table_finished(LINES)
-    status.log_caught_up()
+    status.table_mode(LINES, TableMode.STREAMING)
+    status.stream_caught_up()
 
     now = status.snapshot()
-    assert (now["phase"], now["snapshot"]["tables_remaining"], now["log"]["lag_ms"]) == ("log", 0, 0)
+    assert (now["phase"], now["snapshot"]["tables_remaining"], now["stream"]["lag_ms"]) == ("streaming", 0, 0)
 
 
-def test_a_new_attempt_counts_its_splits_anew() -> None:
-    """After a failure the stored splits are reported again; they must not count twice."""
+def test_a_new_session_counts_its_splits_from_0() -> None:
+    """After a failure the stored splits are reported again, and must not count twice."""
     status = running()
     status.failed("the server is gone")
     status.disconnected()
@@ -102,13 +104,14 @@ def test_a_new_attempt_counts_its_splits_anew() -> None:
     assert not status.ready
 
     status.connected("shop")
-    status.table_begun(ORDERS, estimated_rows=100)
+    status.table_mode(ORDERS, TableMode.SNAPSHOT)
+    status.table_started(ORDERS, estimated_rows=100)
     status.split_planned(ORDERS)
     status.split_read(ORDERS, rows=40)
 
     now = status.snapshot()
     assert (now["snapshot"]["splits_done"], now["snapshot"]["rows_read"], now["error"]) == (1, 40, "")
-    assert now["log"]["disconnects"] == 1
+    assert now["stream"]["disconnects"] == 1
 
 
 def test_status_may_be_updated_from_many_threads() -> None:
@@ -117,7 +120,7 @@ def test_status_may_be_updated_from_many_threads() -> None:
 
     def count() -> None:
         for _ in range(2000):
-            status.log_rows(LINES, "u", 1)
+            status.stream_rows(LINES, "u", 1)
 
     threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
@@ -125,7 +128,7 @@ def test_status_may_be_updated_from_many_threads() -> None:
     for thread in threads:
         thread.join()
 
-    assert status.snapshot()["log"]["updates"] == 8000
+    assert status.snapshot()["stream"]["updates"] == 8000
 
 
 def test_metrics_have_debeziums_names_in_snake_case() -> None:
@@ -140,8 +143,10 @@ def test_metrics_have_debeziums_names_in_snake_case() -> None:
         'cdc_binlog_filename{filename="bin.000002",server="shop"} 1.0',
         'cdc_rows_scanned{server="shop",table="shop.orders"} 40.0',
         'tailrace_splits_planned{server="shop",table="shop.orders"} 3.0',
-        'tailrace_log_commits_total{server="shop"} 1.0',
+        'tailrace_stream_commits_total{server="shop"} 1.0',
         'tailrace_phase{phase="snapshot",server="shop"} 1.0',
+        'tailrace_table_mode{mode="snapshot",server="shop",table="shop.orders"} 1.0',
+        'tailrace_table_mode{mode="waiting",server="shop",table="shop.lines"} 1.0',
     ):
         assert line in text
     assert "process_resident_memory_bytes" in text
@@ -158,7 +163,7 @@ def test_http_has_four_endpoints() -> None:
     with serve(status) as server:
         code, body = get(server.port, "/status?x=1")
         assert code == 200
-        assert orjson.loads(body)["log"]["file"] == "bin.000002"
+        assert orjson.loads(body)["stream"]["file"] == "bin.000002"
         assert b"cdc_connected" in get(server.port, "/metrics")[1]
         assert get(server.port, "/livez") == (200, b"live\n")
         assert get(server.port, "/readyz") == (200, b"ready\n")

@@ -1,4 +1,4 @@
-"""The one-pass rules against a slow, obvious reference: random writers, delayed visibility, readers, crashes."""
+"""The one-pass rules against a slow, simple reference: random writers, delayed visibility, readers, crashes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, 
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import IllegalTransitionError, TableMode
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.snapshot.split_registry import ChangeDecision, Phase, SplitRegistry
+from tailrace.producer.streaming.split_registry import ChangeDecision, SplitRegistry
 
 TABLE = TableId("db", "t")
 SOURCE = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -25,7 +26,7 @@ RUNS = 1500
 
 
 Written = tuple[str, int, int | None, int | None]
-"""What the capture wrote: (r, b, e or END; split number, for e the log's index; key; value, for END the count)."""
+"""What the capture wrote: (r, b, e or END; split number, for e the binlog's index; key; value, for END the count)."""
 
 
 @dataclass
@@ -38,15 +39,15 @@ class Change:
 
 @dataclass
 class Server:
-    """A source whose log runs ahead of what a SELECT sees."""
+    """A source whose binlog is ahead of what a SELECT sees."""
 
     start: dict[int, int]
-    log: list[Change] = field(default_factory=list)
+    binlog: list[Change] = field(default_factory=list)
     visible: int = 0
 
     def rows(self, upto: int) -> dict[int, int]:
         rows = dict(self.start)
-        for change in self.log[:upto]:
+        for change in self.binlog[:upto]:
             if change.after is None:
                 rows.pop(change.key, None)
             else:
@@ -101,8 +102,8 @@ def low_mark(count: int) -> Offset:
     return MySqlOffset(1, FILE, 0, GtidSet({SOURCE: [(1, count)]} if count else {}), SOURCE)
 
 
-def place(count: int) -> Offset:
-    """Transaction n (from 0) begins at offset n, so a log of n transactions ends at n."""
+def high_mark(count: int) -> Offset:
+    """Transaction n (from 0) begins at offset n, so a binlog of n transactions ends at n."""
     return MySqlOffset(1, FILE, count, GtidSet({}), SOURCE)
 
 
@@ -127,7 +128,7 @@ class Capture:
     """The real registry driven by a small single-threaded capture; what it writes is a list of records."""
 
     low_mark: Callable[[int], Offset] = staticmethod(low_mark)
-    place: Callable[[int], Offset] = staticmethod(place)
+    high_mark: Callable[[int], Offset] = staticmethod(high_mark)
 
     def __init__(
         self, server: Server, rnd: random.Random, *, barrier: bool = True, low_by_position: bool = False
@@ -143,41 +144,40 @@ class Capture:
         self.greatest: int | None = None
         self.planned = False
         self.cuts: list[Split] = []
-        self.ranging_barrier = 0
+        self.planning_barrier = 0
         self.finished = False
         self.boot()
 
     def boot(self) -> None:
-        """Start, or start again from what was stored."""
+        """Start, or restart from what was stored."""
         self.registry = SplitRegistry()
         self.reading: dict[int, Reading] = {}
-        self.ranging = False
-        table = self.registry.track(TABLE, Phase.LOG if self.finished else Phase.WAITING)
-        assert table.phase in {Phase.LOG, Phase.WAITING}
+        self.planning = False
+        self.registry.track(TABLE, TableMode.STREAMING if self.finished else TableMode.WAITING)
         if self.finished or not self.planned:
             return
-        self.registry.begin(TABLE)
+        self.registry.start_planning(TABLE)
         self.registry.set_range(TABLE, None if self.greatest is None else (self.greatest,))
         for number, (split, low, high, backfill) in self.committed.items():
             self.registry.open(split)
-            self.registry.commit(split, self.low_mark(low), self.place(high), backfill=backfill)
+            self.registry.commit(split, self.low_mark(low), self.high_mark(high), backfill=backfill)
             if number in self.ended:
                 self.registry.mark_ended(split)
 
     def plan(self) -> None:
-        if self.ranging or self.planned or self.finished:
+        if self.planning or self.planned or self.finished:
             return
-        self.registry.begin(TABLE)
-        self.ranging, self.ranging_barrier = True, self.position
+        self.registry.start_planning(TABLE)
+        self.planning, self.planning_barrier = True, self.position
 
     def range(self) -> None:
-        if not self.ranging or (self.with_barrier and self.server.visible < self.ranging_barrier):
+        if not self.planning or (self.with_barrier and self.server.visible < self.planning_barrier):
             return
         keys = sorted(self.server.rows(self.server.visible))
         self.greatest = keys[-1] if keys else None
         self.cuts = cuts(keys, self.rnd)
         self.registry.set_range(TABLE, None if self.greatest is None else (self.greatest,))
-        self.ranging, self.planned = False, True
+        self.planning, self.planned = False, True
 
     def open(self) -> None:
         todo = [s for s in self.cuts if s.number not in self.committed and s.number not in self.reading]
@@ -192,32 +192,32 @@ class Capture:
         reading = self.rnd.choice(list(self.reading.values()))
         if reading.low is None:
             if not self.with_barrier or self.server.visible >= reading.barrier:
-                reading.low = len(self.server.log) if self.low_by_position else self.server.visible
+                reading.low = len(self.server.binlog) if self.low_by_position else self.server.visible
         elif reading.rows is None:
             reading.rows = {k: v for k, v in self.server.rows(self.server.visible).items() if reading.split.holds((k,))}
         elif reading.high is None:
-            reading.high = len(self.server.log)
+            reading.high = len(self.server.binlog)
         else:
             number = reading.split.number
             self.out += [("r", number, key, value) for key, value in reading.rows.items()]
             self.committed[number] = (reading.split, reading.low, reading.high, 0)
             del self.reading[number]
-            self.registry.commit(reading.split, self.low_mark(reading.low), self.place(reading.high))
+            self.registry.commit(reading.split, self.low_mark(reading.low), self.high_mark(reading.high))
 
-    def step_log(self) -> None:
+    def step_stream(self) -> None:
         self.end()
-        if self.position == len(self.server.log):
+        if self.position == len(self.server.binlog):
             return
-        change = self.server.log[self.position]
+        change = self.server.binlog[self.position]
         table = self.registry.tables[TABLE]
-        verdict, tracked = self.registry.decide(
-            table, (change.key,), transaction(self.position), self.place(self.position)
+        decision, tracked = self.registry.decide(
+            table, (change.key,), transaction(self.position), self.high_mark(self.position)
         )
-        if verdict is ChangeDecision.HOLD:
+        if decision is ChangeDecision.HOLD:
             return
-        if verdict is ChangeDecision.PLAIN:
+        if decision is ChangeDecision.EMIT:
             self.out.append(("e", self.position, change.key, change.after))
-        elif verdict is ChangeDecision.BACKFILL:
+        elif decision is ChangeDecision.BACKFILL:
             assert tracked is not None
             tracked.backfill += 1
             split, low, high, _ = self.committed[tracked.split.number]
@@ -227,7 +227,7 @@ class Capture:
         self.end()
 
     def end(self) -> None:
-        for tracked in self.registry.end_passed(self.place(self.position)):
+        for tracked in self.registry.end_passed(self.high_mark(self.position)):
             self.ended.add(tracked.split.number)
             self.out.append(("END", tracked.split.number, None, tracked.backfill))
         if self.planned and len(self.committed) == len(self.cuts) and not self.finished:
@@ -241,58 +241,60 @@ class CountingCapture(Capture):
     """A capture of a source that knows no GTIDs and no binlog files."""
 
     low_mark: Callable[[int], Offset] = CountingOffset
-    place: Callable[[int], Offset] = CountingOffset
+    high_mark: Callable[[int], Offset] = CountingOffset
 
 
-class AgainCapture(Capture):
-    """A capture that has written the log from its beginning, and reads the table again beside it."""
+class IncrementalCapture(Capture):
+    """A capture that has emitted the binlog from its beginning, and runs an incremental snapshot."""
 
-    rules = Phase.INCREMENTAL
+    rules = TableMode.INCREMENTAL
 
     def boot(self) -> None:
-        """Start, or start again: what is not planned, or is done, is followed in the log alone."""
+        """Start or restart: a table that is not planned, or whose snapshot is complete, only streams."""
         self.registry = SplitRegistry()
         self.reading = {}
-        self.ranging = False
-        self.registry.track(TABLE, Phase.LOG)
+        self.planning = False
+        self.registry.track(TABLE, TableMode.STREAMING)
         if self.planned and not self.finished:
-            self.incremental()
+            self.start()
             for number, (split, low, high, backfill) in self.committed.items():
                 self.registry.open(split)
-                self.registry.commit(split, self.low_mark(low), self.place(high), backfill=backfill)
+                self.registry.commit(split, self.low_mark(low), self.high_mark(high), backfill=backfill)
                 if number in self.ended:
                     self.registry.mark_ended(split)
 
-    def incremental(self) -> None:
-        """Enter the phase; with other rules it is taken for a first snapshot."""
-        if self.rules is Phase.INCREMENTAL:
+    def start(self) -> None:
+        """Enter the mode; with the rules of an initial snapshot the table is tracked as for one."""
+        if self.rules is TableMode.INCREMENTAL:
             self.registry.start_incremental(TABLE)
         else:
-            self.registry.track(TABLE, self.rules).greatest = None if self.greatest is None else (self.greatest,)
+            self.registry.track(TABLE, TableMode.WAITING)
+            self.registry.start_planning(TABLE)
+            self.registry.set_range(TABLE, None if self.greatest is None else (self.greatest,))
 
     def plan(self) -> None:
-        """Cut what is there now."""
+        """Plan the current content."""
         if self.planned or self.finished:
             return
         keys = sorted(self.server.rows(self.server.visible))
         self.greatest = keys[-1] if keys else None
         self.cuts = cuts(keys, self.rnd)
         self.planned = True
-        self.incremental()
+        self.start()
 
     def range(self) -> None:
-        """Nothing waits for the greatest key."""
+        """The greatest key needs no barrier."""
 
 
 def write(server: Server, rnd: random.Random, keys: int) -> None:
-    locked = {change.key for change in server.log[server.visible :]}
+    locked = {change.key for change in server.binlog[server.visible :]}
     free = [key for key in range(keys) if key not in locked]
     if not free:
         return
     key = rnd.choice(free)
-    here = server.rows(len(server.log))
-    after = None if key in here and rnd.random() < 0.3 else 10 + len(server.log)
-    server.log.append(Change(key, after))
+    here = server.rows(len(server.binlog))
+    after = None if key in here and rnd.random() < 0.3 else 10 + len(server.binlog)
+    server.binlog.append(Change(key, after))
 
 
 def simulate(
@@ -310,14 +312,14 @@ def drive(server: Server, capture: Capture, rnd: random.Random, keys: int) -> bo
     """Run one random interleaving to its end."""
     budget = rnd.randint(5, 40)
     for _ in range(4000):
-        actions = ["show", "plan", "range", "open", "reader", "reader", "log", "log"]
-        if len(server.log) < budget:
+        actions = ["show", "plan", "range", "open", "reader", "reader", "stream", "stream"]
+        if len(server.binlog) < budget:
             actions += ["write"] * 3
         action = "crash" if rnd.random() < 0.02 else rnd.choice(actions)
         if action == "write":
             write(server, rnd, keys)
         elif action == "show":
-            server.visible = min(server.visible + 1, len(server.log))
+            server.visible = min(server.visible + 1, len(server.binlog))
         elif action == "crash":
             capture.boot()
         else:
@@ -326,9 +328,9 @@ def drive(server: Server, capture: Capture, rnd: random.Random, keys: int) -> bo
                 "range": capture.range,
                 "open": capture.open,
                 "reader": capture.step_reader,
-                "log": capture.step_log,
+                "stream": capture.step_stream,
             }[action]()
-        if capture.finished and len(server.log) >= budget and capture.position == len(server.log):
+        if capture.finished and len(server.binlog) >= budget and capture.position == len(server.binlog):
             return True
     return False
 
@@ -337,7 +339,7 @@ def wrong(server: Server, capture: Capture) -> str | None:
     """Compare what was written with the source: last record per key, each split at its HW, changes after it."""
     last = {key: value for kind, _, key, value in capture.out if kind != "END"}
     state = {key: value for key, value in last.items() if value is not None}
-    final = server.rows(len(server.log))
+    final = server.rows(len(server.binlog))
     if state != final:
         return f"last record per key {state}, source {final}"
     found = (wrong_split(server, capture.out, *committed) for committed in capture.committed.values())
@@ -361,7 +363,7 @@ def wrong_split(server: Server, out: list[Written], split: Split, _low: int, hig
     want = {key: value for key, value in server.rows(high).items() if split.holds((key,))}
     if state != want:
         return f"split {split.number} at HW: {state}, source {want}"
-    expected = [n for n, c in enumerate(server.log) if n >= high and split.holds((c.key,))]
+    expected = [n for n, c in enumerate(server.binlog) if n >= high and split.holds((c.key,))]
     if [owner for _, owner in plain] != expected:
         return f"changes after HW of split {split.number}: {plain}, expected {expected}"
     return None
@@ -378,37 +380,37 @@ def test_rules_hold_for_a_source_without_gtids_and_binlog_files() -> None:
 
 
 @pytest.mark.parametrize("broken", [{"barrier": False}, {"low_by_position": True}])
-def test_model_notices_when_a_rule_is_left_out(broken: dict[str, Any]) -> None:
+def test_model_detects_a_missing_rule(broken: dict[str, Any]) -> None:
     """Without the visibility barrier, or with LW by position, changes are lost: the test above can fail."""
     assert any(simulate(seed, **broken) for seed in range(RUNS))
 
 
-def simulate_again(seed: int, *, barrier: bool = True, rules: Phase = Phase.INCREMENTAL) -> str | None:
-    """Read a table again whose readers have lost some rows; return what is wrong afterwards, or None."""
+def simulate_incremental(seed: int, *, barrier: bool = True, rules: TableMode = TableMode.INCREMENTAL) -> str | None:
+    """Run an incremental snapshot of a table whose consumer has lost some rows; return what is wrong then, or None."""
     rnd = random.Random(seed)
     keys = rnd.randint(1, 8)
     server = Server({key: rnd.randint(1, 9) for key in range(keys) if rnd.random() < 0.6})
     known = {key: rnd.choice([value, 0]) for key, value in server.start.items() if rnd.random() < 0.7}
-    capture = AgainCapture(server, rnd, barrier=barrier)
+    capture = IncrementalCapture(server, rnd, barrier=barrier)
     capture.rules = rules
     try:
         if not drive(server, capture, rnd, keys):
             return "no progress"
-    except AssertionError as error:
+    except (AssertionError, IllegalTransitionError) as error:
         return str(error)
-    return wrong_again(server, capture, known)
+    return wrong_incremental(server, capture, known)
 
 
-def wrong_again(server: Server, capture: Capture, known: dict[int, int]) -> str | None:
+def wrong_incremental(server: Server, capture: Capture, known: dict[int, int]) -> str | None:
     """Compare: every change once and in order, each split at its HW, and readers that had lost rows have them now."""
-    for key in {change.key for change in server.log}:
+    for key in {change.key for change in server.binlog}:
         found = [value for kind, _, at, value in capture.out if kind in "eb" and at == key]
-        expected = [change.after for change in server.log if change.key == key]
+        expected = [change.after for change in server.binlog if change.key == key]
         if found != expected:
-            return f"changes of key {key}: {found}, the log has {expected}"
+            return f"changes of key {key}: {found}, the binlog has {expected}"
     state: dict[int, int | None] = dict(known)
     state |= {key: value for kind, _, key, value in capture.out if kind != "END" and key is not None}
-    final = server.rows(len(server.log))
+    final = server.rows(len(server.binlog))
     if {key: value for key, value in state.items() if value is not None} != final:
         return f"last record per key {state}, source {final}"
     for number, (split, _, high, backfill) in capture.committed.items():
@@ -429,17 +431,17 @@ def wrong_again(server: Server, capture: Capture, known: dict[int, int]) -> str 
     return None
 
 
-def test_reading_a_table_again_loses_no_change_and_mends_every_row() -> None:
-    """Beside a log that is written from before: every change is there once, in order, and no row ends up older."""
-    assert [(seed, found) for seed in range(RUNS) if (found := simulate_again(seed))] == []
+def test_incremental_snapshot_loses_no_change_and_repairs_every_row() -> None:
+    """Every change is emitted once, in order, and no row ends up older than the source."""
+    assert [(seed, found) for seed in range(RUNS) if (found := simulate_incremental(seed))] == []
 
 
-def test_model_notices_when_a_table_is_read_again_by_the_rules_of_a_first_snapshot() -> None:
-    """Those drop changes of splits that are not read yet: the test above can fail."""
-    found = [simulate_again(seed, rules=Phase.SNAPSHOT) for seed in range(200)]
+def test_model_detects_an_incremental_snapshot_with_the_rules_of_an_initial_one() -> None:
+    """Those skip changes of splits that are not read yet: the test above can fail."""
+    found = [simulate_incremental(seed, rules=TableMode.SNAPSHOT) for seed in range(200)]
     assert any(what is not None and what.startswith("changes of key") for what in found)
 
 
-def test_model_notices_a_missing_barrier_when_a_table_is_read_again() -> None:
-    """Without it a split may show less than was written before it."""
-    assert any(simulate_again(seed, barrier=False) for seed in range(RUNS))
+def test_model_detects_a_missing_barrier_in_an_incremental_snapshot() -> None:
+    """Without it a split may contain less than was written before it."""
+    assert any(simulate_incremental(seed, barrier=False) for seed in range(RUNS))

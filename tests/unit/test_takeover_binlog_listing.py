@@ -1,4 +1,4 @@
-"""The connector's count of events against the log as the server describes it, and what stands before a place in it."""
+"""The event count of a connector against the binlog as the server lists it, and the GTIDs before a position."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_events_of_captured_tables_are_counted(done: int, rows: int, found: Cons
     assert translate_event_count(TRANSACTION, done, rows, wanted) == found
 
 
-def test_create_table_select_counts_as_an_event() -> None:
+def test_create_table_select_is_counted() -> None:
     events = [
         ListedEvent(1, "Query", "BEGIN"),
         ListedEvent(2, "Query", "use `d`; CREATE TABLE `n` (`a` int) START TRANSACTION"),
@@ -80,22 +80,22 @@ def test_create_table_select_counts_as_an_event() -> None:
 
 
 @pytest.mark.parametrize(("done", "rows"), [(12, 0), (13, 0), (1, 1), (5, 2), (11, 1)])
-def test_counts_that_cannot_be_true_are_refused(done: int, rows: int) -> None:
-    with pytest.raises(TakeoverError, match="does not fit"):
+def test_impossible_counts_are_rejected(done: int, rows: int) -> None:
+    with pytest.raises(TakeoverError, match="does not match"):
         translate_event_count(TRANSACTION, done, rows, wanted)
 
 
-def test_what_begins_otherwise_is_refused() -> None:
-    with pytest.raises(TakeoverError, match="does not fit"):
+def test_transaction_without_begin_is_rejected() -> None:
+    with pytest.raises(TakeoverError, match="does not match"):
         translate_event_count([ListedEvent(1, "Query", "XA START X'61',X'',1"), *TRANSACTION[1:]], 4, 0, wanted)
 
 
-def test_name_with_a_dot_is_refused_where_it_matters() -> None:
+def test_ambiguous_name_with_a_dot_is_rejected() -> None:
     def only_one(table: TableId) -> bool:
         return table == TableId("d.e", "t")
 
     events = [ListedEvent(1, "Query", "BEGIN"), ListedEvent(2, "Table_map", "table_id: 9 (d.e.t)"), TRANSACTION[-1]]
-    with pytest.raises(TakeoverError, match="has a dot"):
+    with pytest.raises(TakeoverError, match="contains a dot"):
         translate_event_count(events, 2, 0, only_one)
     assert translate_event_count(events, 2, 0, lambda _: False) == ConsumedEvents(0, 0)
 
@@ -132,7 +132,7 @@ LOG = [
         (750, 9, (10, 700)),
     ],
 )
-def test_gtids_before_a_place(pos: int, last: int, within: tuple[int, int] | None) -> None:
+def test_gtids_before_a_position(pos: int, last: int, within: tuple[int, int] | None) -> None:
     number, at = within or (0, 0)
 
     assert gtids_before(LOG, pos, end=950) == DerivedGtids(
@@ -145,11 +145,11 @@ def test_gtids_at_the_end_of_a_file() -> None:
 
 
 @pytest.mark.parametrize("pos", [231, 230, 550, 650, 2000])
-def test_place_where_nothing_can_begin(pos: int) -> None:
+def test_position_where_nothing_can_start(pos: int) -> None:
     assert gtids_before(LOG, pos, end=950) is None
 
 
-def test_rows_done_are_left_out() -> None:
+def test_done_rows_are_skipped() -> None:
     records: list[tuple[bytes, bytes | None] | KeyChange] = [(b"a", b"1"), (b"a", None), (b"b", b"2"), (b"b", None)]
     rows = EventRows(list(records), [0, 0, 1, 1], [((1,), None), ((2,), None)])
 
@@ -158,30 +158,30 @@ def test_rows_done_are_left_out() -> None:
     assert rows.skip_rows(2) == EventRows([], [], [])
 
 
-def test_place_keeps_what_was_done_until_it_is_passed() -> None:
+def test_offset_keeps_done_rows_until_it_has_passed_them() -> None:
     position = MySqlOffset(1, "binlog.000001", 450, GtidSet({UUID: [(1, 8)]}), "server")
     stored = StoredOffset(position, f"{UUID}:9", 2, counts={"d.t": 5}, rows=3)
-    place = StreamOffset(stored)
-    assert place.state({}) == stored
+    offset = StreamOffset(stored)
+    assert offset.state({}) == stored
 
-    skip = place.begin(TransactionBegin(f"{UUID}:9", "binlog.000001", 450, 550, 0, 0, None, 1))
-    assert (skip, place.rows_to_skip(), place.state({})) == (2, 0, stored)
-    place.events = 1
-    assert (place.rows_to_skip(), place.state({})) == (0, stored)
-    place.events = 2
-    assert place.state({}) == stored
-    place.events = 3
-    assert place.rows_to_skip() == 3
-    assert (place.state({}).events, place.state({}).rows) == (3, 0)
-    place.events = 4
-    assert place.rows_to_skip() == 0
+    skip = offset.begin(TransactionBegin(f"{UUID}:9", "binlog.000001", 450, 550, 0, 0, None, 1))
+    assert (skip, offset.rows_to_skip(), offset.state({})) == (2, 0, stored)
+    offset.events = 1
+    assert (offset.rows_to_skip(), offset.state({})) == (0, stored)
+    offset.events = 2
+    assert offset.state({}) == stored
+    offset.events = 3
+    assert offset.rows_to_skip() == 3
+    assert (offset.state({}).events, offset.state({}).rows) == (3, 0)
+    offset.events = 4
+    assert offset.rows_to_skip() == 0
 
 
 def test_another_transaction_skips_nothing() -> None:
     position = MySqlOffset(1, "binlog.000001", 450, GtidSet({}), "server")
-    place = StreamOffset(StoredOffset(position, f"{UUID}:9", 2, rows=3))
+    offset = StreamOffset(StoredOffset(position, f"{UUID}:9", 2, rows=3))
 
-    assert place.begin(TransactionBegin(f"{UUID}:10", "binlog.000001", 450, 550, 0, 0, None, 1)) == 0
-    place.events = 1
-    assert place.rows_to_skip() == 0
-    assert place.state({}).rows == 0
+    assert offset.begin(TransactionBegin(f"{UUID}:10", "binlog.000001", 450, 550, 0, 0, None, 1)) == 0
+    offset.events = 1
+    assert offset.rows_to_skip() == 0
+    assert offset.state({}).rows == 0

@@ -1,4 +1,4 @@
-"""The file in which a standalone worker keeps offsets: the one form it has, and the refusal of every other."""
+"""The offset file of a standalone worker: its one form, and the rejection of every other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OFFSET = {"ts_sec": 1700000000, "file": "binlog.000003", "pos": 1549, "server_id
 
 
 def written(records: dict[bytes | None, bytes | None]) -> bytes:
-    """Return what Java writes for a map."""
+    """Return the Java serialization of a map."""
     parts = [_MAP, struct.pack(">fi", 0.75, 12), b"\x77\x08", struct.pack(">ii", 16, len(records))]
     start = _CLASS
     for data in (part for record in records.items() for part in record):
@@ -57,7 +57,7 @@ def test_the_offset_of_the_prefix_is_found_among_others(tmp_path: Path) -> None:
 
     offset = find_offset_in_file(path, prefix="shop", connector=None)
 
-    assert (offset.owner.connector, offset.file, offset.pos) == ("old", "binlog.000003", 1549)
+    assert (offset.partition.connector, offset.file, offset.pos) == ("old", "binlog.000003", 1549)
     assert (offset.events, offset.rows) == (4, 2)
     with pytest.raises(TakeoverError, match="offset was deleted"):
         find_offset_in_file(path, prefix="other", connector=None)
@@ -66,15 +66,15 @@ def test_the_offset_of_the_prefix_is_found_among_others(tmp_path: Path) -> None:
     assert "old (shop)" in str(error.value)
 
 
-def test_an_empty_map_and_an_empty_file_hold_nothing(tmp_path: Path) -> None:
+def test_empty_map_and_empty_file_have_no_offsets(tmp_path: Path) -> None:
     assert read_offset_file(_file(tmp_path, written({}))) == {}
     assert read_offset_file(_file(tmp_path, b"")) == {}
 
 
-def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+def test_truncated_file_is_rejected(tmp_path: Path) -> None:
     whole = written({_key("old", "shop"): orjson.dumps(OFFSET), b"k": b"v"})
     for length in range(1, len(whole)):
-        with pytest.raises(TakeoverError, match="not one of a connector's offsets"):
+        with pytest.raises(TakeoverError, match="is not an offset file of a connector"):
             read_offset_file(_file(tmp_path, whole[:length]))
 
 
@@ -89,12 +89,12 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
         written({b"k": b"v"}).replace(b"\x00\x00\x00\x01v", b"\x7f\xff\xff\xffv"),
     ],
 )
-def test_another_form_is_refused(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(TakeoverError, match="not one of a connector's offsets"):
+def test_another_form_is_rejected(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(TakeoverError, match="is not an offset file of a connector"):
         read_offset_file(_file(tmp_path, content))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TakeoverError, match="cannot be read") as error:
         read_offset_file(tmp_path / "none")
     assert "--offset-file" in str(error.value)

@@ -1,4 +1,4 @@
-"""A connector's offset as read from Kafka Connect's topic: every form it may have, and every form it may not."""
+"""The offset of a connector in the topic of Kafka Connect: every accepted and every rejected form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UUID = "58e3a85e-e597-11f1-8ae5-02fc00000001"
 
 
 def value(**changes: Any) -> bytes:
-    """Return an offset between transactions, changed."""
+    """Return an offset between transactions with some fields changed."""
     fields = {
         "transaction_id": None,
         "ts_sec": 1700000000,
@@ -29,7 +29,7 @@ def value(**changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("key", "owner"),
+    ("key", "partition"),
     [
         (b'["inventory",{"server":"shop"}]', OWNER),
         (b'["inventory",{"server":"shop","database":"x"}]', OWNER),
@@ -43,25 +43,25 @@ def value(**changes: Any) -> bytes:
         (None, None),
     ],
 )
-def test_keys_of_others_are_passed_over(key: bytes | None, owner: ConnectorPartition | None) -> None:
-    assert read_partition(key) == owner
+def test_keys_of_other_connectors_are_ignored(key: bytes | None, partition: ConnectorPartition | None) -> None:
+    assert read_partition(key) == partition
 
 
 def test_between_transactions() -> None:
     offset = read_offset(OWNER, value())
 
     assert (offset.file, offset.pos, offset.gtids) == ("binlog.000003", 1549, f"{UUID}:1-17")
-    assert (offset.events, offset.rows, offset.ts, offset.within) == (0, 0, 1700000000, False)
+    assert (offset.events, offset.rows, offset.ts, offset.in_transaction) == (0, 0, 1700000000, False)
     assert offset.counts == {}
 
 
 @pytest.mark.parametrize(
     ("events", "rows", "within"), [(0, 0, False), (1, 0, False), (2, 0, True), (3, 2, True), (1, 5, True)]
 )
-def test_only_begin_being_done_is_as_good_as_nothing(events: int, rows: int, within: bool) -> None:
+def test_begin_alone_is_not_within_a_transaction(events: int, rows: int, within: bool) -> None:
     offset = read_offset(OWNER, value(event=events, row=rows))
 
-    assert (offset.events, offset.rows, offset.within) == (events, rows, within)
+    assert (offset.events, offset.rows, offset.in_transaction) == (events, rows, within)
 
 
 def test_counts_of_transaction_metadata() -> None:
@@ -85,7 +85,7 @@ def test_gtids_in_every_form(written: str | None, read: str) -> None:
     assert read_offset(OWNER, value(gtids=written)).gtids == read
 
 
-def test_fields_that_are_absent_and_numbers_as_text() -> None:
+def test_absent_fields_and_numbers_as_text() -> None:
     fields = orjson.dumps({"file": "mysql-bin.1000000", "pos": "4", "snapshot": False, "later": {"unknown": 1}})
 
     offset = read_offset(OWNER, fields)
@@ -100,31 +100,31 @@ def test_value_in_an_envelope() -> None:
 
 
 @pytest.mark.parametrize("snapshot", [True, "true", "INITIAL", "BLOCKING", "INCREMENTAL"])
-def test_unfinished_snapshot_is_refused(snapshot: object) -> None:
-    with pytest.raises(TakeoverError, match="snapshot was not finished") as caught:
+def test_unfinished_snapshot_is_rejected(snapshot: object) -> None:
+    with pytest.raises(TakeoverError, match="before its snapshot was finished") as caught:
         read_offset(OWNER, value(snapshot=snapshot))
     assert "let it finish the snapshot" in caught.value.hint
 
 
-def test_incremental_snapshot_under_way_is_refused() -> None:
+def test_running_incremental_snapshot_is_rejected() -> None:
     with pytest.raises(TakeoverError, match="incremental snapshot"):
         read_offset(OWNER, value(incremental_snapshot_primary_key="aced", incremental_snapshot_collections="[]"))
 
 
-def test_rows_without_events_are_of_an_xa_transaction() -> None:
+def test_rows_without_events_mean_an_xa_transaction() -> None:
     with pytest.raises(TakeoverError, match="XA"):
         read_offset(OWNER, value(row=2))
 
 
 @pytest.mark.parametrize("seen", [b"", b"\x00\x01", b'{"file":'])
-def test_what_is_not_json_is_refused(seen: bytes) -> None:
+def test_invalid_json_is_rejected(seen: bytes) -> None:
     with pytest.raises(TakeoverError, match="not JSON"):
         read_offset(OWNER, seen)
 
 
 @pytest.mark.parametrize("seen", [b"null", b"[]", b"7", b'{"lsn":5,"txId":7}', b'{"file":"binlog.000001"}'])
-def test_offset_of_another_kind_of_connector_is_refused(seen: bytes) -> None:
-    with pytest.raises(TakeoverError, match="not that of a MySQL connector"):
+def test_offset_of_another_connector_is_rejected(seen: bytes) -> None:
+    with pytest.raises(TakeoverError, match="does not belong to a MySQL connector"):
         read_offset(OWNER, seen)
 
 
@@ -154,7 +154,7 @@ def test_offset_of_another_kind_of_connector_is_refused(seen: bytes) -> None:
         ("transaction_data_collection_order_shop.t", "many"),
     ],
 )
-def test_damaged_field_is_named_with_what_was_seen(field: str, seen: object) -> None:
+def test_damaged_field_is_named_with_its_value(field: str, seen: object) -> None:
     with pytest.raises(TakeoverError, match=f"field {field} ") as caught:
         read_offset(OWNER, value(**{field: seen}))
     assert caught.value.context["connector"] == "inventory"

@@ -6,8 +6,7 @@ import pytest
 
 from tailrace.producer.config import TopicsConfig, load
 from tailrace.producer.model.binlog_events import TableVersion
-from tailrace.producer.model.table import Column, TableId
-from tailrace.producer.mysql.catalog import CatalogTable
+from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.topic_names import TopicNames, sanitized
 from tailrace.runtime.errors import SchemaError

@@ -1,7 +1,7 @@
-"""QUERY: a statement logged as text, and what it means for a capture that lives on row images.
+"""QUERY event: a statement logged as text, and whether it changes captured rows that are not logged as images.
 
 Post-header: thread u32, seconds u32, length of database u8, error u16, length of status variables u16. Then the status
-variables (kind u8 and a value whose size the kind decides), the database, NUL, and the statement.
+variables (type u8 and a value of a size that depends on the type), the database, NUL, and the statement.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ POST_HEADER: Final = struct.Struct("<IIBHH")
 
 _CLIENT_CHARSET: Final = 4
 _FIXED: Final = {0: 4, 1: 8, 3: 4, _CLIENT_CHARSET: 6}
-"""Sizes of the status variables that the server writes up to the character set; the catalog (6, 2) carries its own."""
+"""Sizes of the status variables that the server writes up to the character set; the catalog (6, 2) has its own."""
 
 
 class Query(NamedTuple):
@@ -30,27 +30,27 @@ class Query(NamedTuple):
 
 
 def read_query(data: bytes, start: int, stop: int) -> Query:
-    """Read the body ``data[start:stop]`` of a QUERY event. Raises SchemaError for text that is not of its charset."""
+    """Read the body ``data[start:stop]`` of a QUERY event. Raises SchemaError for text invalid in its character set."""
     thread, _, name_length, _, status_length = POST_HEADER.unpack_from(data, start)
     at = start + POST_HEADER.size
     charset = _client_charset(data[at : at + status_length])
     at += status_length
     database = data[at : at + name_length].decode()
-    return Query(thread, database, decode(data[at + name_length + 1 : stop], charset, what="a statement in the log"))
+    return Query(thread, database, decode(data[at + name_length + 1 : stop], charset, what="a statement in the binlog"))
 
 
 def _client_charset(status: bytes) -> str:
     at = 0
     while at < len(status):
-        kind = status[at]
-        if kind == _CLIENT_CHARSET:
+        variable = status[at]
+        if variable == _CLIENT_CHARSET:
             return charset_of_collation(int.from_bytes(status[at + 1 : at + 3], "little"))
-        if kind == 6:
+        if variable == 6:
             at += 2 + status[at + 1]
-        elif kind == 2:
+        elif variable == 2:
             at += 3 + status[at + 1]
-        elif kind in _FIXED:
-            at += 1 + _FIXED[kind]
+        elif variable in _FIXED:
+            at += 1 + _FIXED[variable]
         else:
             break
     return "utf8mb4"
@@ -61,7 +61,7 @@ _WORD: Final = re.compile(r"[A-Za-z_]+")
 
 
 def leading_words(sql: str) -> tuple[str, str]:
-    """Return the first two words of a statement in upper case, comments and parentheses left out ('' where none)."""
+    """Return the first two words of a statement in upper case, without comments and parentheses; '' if missing."""
     first, at = _word(sql, 0)
     second, _ = _word(sql, at)
     return first, second
@@ -75,10 +75,10 @@ def _word(sql: str, at: int) -> tuple[str, int]:
 
 
 _CALLS: Final = frozenset({"SELECT", "DO", "CALL"})
-"""Logged as text only where a stored function in them changes rows; which, is not in the log."""
+"""Logged as text only if a stored function in them changes rows; the binlog does not say which rows."""
 
 CHANGES_ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"}) | _CALLS
-"""First words of statements whose rows a log in ROW format has as images instead."""
+"""First words of statements whose rows a binlog in ROW format has as images."""
 
 _NAME: Final = r"(?:`((?:[^`]|``)+)`|([0-9A-Za-z$_\u0080-\uffff]+))"
 _QUALIFIED: Final = re.compile(_NAME + r"(?:\s*\.\s*" + _NAME + ")?")
@@ -89,11 +89,11 @@ _TARGET: Final = re.compile(
 )
 
 
-def may_modify_captured_table(query: Query, wanted: Callable[[TableId], bool]) -> bool:
-    """Tell whether a row-changing statement may write to a wanted table.
+def may_modify_captured_table(query: Query, captures: Callable[[TableId], bool]) -> bool:
+    """Return whether a row-changing statement may write to a captured table.
 
-    An INSERT or REPLACE names its target first. Of others every name is taken for a possible target: rather an alarm
-    too many than a change lost. What triggers and foreign keys do further is not in the statement and cannot be told.
+    An INSERT or REPLACE names its target first. In other statements every name is a possible target: a false alarm is
+    better than a lost change. Changes by triggers and foreign keys are not in the statement and remain unknown.
     """
     sql = query.sql
     if leading_words(sql)[0] in _CALLS:
@@ -105,7 +105,7 @@ def may_modify_captured_table(query: Query, wanted: Callable[[TableId], bool]) -
         first = _plain(match[1], match[2])
         second = _plain(match[3], match[4])
         table = TableId(first, second) if second else TableId(query.database, first)
-        if wanted(table):
+        if captures(table):
             return True
     return False
 

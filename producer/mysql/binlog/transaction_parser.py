@@ -1,12 +1,12 @@
-"""Transactions of the log: from GTID over BEGIN to the end, in all the forms in which a server writes them.
+"""Transactions of the binlog: from GTID and BEGIN to the end, in all forms that a server writes.
 
 ::
 
     GTID  BEGIN     rows…  XID | COMMIT           a transaction
-    GTID  statement                               DDL and its like
-    GTID  XA START  rows…  XA END  XA PREPARE     rows that stand only if, in another GTID, an XA COMMIT follows
+    GTID  statement                               DDL and similar
+    GTID  XA START  rows…  XA END  XA PREPARE     rows that are valid only if an XA COMMIT follows in another GTID
 
-What cannot be followed without losing or inventing a change of a wanted table raises LogError.
+Raises BinlogError for everything that would lose or invent a change of a captured table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNKNOWN_STAMP: Final = (1 << 55) - 1
 
 
 class EventPosition(NamedTuple):
-    """Where an event stands, and what its header says."""
+    """The position of an event, and fields of its header."""
 
     file: str
     begin: int
@@ -44,11 +44,11 @@ class EventPosition(NamedTuple):
 
 
 class TransactionParser:
-    """The transaction that is being read. ``touched`` is set by the reader of rows: a wanted table has some in it."""
+    """The current transaction. The binlog parser sets ``has_captured_rows`` for rows of a captured table."""
 
-    def __init__(self, wanted: Callable[[TableId], bool]) -> None:
-        self.touched = False
-        self._wanted = wanted
+    def __init__(self, captures: Callable[[TableId], bool]) -> None:
+        self.has_captured_rows = False
+        self._captures = captures
         self._sources: dict[bytes, str] = {}
         self._gtid: str | None = None
         self._begin_pos = self._commit_ts_us = 0
@@ -56,15 +56,15 @@ class TransactionParser:
         self._xa: str | None = None
         self._prepared: set[str] = set()
 
-    def gtid(self, data: bytes, start: int, stop: int, place: EventPosition) -> None:
+    def gtid(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
         """Read a GTID event's body ``data[start:stop]``.
 
-        Flags u8, source uuid, number i64, type u8, two logical clocks i64, then the immediate commit time and, where it
-        differs (highest bit set), the original one: microseconds in 7 bytes, from 8.0.1 on.
+        Flags u8, source uuid, number i64, type u8, two logical clocks i64, then the immediate commit time and, if it
+        differs (highest bit set), the original one: microseconds in 7 bytes, since 8.0.1.
         """
         if self._gtid is not None:
             raise BinlogError(
-                "a transaction in the log has no end", gtid=self._gtid, file=place.file, pos=self._begin_pos
+                "a transaction in the binlog has no end", gtid=self._gtid, file=position.file, pos=self._begin_pos
             )
         _, source, number, _, _, _ = _GTID.unpack_from(data, start)
         name = self._sources.get(source)
@@ -73,7 +73,7 @@ class TransactionParser:
             name = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
             self._sources[source] = name
         self._gtid = f"{name}:{number}"
-        self._begin_pos = place.begin
+        self._begin_pos = position.begin
         at = start + _GTID.size
         stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little") if at + _STAMP_BYTES <= stop else 0
         if stamp >> 55:
@@ -85,77 +85,87 @@ class TransactionParser:
         """Close the open transaction and return its GTID."""
         gtid = self._gtid
         if gtid is None or not self._open:
-            raise BinlogError("a transaction in the log ends that did not begin", file=file, pos=pos)
+            raise BinlogError("a transaction in the binlog ends without a begin", file=file, pos=pos)
         self._gtid = self._xa = None
-        self._open = self.touched = False
+        self._open = self.has_captured_rows = False
         return gtid
 
-    def statement(self, data: bytes, start: int, stop: int, place: EventPosition) -> Sequence[Event]:
-        """Read a QUERY event's body; return what it comes to: nothing where it only belongs to its transaction."""
+    def statement(self, data: bytes, start: int, stop: int, position: EventPosition) -> Sequence[Event]:
+        """Read the body of a QUERY event; return its events: none if it only belongs to its transaction."""
         thread, _, name_length, _, status_length = POST_HEADER.unpack_from(data, start)
         text_at = start + POST_HEADER.size + status_length + name_length + 1
         if data[text_at:stop] == b"BEGIN":
-            return (self._begin(thread, place),)
+            return (self._begin(thread, position),)
         query = read_query(data, start, stop)
         first, second = leading_words(query.sql)
         if first in CHANGES_ROWS:
-            self.refuse_text(query, place)
+            self.reject_statement_based(query, position)
             return ()
         if first == "COMMIT":
-            return (self._commit(place),)
+            return (self._commit(position),)
         if first == "ROLLBACK":
-            if self.touched:
-                raise event_types.rolled_back(query.sql, place.file, place.begin)
-            return () if second == "TO" else (self._commit(place),)
+            if self.has_captured_rows:
+                raise event_types.rolled_back(query.sql, position.file, position.begin)
+            return () if second == "TO" else (self._commit(position),)
         if first == "XA":
-            return self._xa_statement(query, second, place)
+            return self._xa_statement(query, second, position)
         if first in {"SAVEPOINT", "RELEASE"}:
             return ()
-        return (self._definition(query, place),)
+        return (self._definition(query, position),)
 
-    def load(self, data: bytes, start: int, stop: int, place: EventPosition) -> None:
-        """Judge a LOAD DATA logged as text: a QUERY whose post-header has 13 more bytes, that only its replay needs."""
+    def load(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
+        """Check a LOAD DATA logged as text: a QUERY whose post-header has 13 more bytes, for a replay only."""
         at = start + POST_HEADER.size
-        self.refuse_text(read_query(data[start:at] + data[at + 13 : stop], 0, stop - start - 13), place)
+        self.reject_statement_based(read_query(data[start:at] + data[at + 13 : stop], 0, stop - start - 13), position)
 
-    def refuse_text(self, query: Query, place: EventPosition) -> None:
-        """Raise for a statement that changes rows of a wanted table without logging them."""
-        if may_modify_captured_table(query, self._wanted):
-            raise event_types.statement_based_change(query.sql, place.file, place.begin)
+    def reject_statement_based(self, query: Query, position: EventPosition) -> None:
+        """Raise for a statement that changes rows of a captured table without logging them."""
+        if may_modify_captured_table(query, self._captures):
+            raise event_types.statement_based_change(query.sql, position.file, position.begin)
 
-    def xa_prepare(self, data: bytes, start: int, place: EventPosition) -> TransactionCommit:
-        """Read an XA PREPARE event: the end of a transaction in one phase, or the end of its first phase."""
+    def xa_prepare(self, data: bytes, start: int, position: EventPosition) -> TransactionCommit:
+        """Read an XA PREPARE event: the end of a one-phase transaction, or of the first phase of a two-phase one."""
         one_phase = data[start] != 0
         if not one_phase:
-            if self.touched:
-                raise event_types.unsupported_xa(f"XA PREPARE {self._xa}", place.file, place.begin)
+            if self.has_captured_rows:
+                raise event_types.unsupported_xa(f"XA PREPARE {self._xa}", position.file, position.begin)
             if self._xa is not None:
                 self._prepared.add(self._xa)
-        return self._commit(place)
+        return self._commit(position)
 
-    def _begin(self, thread: int, place: EventPosition) -> TransactionBegin:
+    def _begin(self, thread: int, position: EventPosition) -> TransactionBegin:
         if self._gtid is None or self._open:
             raise BinlogError(
-                "a transaction in the log begins without a GTID or within another",
+                "a transaction in the binlog begins without a GTID, or within another one",
                 hint=event_types.GTID_HINT,
-                file=place.file,
-                pos=place.begin,
+                file=position.file,
+                pos=position.begin,
                 gtid=self._gtid,
             )
         self._open = True
-        self.touched = False
+        self.has_captured_rows = False
         return TransactionBegin(
-            self._gtid, place.file, self._begin_pos, place.end, place.ts, self._commit_ts_us, thread, place.server_id
+            self._gtid,
+            position.file,
+            self._begin_pos,
+            position.end,
+            position.ts,
+            self._commit_ts_us,
+            thread,
+            position.server_id,
         )
 
-    def _commit(self, place: EventPosition) -> TransactionCommit:
-        return TransactionCommit(self.end(place.file, place.begin), place.file, place.end, place.ts)
+    def _commit(self, position: EventPosition) -> TransactionCommit:
+        return TransactionCommit(self.end(position.file, position.begin), position.file, position.end, position.ts)
 
-    def _definition(self, query: Query, place: EventPosition) -> QueryEvent:
+    def _definition(self, query: Query, position: EventPosition) -> QueryEvent:
         gtid = self._gtid
         if gtid is None:
             raise BinlogError(
-                "a statement in the log has no GTID", hint=event_types.GTID_HINT, file=place.file, pos=place.begin
+                "a statement in the binlog has no GTID",
+                hint=event_types.GTID_HINT,
+                file=position.file,
+                pos=position.begin,
             )
         if not self._open:
             self._gtid = None
@@ -163,29 +173,29 @@ class TransactionParser:
             gtid=gtid,
             database=query.database,
             sql=query.sql,
-            file=place.file,
-            pos=place.begin if self._open else self._begin_pos,
-            end=place.end,
-            ts=place.ts,
-            server_id=place.server_id,
+            file=position.file,
+            pos=position.begin if self._open else self._begin_pos,
+            end=position.end,
+            ts=position.ts,
+            server_id=position.server_id,
             thread=query.thread,
-            within=self._open,
+            in_transaction=self._open,
             commit_ts_us=self._commit_ts_us,
-            query_pos=place.begin,
+            query_pos=position.begin,
         )
 
-    def _xa_statement(self, query: Query, word: str, place: EventPosition) -> Sequence[Event]:
-        """XA: the rows stand in the log at PREPARE, and count only from a COMMIT that may never come."""
+    def _xa_statement(self, query: Query, word: str, position: EventPosition) -> Sequence[Event]:
+        """Handle XA: the rows are logged at PREPARE, but are valid only after a COMMIT, which may never follow."""
         name = "".join(query.sql.split()[2:])
         if word == "START":
-            begin = self._begin(query.thread, place)
+            begin = self._begin(query.thread, position)
             self._xa = name
             return (begin,)
         if word not in {"COMMIT", "ROLLBACK"}:
             return ()
         if word == "COMMIT" and name not in self._prepared:
-            # Prepared before this stream began: its rows have gone by unseen.
-            raise event_types.unsupported_xa(query.sql, place.file, place.begin)
+            # Prepared before this stream started: its rows were not read.
+            raise event_types.unsupported_xa(query.sql, position.file, position.begin)
         self._prepared.discard(name)
-        # A transaction of its own in the log, whose BEGIN goes without saying.
-        return (self._begin(query.thread, place), self._commit(place))
+        # A separate transaction in the binlog, without a BEGIN.
+        return (self._begin(query.thread, position), self._commit(position))

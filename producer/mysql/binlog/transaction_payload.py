@@ -1,7 +1,7 @@
-"""TRANSACTION_PAYLOAD: a transaction's events, compressed as one (binlog_transaction_compression, MySQL 8.0.20).
+"""TRANSACTION_PAYLOAD event: the compressed events of a transaction (binlog_transaction_compression, MySQL 8.0.20).
 
-Body: fields of (kind, size, value), all packed integers, up to kind 0, then the payload. Inside are plain events
-without checksums; they are put into packets again so that one loop cuts all events.
+Body: fields of (type, size, value), all packed integers, up to type 0, then the payload. It contains events without
+checksums. They are wrapped in packets again, so that one loop parses all events.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _EVENT_HEADER: Final = struct.Struct("<IBIIIH")
 
 
 def open_payload(body: bytes) -> bytes:
-    """Return the inner events of a TRANSACTION_PAYLOAD body, each in a packet, their positions (not real) as 0.
+    """Return the inner events of a TRANSACTION_PAYLOAD body, each in a packet, with 0 as position.
 
-    Raises LogError where the compression is unknown or the payload is damaged.
+    Raises BinlogError if the compression is unknown or the payload is damaged.
     """
     size = len(body)
     compression = _NONE
     at = 0
     while True:
-        kind, at = packed(body, at)
-        if kind == _END:
+        field, at = packed(body, at)
+        if field == _END:
             break
         length, at = packed(body, at)
         value, _ = packed(body, at)
         at += length
-        if kind == _SIZE:
+        if field == _SIZE:
             size = value
-        elif kind == _COMPRESSION:
+        elif field == _COMPRESSION:
             compression = value
     payload = body[at : at + size]
     if compression == _ZSTD:
         payload = _decompress(payload)
     elif compression != _NONE:
         raise BinlogError(
-            "a transaction in the log is compressed in a way that is not known",
+            "a transaction in the binlog has an unknown compression",
             hint="SET GLOBAL binlog_transaction_compression=OFF",
             compression=compression,
         )
@@ -54,7 +54,7 @@ def _decompress(payload: bytes) -> bytes:
     try:
         return zstandard.ZstdDecompressor().decompressobj(read_across_frames=True).decompress(payload)
     except zstandard.ZstdError as error:
-        raise BinlogError("a compressed transaction in the log is damaged", cause=str(error)) from error
+        raise BinlogError("a compressed transaction in the binlog is damaged", cause=str(error)) from error
 
 
 def _into_packets(events: bytes) -> bytes:
@@ -62,17 +62,17 @@ def _into_packets(events: bytes) -> bytes:
     at = 0
     while at < len(events):
         if len(events) - at < _EVENT_HEADER.size:
-            raise BinlogError("a compressed transaction in the log ends within an event")
-        ts, kind, server_id, size, _, flags = _EVENT_HEADER.unpack_from(events, at)
+            raise BinlogError("a compressed transaction in the binlog ends within an event")
+        ts, event_type, server_id, size, _, flags = _EVENT_HEADER.unpack_from(events, at)
         if size < _EVENT_HEADER.size or at + size > len(events):
-            raise BinlogError("a compressed transaction in the log ends within an event")
+            raise BinlogError("a compressed transaction in the binlog ends within an event")
         parts.append(packet_header(size + 1))
-        parts.append(_EVENT_HEADER.pack(ts, kind, server_id, size, 0, flags))
+        parts.append(_EVENT_HEADER.pack(ts, event_type, server_id, size, 0, flags))
         parts.append(events[at + _EVENT_HEADER.size : at + size])
         at += size
     return b"".join(parts)
 
 
 def packet_header(length: int) -> bytes:
-    """Return the header of a packet of that length and its OK byte; lengths past 16 MB are written capped."""
+    """Return the header of a packet of that length and its OK byte; lengths above 16 MB are capped."""
     return min(length, 0xFFFFFF).to_bytes(3, "little") + b"\0\0"

@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from tailrace.producer.model.table import Column, TableId, quote
-from tailrace.producer.mysql.catalog import CatalogTable
+from tailrace.producer.model.table import CatalogTable, Column, TableId, quote
 from tailrace.producer.serialization.envelope.json import Struct
 from tailrace.producer.serialization.envelope.schemas import SOURCE_SCHEMA
 from tailrace.schemas.connect import ConnectField, ConnectSchema

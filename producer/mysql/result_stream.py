@@ -15,9 +15,8 @@ from pymysql.constants import COMMAND
 from pymysql.err import MySQLError
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError
-from tailrace.producer.model.codec import SnapshotEnvelope, SnapshotRows
+from tailrace.producer.model.codec import SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.mysql.connection import translate_error
-from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.runtime.errors import SchemaError
 
 BLOCK_BYTES: Final = 512 * 1024
@@ -25,7 +24,7 @@ _WHOLE_PACKET: Final = 0xFFFFFF
 
 
 def read_rows(
-    connection: Connection[Any], sql: str, codec: TableCodec, envelope: SnapshotEnvelope
+    connection: Connection[Any], sql: str, codec: SnapshotEncoder, envelope: SnapshotEnvelope
 ) -> Iterator[SnapshotRows]:
     """Run a SELECT of ``codec.select_list`` and yield its encoded rows in blocks.
 
@@ -83,7 +82,7 @@ def _start(session: Any, sql: str, columns: int) -> None:
         raise SourceError("no EOF packet follows the column definitions of a result set")
 
 
-def _blocks(stream: Any, codec: TableCodec, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
+def _blocks(stream: Any, codec: SnapshotEncoder, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
     buffer = bytearray(BLOCK_BYTES)
     # The bytes that the driver has buffered come first, the rest comes from the socket. Not readinto1: with a large
     # view it waits for the socket although bytes are buffered.

@@ -1,0 +1,244 @@
+"""Builds a capture session: checks the source, restores the state, and connects the stream with the snapshots.
+
+Nothing else constructs these objects. Nothing is written before all checks have passed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from tailrace.producer.app import startup
+from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
+from tailrace.producer.app.resources import Resources
+from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
+from tailrace.producer.app.signals import SignalService, ensure_signal_topics
+from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
+from tailrace.producer.app.validation import validate_tables
+from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import PrerequisiteError
+from tailrace.producer.kafka.state_store import State
+from tailrace.producer.kafka.topics import Topics
+from tailrace.producer.kafka.transactional_ids import stream_transactional_id
+from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.model.protocols import ChangeStream, SnapshotSession, Source
+from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.ops.status import Status
+from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.serialization.envelope.headers import context_headers
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
+from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
+from tailrace.producer.streaming.binlog_reader import BinlogReader
+from tailrace.producer.streaming.context import StreamContext, StreamSettings
+from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
+from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.stream_transaction import CommitSettings, StreamTransaction
+from tailrace.producer.streaming.table_lifecycle import TableLifecycle
+from tailrace.producer.streaming.table_versions import TableVersions
+from tailrace.producer.streaming.topics import CaptureTopics
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureProcess:
+    """What all sessions of a process share."""
+
+    config: ProducerConfig
+    stop: threading.Event
+    status: Status
+    run_id: str
+    hooks: SnapshotHooks | None = None
+    """For tests: snapshot readers then run as threads of this process."""
+
+
+@contextmanager
+def open_session(process: CaptureProcess, *, resnapshot: bool) -> Iterator[CaptureSession]:
+    """Build a session from the stored state, and close everything it opened.
+
+    With ``resnapshot`` it requests an incremental snapshot of every table that has been captured before.
+    Open Kafka transactions are not aborted: the next instance does that when it fences this one.
+    """
+    stop = threading.Event()
+    try:
+        with Resources() as resources:
+            try:
+                yield SessionBuilder(process, resources, SessionStop(process.stop, stop)).build(resnapshot=resnapshot)
+            finally:
+                stop.set()
+    finally:
+        process.status.disconnected()
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What startup restored."""
+
+    state: State
+    transaction: StreamTransaction
+    registry: SplitRegistry
+    schema_changes: SchemaChangeTopic | None
+
+
+class SessionBuilder:
+    """Builds one session; what it opens goes to ``resources``."""
+
+    def __init__(self, process: CaptureProcess, resources: Resources, stop: SessionStop) -> None:
+        self._process = process
+        self._config = process.config
+        self._source: Source = mysql_source(process.config)
+        self._status = process.status
+        self._resources = resources
+        self._stop = stop
+        self._auxiliary = AuxiliaryTopics(process.config)
+        self._headers: Headers = list(
+            context_headers(
+                process.config.topics.prefix, run_id=process.run_id, enabled=process.config.values.context_headers
+            )
+        )
+
+    def build(self, *, resnapshot: bool) -> CaptureSession:
+        """Return a session that is ready to run."""
+        config = self._config
+        # Used by the stream's thread to look up what the binlog does not say about a table.
+        session = self._resources.add(self._source.open_snapshot_session())
+        tables = CapturedTables(config, session.describe)
+        captured = self._check_source(session, tables)
+        topics = self._ensure_topics(captured)
+        restored = self._restore(captured)
+        context, stream = self._open_stream(restored, tables)
+        self._status.connected(config.topics.prefix)
+        pending = self._track_tables(restored, captured)
+        signals = self._resources.add(
+            SignalService(config, restored.state.signals, context.transaction, context.registry, context.mailbox)
+        )
+        if resnapshot:
+            signals.processor.request_incremental(table for table in captured if str(table) in restored.state.tables)
+        versions = TableVersions(context, topics)
+        coordinator = SnapshotCoordinator(context, versions, signals.processor)
+        lifecycle = TableLifecycle(context, coordinator, topics, restored.schema_changes)
+        metadata = self._auxiliary.transaction_metadata(context.transaction)
+        reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
+        signal_table = signals.table()
+        if signal_table is not None:
+            reader.register_signal_table(signal_table)
+        snapshots = self._restore_snapshots(restored.state, coordinator, signals, pending)
+        signals.processor.initial_snapshot_started(pending, resumed=bool(restored.state.tables))
+        return CaptureSession(reader, snapshots, signals, self._stop)
+
+    def _check_source(self, session: SnapshotSession, tables: CapturedTables) -> list[TableId]:
+        """Return the captured tables. Raises PrerequisiteError with every problem found."""
+        config = self._config
+        captured = self._source.list_tables(config.filters.tables.includes)
+        for note in self._source.check(captured):
+            log.warning(note)
+        validation = validate_tables(config, tables, captured, session.describe)
+        for note in validation.notes:
+            log.warning(note)
+        if validation.problems:
+            raise PrerequisiteError(validation.problems)
+        return captured
+
+    def _ensure_topics(self, captured: Sequence[TableId]) -> CaptureTopics:
+        admin = Topics(kafka_settings(self._config))
+        topics = CaptureTopics(self._config, admin)
+        topics.ensure_own()
+        ensure_signal_topics(self._config, admin)
+        topics.ensure_tables(captured)
+        return topics
+
+    def _restore(self, captured: Sequence[TableId]) -> Restored:
+        """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
+        config, prefix = self._config, self._config.topics.prefix
+        kafka, readers = kafka_settings(config), config.snapshot.max_threads
+        producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix)))
+        state = startup.acquire_state(kafka, producer, self._source.read_offset, prefix=prefix, readers=readers)
+        resume = startup.resume_point(
+            self._source, state, resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog
+        )
+        registry = SplitRegistry()
+        action = self._auxiliary.heartbeat_action(self._source.open_catalog())
+        if action is not None:
+            self._resources.add(action)
+        transaction = StreamTransaction(
+            producer,
+            StreamOffset(resume.offset),
+            registry,
+            settings=CommitSettings(
+                prefix,
+                interval_s=config.batch.commit_interval_ms / 1000,
+                max_records=config.batch.max_records,
+            ),
+            status=self._status,
+            heartbeat=self._auxiliary.heartbeat(action),
+        )
+        if resume.binlog_lost:
+            startup.request_full_resnapshot(transaction, state)
+        startup.write_startup_state(transaction, state, readers=readers, captured=captured)
+        schema_changes = self._auxiliary.schema_changes(
+            transaction, self._resources.add(self._source.open_catalog()), self._headers
+        )
+        if schema_changes is not None:
+            schema_changes.write_definitions(captured, state.structure, resume.offset.position)
+        transaction.commit_restored(resume.offset)
+        return Restored(state, transaction, registry, schema_changes)
+
+    def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, ChangeStream]:
+        config = self._config
+        filters, signals = config.filters.tables, config.signals.table
+        wanted = filters.includes if signals is None else lambda table: table == signals or filters.includes(table)
+        stream = self._resources.add(self._source.open_stream(restored.transaction.offset.position, wanted))
+        settings = StreamSettings(
+            config.topics.prefix,
+            filters,
+            self._headers,
+            skipped_operations=config.values.skipped_operations,
+            tombstones=config.values.tombstones,
+            include_query=config.values.include_query,
+        )
+        mailbox = Mailbox(stream.wake, self._stop.session)
+        context = StreamContext(settings, restored.transaction, restored.registry, tables, mailbox, self._status)
+        return context, stream
+
+    def _track_tables(self, restored: Restored, captured: Sequence[TableId]) -> list[TableId]:
+        """Track every captured table before the first event; return those whose initial snapshot is not complete."""
+        stored = restored.state.tables
+        pending: list[TableId] = []
+        for table in captured:
+            known = stored.get(str(table))
+            needless = known is None and not self._config.snapshot.should_snapshot(str(table))
+            if needless or (known is not None and known.mode is not TableMode.SNAPSHOT):
+                mode = TableMode.STREAMING
+            else:
+                mode = TableMode.WAITING
+                pending.append(table)
+            restored.registry.track(table, mode)
+            self._status.table_mode(table, mode)
+        # Started plans come first: the stream knows their splits, and the state holds them.
+        return sorted(pending, key=lambda table: str(table) not in stored)
+
+    def _restore_snapshots(
+        self, state: State, coordinator: SnapshotCoordinator, signals: SignalService, pending: Sequence[TableId]
+    ) -> SessionSnapshots:
+        process = self._process
+        workers = WorkerFactory(process.config, process.run_id, process.hooks)
+        factory = SnapshotFactory(
+            process.config, state, coordinator, signals.processor, status=process.status, workers=workers
+        )
+        incremental = self._resources.add(IncrementalSnapshotRunner(coordinator, signals.processor, factory))
+        incremental.restore()
+        initial = None
+        if pending:
+            initial = self._resources.add(factory.initial(pending))
+            initial.restore()
+        stop_after_initial = process.config.snapshot.stop_after_snapshot
+        return SessionSnapshots(initial, incremental, factory, stop_after_initial=stop_after_initial)

@@ -1,0 +1,90 @@
+"""Builds enumerators with their own database sessions, and the workers that read splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tailrace.producer.app.connection_settings import mysql_source
+from tailrace.producer.app.snapshot_worker import open_reader, process_main
+from tailrace.producer.config import ProducerConfig
+from tailrace.producer.kafka.state_store import State
+from tailrace.producer.model.table import TableId
+from tailrace.producer.ops.status import Status
+from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.snapshot.enumerator import Enumerator
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.producer.snapshot.policy import IncrementalSnapshot, InitialSnapshot, SnapshotControl
+from tailrace.producer.snapshot.splitter import SplitterSettings
+from tailrace.producer.snapshot.table_planner import TablePlanner
+from tailrace.producer.snapshot.workers import ProcessWorkers, ThreadWorkers, Workers
+from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+
+
+class WorkerFactory:
+    """Starts snapshot readers: processes, or threads if hooks of a test must be called."""
+
+    def __init__(self, config: ProducerConfig, run_id: str, hooks: SnapshotHooks | None) -> None:
+        self._config = config
+        self._run_id = run_id
+        self._hooks = hooks
+
+    def start(self) -> Workers:
+        """Start the configured number of readers; the caller closes them."""
+        config, run_id, count = self._config, self._run_id, self._config.snapshot.max_threads
+        if self._hooks is None:
+            return ProcessWorkers(count, partial(process_main, config, run_id))
+        return ThreadWorkers(
+            [partial(open_reader, config, run_id, worker, hooks=self._hooks) for worker in range(count)]
+        )
+
+
+class SnapshotFactory:
+    """Builds enumerators; the caller closes them."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        state: State,
+        coordinator: SnapshotCoordinator,
+        control: SnapshotControl,
+        *,
+        status: Status,
+        workers: WorkerFactory,
+    ) -> None:
+        """``state`` is the one that was restored at startup."""
+        self._config = config
+        self._state = state
+        self._coordinator = coordinator
+        self._control = control
+        self._status = status
+        self._workers = workers
+
+    def initial(self, tables: Sequence[TableId]) -> Enumerator:
+        """Return the enumerator of an initial snapshot."""
+        planner = self._planner()
+        policy = InitialSnapshot(planner, self._coordinator)
+        return Enumerator(planner, self._coordinator, policy, tables, state=self._state, status=self._status)
+
+    def incremental(self, tables: Sequence[TableId]) -> Enumerator:
+        """Return the enumerator of an incremental snapshot."""
+        planner = self._planner()
+        policy = IncrementalSnapshot(planner, self._coordinator, self._control)
+        return Enumerator(planner, self._coordinator, policy, tables, state=self._state, status=self._status)
+
+    def start_workers(self) -> Workers:
+        """Start the snapshot readers; the caller closes them."""
+        return self._workers.start()
+
+    def _planner(self) -> TablePlanner:
+        config = self._config
+        source = mysql_source(config)
+        session = source.open_snapshot_session()
+        try:
+            stream_session = source.open_snapshot_session()
+        except BaseException:
+            session.close()
+            raise
+        snapshot = config.snapshot
+        settings = SplitterSettings(snapshot.chunk_size, snapshot.even_upper, snapshot.even_lower)
+        return TablePlanner(session, stream_session, CapturedTables(config, session.describe), settings)

@@ -1,0 +1,50 @@
+"""A MySQL session for occasional queries: definitions for the schema change topic, and the heartbeat statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pymysql.connections import Connection
+
+from tailrace.producer.model.table import CatalogTable, TableId
+from tailrace.producer.mysql.catalog import read_table
+from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.reconnecting import ReconnectingSession
+
+
+class MySqlCatalogSession:
+    """Reads the catalog over a session that reconnects."""
+
+    def __init__(self, connect: Callable[[], Connection[Any]]) -> None:
+        self._session = ReconnectingSession(connect)
+
+    def describe(self, table: TableId) -> CatalogTable:
+        """Read the definition from information_schema."""
+        return self._session.run(lambda connection: read_table(connection, table))
+
+    def create_statement(self, table: TableId) -> str:
+        """Return the answer of SHOW CREATE TABLE."""
+        return str(self._session.run(lambda c: query(c, f"SHOW CREATE TABLE {table.quoted}"))[0][1])
+
+    def server_charset(self) -> tuple[str, str]:
+        """Read the variables of the server."""
+        charset, collation = self._session.query("SELECT @@character_set_server, @@collation_server")[0]
+        return str(charset), str(collation)
+
+    def database_charset(self, database: str) -> tuple[str, str]:
+        """Read information_schema.SCHEMATA."""
+        sql = (
+            "SELECT DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA "
+            "WHERE SCHEMA_NAME = %s"
+        )
+        charset, collation = self._session.run(lambda connection: query(connection, sql, (database,)))[0]
+        return str(charset), str(collation)
+
+    def execute(self, statement: str) -> None:
+        """Run the statement."""
+        self._session.query(statement)
+
+    def close(self) -> None:
+        """Cut the connection."""
+        self._session.close()

@@ -1,0 +1,127 @@
+"""A MySQL session that plans and reads the splits of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pymysql import MySQLError
+from pymysql.connections import Connection
+
+from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
+from tailrace.producer.model.protocols import Offset, SplitQuery
+from tailrace.producer.model.split import KeyColumn, Range
+from tailrace.producer.model.table import CatalogTable, TableId
+from tailrace.producer.mysql import catalog, key_order, split_sql, watermark
+from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.key_order import KeyOrder, from_select
+from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
+from tailrace.producer.mysql.result_stream import read_rows
+
+
+class MySqlSnapshotSession:
+    """Plans and reads splits over one connection."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def describe(self, table: TableId) -> CatalogTable:
+        """Read the definition from information_schema."""
+        return catalog.read_table(self._connection, table)
+
+    def exists(self, table: TableId) -> bool:
+        """Look the table up in information_schema."""
+        return catalog.exists(self._connection, table)
+
+    def definition_text(self, table: TableId) -> str:
+        """Take a metadata lock by a SELECT, then return the answer of SHOW CREATE TABLE."""
+        query(self._connection, f"SELECT 1 FROM {table.quoted} LIMIT 0")
+        return str(query(self._connection, f"SHOW CREATE TABLE {table.quoted}")[0][1])
+
+    @contextmanager
+    def stable_definition(self) -> Iterator[None]:
+        """Hold the metadata locks of a transaction: one definition is valid for all rows of a split."""
+        query(self._connection, "START TRANSACTION")
+        try:
+            yield
+        except BaseException:
+            with suppress(MySQLError, OSError):  # the session may be what broke
+                self._connection.rollback()
+            raise
+        self._connection.rollback()
+
+    def check_condition(self, table: TableId, condition: str) -> None:
+        """Have the server parse the condition."""
+        query(self._connection, f"SELECT 1 FROM {table.quoted} WHERE ({condition}) LIMIT 0")
+
+    # -- keys --------------------------------------------------------------------------------------------------------
+
+    def splitting_columns(self, found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
+        """Return the prefix of an index whose order is known."""
+        return key_order.splitting_columns(found, key)
+
+    def key_ordering(self, columns: Sequence[KeyColumn]) -> KeyOrder:
+        """Return an order that queries this session for the weights of text."""
+        return KeyOrder(columns, lambda sql: query(self._connection, sql)[0])
+
+    def max_key(self, table: TableId, columns: Sequence[KeyColumn]) -> KeyTuple | None:
+        """Read the last key of the index."""
+        return self._key(columns, split_sql.max_key(table, columns))
+
+    def min_key(self, table: TableId, columns: Sequence[KeyColumn], within: Range) -> KeyTuple | None:
+        """Read the first key of a range."""
+        return self._key(columns, split_sql.min_key(table, columns, within))
+
+    def next_bound(self, table: TableId, columns: Sequence[KeyColumn], within: Range, size: int) -> KeyTuple | None:
+        """Read the key at an OFFSET in the range."""
+        return self._key(columns, split_sql.next_bound(table, columns, within, size))
+
+    def bound_after(
+        self, table: TableId, columns: Sequence[KeyColumn], key: KeyTuple, within: Range
+    ) -> KeyTuple | None:
+        """Read the first greater key of a range."""
+        return self._key(columns, split_sql.bound_after(table, columns, key, within))
+
+    def _key(self, columns: Sequence[KeyColumn], sql: str) -> KeyTuple | None:
+        rows = query(self._connection, sql)
+        if not rows:
+            return None
+        return tuple(from_select(c.column, value) for c, value in zip(columns, rows[0], strict=True))
+
+    # -- splits ------------------------------------------------------------------------------------------------------
+
+    def current_offset(self) -> MySqlOffset:
+        """Return the end of the binlog."""
+        return watermark.current_offset(self._connection)
+
+    def wait_until_visible(self, barrier: Offset, timeout_s: float) -> None:
+        """Wait until the GTID set of the barrier is executed."""
+        watermark.wait_until_visible(self._connection, mysql_offset(barrier), timeout_s)
+
+    def low_watermark(self, barrier: Offset, timeout_s: float) -> MySqlOffset:
+        """Return the executed GTID set after the wait."""
+        return watermark.take_low(self._connection, mysql_offset(barrier), timeout_s)
+
+    def high_watermark(self, low: Offset) -> MySqlOffset:
+        """Return the coordinates after the SELECT."""
+        return watermark.take_high(self._connection, mysql_offset(low))
+
+    def clock_us(self) -> int:
+        """Return NOW(6) of the server."""
+        return int(query(self._connection, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")[0][0])
+
+    def read_rows(self, task: SplitQuery, codec: SnapshotEncoder, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
+        """Stream the packets of the result set into the codec."""
+        condition = f" AND ({task.condition})" if task.condition else ""
+        sql = (
+            f"SELECT {codec.select_list} FROM {task.table.quoted} "
+            f"WHERE {split_sql.predicate(task.columns, task.range)}{condition}"
+        )
+        return read_rows(self._connection, sql, codec, envelope)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()

@@ -1,0 +1,241 @@
+"""What differs between initial and incremental snapshots; the enumerator asks its policy.
+
+An initial snapshot reads tables whose changes are not in Kafka yet, so the stream must know which keys the splits cover
+before it emits a change. An incremental snapshot reads tables whose changes are all emitted: only the split that is
+being read holds changes back, so the greatest key needs no barrier, and a plan that cannot be resumed starts over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+import structlog
+
+from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.kafka.state_store import SplitState, TableState
+from tailrace.producer.model.codec import KeyTuple
+from tailrace.producer.model.split import KeyColumn, key_from_json, key_to_json
+from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.snapshot.splitter import ChunkSplitter
+from tailrace.producer.snapshot.table_planner import TablePlanner
+from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+
+log = structlog.get_logger(__name__)
+
+
+class TableUnreadableError(Exception):
+    """A table cannot be read; its incremental snapshot is cancelled when no reader is active."""
+
+    def __init__(self, table: TableId, reason: str) -> None:
+        super().__init__(reason)
+        self.table = table
+
+
+class SnapshotControl(Protocol):
+    """What signals request of incremental snapshots; may change at any moment, may be read by any thread."""
+
+    work: threading.Event
+    """Set while tables are pending."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether no split may be started now."""
+
+    def pending_tables(self) -> list[TableId]:
+        """Return the tables to read, in the order of their requests."""
+
+    def stopped(self, table: TableId) -> bool:
+        """Whether the rest of a table is not requested any more."""
+
+    def condition(self, table: TableId) -> str:
+        """Return the SQL condition on the rows of a table; empty: all rows."""
+
+    def is_running(self, table: TableId) -> bool:
+        """Whether an incremental snapshot of a table is running; on the stream's thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedPlan:
+    """A plan that the stream knows and the state holds."""
+
+    state: TableState
+    columns: tuple[KeyColumn, ...]
+    splitter: ChunkSplitter
+    estimated_rows: int
+
+
+class SnapshotPolicy(ABC):
+    """Decides what a snapshot reads, and talks to the stream about tables. Used by the enumerator's thread."""
+
+    incremental: bool
+
+    def __init__(self, planner: TablePlanner, coordinator: SnapshotCoordinator) -> None:
+        self._planner = planner
+        self._coordinator = coordinator
+        self._call = coordinator.mailbox.call
+
+    @property
+    def paused(self) -> bool:
+        """Whether no split may be started now."""
+        return False
+
+    def stopped(self, table: TableId) -> bool:  # noqa: ARG002 - the same for every table
+        """Whether the rest of a table is not requested any more."""
+        return False
+
+    def condition(self, table: TableId) -> str:  # noqa: ARG002 - the same for every table
+        """Return the SQL condition on the rows of a table; empty: all rows."""
+        return ""
+
+    @abstractmethod
+    def can_resume(self, table: TableId, stored: TableState, splits: Iterable[SplitState]) -> bool:
+        """Whether a stored plan can be continued; ``splits`` are its committed splits."""
+
+    @abstractmethod
+    def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
+        """Tell the stream about a stored plan; called on the stream's thread before its first event."""
+
+    @abstractmethod
+    def start(self, table: TableId, stale: Iterable[str]) -> StartedPlan | None:
+        """Plan a table; durable on return. ``stale`` are stored splits of an earlier run. None: not to be read."""
+
+    @abstractmethod
+    def remove_missing(self, table: TableId, *, planned: bool) -> None:
+        """Tell the stream that the source no longer has a table, and that no reader is active on it."""
+
+    @abstractmethod
+    def raise_unreadable(self, table: TableId, error: Exception) -> NoReturn:
+        """Raise: a table exists but cannot be planned or read."""
+
+    def _remove_planned(self, table: TableId) -> None:
+        if not self._call(lambda: self._coordinator.abandon_table(table)):
+            raise SourceUnavailableError("a table was dropped and created again during planning", table=str(table))
+
+
+class InitialSnapshot(SnapshotPolicy):
+    """The first snapshot of tables: errors stop the capture."""
+
+    incremental = False
+
+    def can_resume(self, table: TableId, stored: TableState, splits: Iterable[SplitState]) -> bool:  # noqa: ARG002
+        """Every stored plan is continued: changes were skipped because its splits cover them."""
+        return True
+
+    def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
+        """See ``SnapshotPolicy``."""
+        greatest = self._planner.splitter(table, columns).sort_key(key_from_json(stored.greatest))
+        self._coordinator.resume_table(table, self._planner.stream_order(columns), stored, greatest)
+
+    def start(self, table: TableId, stale: Iterable[str]) -> StartedPlan | None:  # noqa: ARG002 - never any
+        """Fix the greatest key behind a barrier: the binlog has every row above it."""
+        planner, coordinator = self._planner, self._coordinator
+        found = planner.describe(table)
+        order = planner.stream_order(found.columns)
+        barrier = self._call(lambda: coordinator.start_table(table, order))
+        if barrier is None:
+            return None
+        planner.wait_until_visible(barrier)
+        splitter = planner.splitter(table, found.columns)
+        greatest = splitter.max_key()
+        columns = found.columns
+        if greatest is None:
+            columns = ()
+            one_split = planner.stream_order(columns)
+            self._call(lambda: coordinator.replace_order(table, one_split))
+        state = _new_plan(TableMode.SNAPSHOT, columns, greatest)
+        greatest_order = splitter.sort_key(greatest)
+        self._call(lambda: coordinator.set_range(table, state, greatest_order))
+        return StartedPlan(state, columns, splitter, found.estimated_rows)
+
+    def remove_missing(self, table: TableId, *, planned: bool) -> None:  # noqa: ARG002 - the same
+        """See ``SnapshotPolicy``."""
+        self._remove_planned(table)
+
+    def raise_unreadable(self, table: TableId, error: Exception) -> NoReturn:  # noqa: ARG002 - named in the error
+        """See ``SnapshotPolicy``."""
+        raise error
+
+
+class IncrementalSnapshot(SnapshotPolicy):
+    """A snapshot on request, of tables that keep streaming: a table that cannot be read must not stop the stream."""
+
+    incremental = True
+
+    def __init__(self, planner: TablePlanner, coordinator: SnapshotCoordinator, control: SnapshotControl) -> None:
+        super().__init__(planner, coordinator)
+        self._control = control
+
+    @property
+    def paused(self) -> bool:
+        """See ``SnapshotPolicy``."""
+        return self._control.paused
+
+    def stopped(self, table: TableId) -> bool:
+        """See ``SnapshotPolicy``."""
+        return self._control.stopped(table)
+
+    def condition(self, table: TableId) -> str:
+        """See ``SnapshotPolicy``."""
+        return self._control.condition(table)
+
+    def can_resume(self, table: TableId, stored: TableState, splits: Iterable[SplitState]) -> bool:
+        """Continue on the same server with the same key."""
+        if stored.mode is not TableMode.INCREMENTAL or not self._planner.exists(table):
+            return False
+        current = self._planner.current_offset()
+        columns = self._planner.describe(table).columns[: len(stored.key)]
+        return names(columns) == stored.key and all(split.low.same_server(current) for split in splits)
+
+    def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
+        """See ``SnapshotPolicy``."""
+        self._coordinator.resume_incremental(table, self._planner.stream_order(columns), stored)
+
+    def start(self, table: TableId, stale: Iterable[str]) -> StartedPlan | None:
+        """Plan the current content of the table."""
+        if self.stopped(table):
+            self._cancel(table)
+            return None
+        planner = self._planner
+        found = planner.describe(table)
+        condition = self.condition(table)
+        if condition:
+            planner.check_condition(table, condition)
+        splitter = planner.splitter(table, found.columns)
+        greatest = splitter.max_key()
+        columns = found.columns if greatest is not None else ()
+        order = planner.stream_order(columns)
+        state = _new_plan(TableMode.INCREMENTAL, columns, greatest)
+        if not self._call(lambda: self._coordinator.start_incremental(table, order, state, stale)):
+            self._cancel(table)
+            return None
+        return StartedPlan(state, columns, splitter, found.estimated_rows)
+
+    def remove_missing(self, table: TableId, *, planned: bool) -> None:
+        """See ``SnapshotPolicy``."""
+        if planned:
+            self._remove_planned(table)
+        else:
+            self._cancel(table)
+
+    def raise_unreadable(self, table: TableId, error: Exception) -> NoReturn:
+        """See ``SnapshotPolicy``."""
+        raise TableUnreadableError(table, str(error)) from error
+
+    def _cancel(self, table: TableId) -> None:
+        self._call(lambda: self._coordinator.cancel_incremental(table))
+
+
+def names(columns: tuple[KeyColumn, ...]) -> tuple[str, ...]:
+    """Return the names of key columns."""
+    return tuple(column.column.name for column in columns)
+
+
+def _new_plan(mode: TableMode, columns: tuple[KeyColumn, ...], greatest: KeyTuple | None) -> TableState:
+    run = f"{time.time_ns() // 1_000_000:x}"
+    return TableState(mode, snapshot=run, greatest=key_to_json(greatest), key=names(columns))

@@ -1,0 +1,74 @@
+"""What an enumerator reads from the source: definitions of tables, their greatest keys, and the bounds of splits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tailrace.producer.model.protocols import KeyOrdering, Offset, SnapshotSession
+from tailrace.producer.model.split import KeyColumn
+from tailrace.producer.model.table import TableId
+from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
+from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
+
+
+class TableDescription(NamedTuple):
+    """What planning needs to know about a table."""
+
+    columns: tuple[KeyColumn, ...]
+    """The columns that splits are cut on; empty: the table is one split."""
+    estimated_rows: int
+
+
+class TablePlanner:
+    """Reads over two sessions of its own: one for the enumerator's thread, one for the stream's thread."""
+
+    def __init__(
+        self,
+        session: SnapshotSession,
+        stream_session: SnapshotSession,
+        tables: CapturedTables,
+        settings: SplitterSettings,
+    ) -> None:
+        """``tables`` reads the catalog over ``session``."""
+        self._session = session
+        self._stream_session = stream_session
+        self._tables = tables
+        self._settings = settings
+
+    def describe(self, table: TableId) -> TableDescription:
+        """Read a table's definition. Raises SchemaError if the table does not exist or has no key."""
+        found = self._session.describe(table)
+        key = self._tables.key_of(found)
+        return TableDescription(self._session.splitting_columns(found, key), found.rows)
+
+    def splitter(self, table: TableId, columns: tuple[KeyColumn, ...]) -> ChunkSplitter:
+        """Return what cuts the table on these columns."""
+        return ChunkSplitter(self._session, table, columns, self._settings)
+
+    def stream_order(self, columns: tuple[KeyColumn, ...]) -> KeyOrdering:
+        """Return the order of keys for the stream's thread."""
+        return self._stream_session.key_ordering(columns)
+
+    def exists(self, table: TableId) -> bool:
+        """Whether the source has the table now."""
+        return self._session.exists(table)
+
+    def current_offset(self) -> Offset:
+        """Return the end of the log of the server that is read."""
+        return self._session.current_offset()
+
+    def check_condition(self, table: TableId, condition: str) -> None:
+        """Raise SourceError if the condition is not valid for the rows of the table."""
+        self._session.check_condition(table, condition)
+
+    def wait_until_visible(self, barrier: Offset) -> None:
+        """Wait until the server shows every transaction that the stream had read at the barrier."""
+        self._session.wait_until_visible(barrier, BARRIER_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Close both sessions."""
+        try:
+            self._session.close()
+        finally:
+            self._stream_session.close()

@@ -1,0 +1,37 @@
+"""The objects that everything on the stream's thread shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.producer.config.filters import TableFilter
+from tailrace.producer.kafka.transactional_producer import Headers
+from tailrace.producer.ops.status import Status
+from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.stream_transaction import StreamTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What the stream captures, and how its records look."""
+
+    prefix: str
+    table_filter: TableFilter
+    context_headers: Headers
+    skipped_operations: frozenset[str]
+    tombstones: bool
+    include_query: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContext:
+    """What every part of the stream uses; only ``mailbox`` and ``status`` may be used by other threads."""
+
+    settings: StreamSettings
+    transaction: StreamTransaction
+    registry: SplitRegistry
+    tables: CapturedTables
+    mailbox: Mailbox
+    status: Status

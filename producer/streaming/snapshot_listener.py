@@ -1,0 +1,24 @@
+"""What snapshots report about their progress."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tailrace.producer.kafka.state_store import SplitState, TableState
+from tailrace.producer.model.table import TableId
+
+
+class SnapshotProgressListener(Protocol):
+    """Called on the stream's thread; what it writes is committed together with the reported fact."""
+
+    def on_table_started(self, table: TableId, *, incremental: bool) -> None:
+        """The snapshot of a table started."""
+
+    def on_split_completed(self, table: TableId, state: SplitState, plan: TableState, *, incremental: bool) -> None:
+        """The rows of a split are in Kafka."""
+
+    def on_table_completed(self, table: TableId, rows: int, *, incremental: bool) -> None:
+        """Every split of a table has ended."""
+
+    def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
+        """The snapshot of a table was cancelled: the source no longer has the table, or it cannot be read."""

@@ -1,0 +1,134 @@
+"""The open Kafka transaction of the binlog stream, together with the offset that is stored when it commits.
+
+Whatever the stream writes (changes, watermarks, state, signals, notifications, heartbeats) goes through this object.
+So a record is visible exactly if the stored offset, or the state written with it, says that it was written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset
+from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.ops.status import Status
+from tailrace.producer.streaming.heartbeat import Heartbeat
+from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.schemas.names import state_topic
+
+_IDLE_INTERVAL_S: Final = 1.0
+"""How often an offset is stored that advanced without records."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSettings:
+    """When the transaction is committed."""
+
+    prefix: str
+    interval_s: float
+    max_records: int
+
+
+class StreamTransaction:
+    """The only user of the stream's producer. Not thread-safe: startup uses it first, then the stream's thread."""
+
+    def __init__(
+        self,
+        producer: TransactionalProducer,
+        offset: StreamOffset,
+        registry: SplitRegistry,
+        *,
+        settings: CommitSettings,
+        status: Status,
+        heartbeat: Heartbeat | None = None,
+    ) -> None:
+        self.offset = offset
+        """What has been read from the binlog; the next commit stores it."""
+        self.prefix = settings.prefix
+        self._producer = producer
+        self._registry = registry
+        self._settings = settings
+        self._status = status
+        self._heartbeat = heartbeat
+        self._state_topic = state_topic(settings.prefix)
+        self._stored = offset.position
+        self._since = time.monotonic()
+        """When the transaction was opened, or the last one was committed."""
+
+    @property
+    def records(self) -> int:
+        """Number of records in the open transaction; 0 if none is open."""
+        return self._producer.sent if self._producer.in_transaction else 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the transaction has as many records as it may have."""
+        return self._producer.sent >= self._settings.max_records and self._producer.in_transaction
+
+    def open(self) -> None:
+        """Open a transaction, unless one is open."""
+        if not self._producer.in_transaction:
+            self._producer.begin()
+            self._since = time.monotonic()
+
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None, *, partition: int = -1
+    ) -> None:
+        """Write one record; -1: the key chooses the partition."""
+        self.open()
+        self._producer.send(topic, key, value, headers, partition=partition)
+
+    def send_all(self, topic: str, records: Iterable[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
+        """Write many records that share topic and headers."""
+        if not self._producer.in_transaction:
+            self.open()
+        self._producer.send_all(topic, records, headers)
+
+    def store(self, key: bytes, value: bytes | None) -> None:
+        """Write a record of the state topic; None deletes the key."""
+        self.send(self._state_topic, key, value)
+
+    def seconds_until_commit(self) -> float:
+        """Return how long the stream may wait for events before a commit is due."""
+        elapsed = time.monotonic() - self._since if self.records else 0.0
+        return max(0.0, self._settings.interval_s - elapsed)
+
+    def commit_if_due(self) -> None:
+        """Commit if the transaction is full or old enough, or if an offset without records was not stored for long."""
+        elapsed = time.monotonic() - self._since
+        if self.records:
+            if self.full or elapsed >= self._settings.interval_s:
+                self.commit()
+        elif self._heartbeat_due or (self._offset_moved and elapsed >= _IDLE_INTERVAL_S):
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit what was written since the last commit, with the offset; does nothing if there is nothing to store."""
+        if self.records or self._offset_moved or self._heartbeat_due:
+            self._commit(self.offset.state(self._registry.open_backfills()))
+
+    def commit_restored(self, offset: StoredOffset) -> None:
+        """Commit what startup wrote, with the offset it restored: the registry does not know the stored splits yet."""
+        self._commit(offset)
+
+    def _commit(self, stored: StoredOffset) -> None:
+        self.open()
+        if self._heartbeat is not None and self._heartbeat.due:
+            beat = self._heartbeat.next_record()
+            self._producer.send(beat.topic, beat.key, beat.value, partition=0)
+        self._producer.send(self._state_topic, OFFSET_KEY, stored.to_json())
+        self._producer.commit()
+        self._stored = self.offset.position
+        self._since = time.monotonic()
+        self._status.stream_committed(stored.position.to_json())
+
+    @property
+    def _offset_moved(self) -> bool:
+        return self.offset.position != self._stored
+
+    @property
+    def _heartbeat_due(self) -> bool:
+        return self._heartbeat is not None and self._heartbeat.due

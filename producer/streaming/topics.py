@@ -1,0 +1,63 @@
+"""The topics of one prefix: those of tables, those of Tailrace itself, and the auxiliary ones that are configured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tailrace.producer.config import ProducerConfig
+from tailrace.producer.kafka.topics import COMPACTED, Topics, TopicSpec
+from tailrace.producer.model.table import TableId
+from tailrace.producer.serialization.envelope.topic_names import TopicNames
+from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
+
+
+class CaptureTopics:
+    """Creates the topics that a capture writes, and checks those that exist."""
+
+    def __init__(self, config: ProducerConfig, topics: Topics) -> None:
+        self._config = config
+        self._topics = topics
+        self._names = TopicNames(config.topics)
+
+    def ensure_own(self) -> None:
+        """Create Tailrace's own topics and the auxiliary topics that are configured."""
+        self._topics.ensure(self._internal())
+        self._topics.ensure(self._auxiliary())
+
+    def ensure_tables(self, tables: Iterable[TableId]) -> None:
+        """Create the data topics of tables."""
+        topics = self._config.topics
+        self._topics.ensure(
+            TopicSpec(
+                self._names.table(table),
+                partitions=topics.partitions,
+                replication_factor=topics.replication_factor,
+                config=topics.settings,
+            )
+            for table in tables
+        )
+
+    def _internal(self) -> Iterator[TopicSpec]:
+        prefix, replicas = self._config.topics.prefix, self._config.topics.replication_factor
+        for name, policy in (
+            (state_topic(prefix), COMPACTED),
+            (schemas_topic(prefix), COMPACTED),
+            (watermarks_topic(prefix), {}),
+        ):
+            yield TopicSpec(name, config=policy, exact_partitions=True, replication_factor=replicas)
+
+    def _auxiliary(self) -> Iterator[TopicSpec]:
+        topics, values = self._config.topics, self._config.values
+        replicas = topics.replication_factor
+        if self._config.heartbeat.interval_ms:
+            yield TopicSpec(self._names.heartbeats, replication_factor=replicas)
+        if values.schema_changes:
+            # One partition: schema changes have one order.
+            yield TopicSpec(self._names.schema_changes, replication_factor=replicas, exact_partitions=True)
+        if values.transaction_metadata:
+            yield TopicSpec(
+                self._names.transactions,
+                partitions=topics.partitions,
+                replication_factor=replicas,
+                config=topics.settings,
+            )

@@ -1,0 +1,145 @@
+"""The stream's Kafka transaction: when it opens and commits, and what is stored with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset
+from tailrace.producer.model.binlog_events import PositionAdvanced, TransactionBegin, TransactionCommit
+from tailrace.producer.streaming import stream_transaction as module
+from tailrace.producer.streaming.heartbeat import HeartbeatRecord
+from tailrace.producer.streaming.stream_transaction import StreamTransaction
+from tests.support.stream import FILE, SERVER, START, FakeProducer, stream_transaction
+
+
+class Heartbeat:
+    """A heartbeat that is due when a test says so."""
+
+    due = False
+
+    def next_record(self) -> HeartbeatRecord:
+        self.due = False
+        return HeartbeatRecord("beats", b"k", b"v")
+
+
+class Clock:
+    """The time, moved by a test."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def stored_offset() -> StoredOffset:
+    return StoredOffset(START, backfill={"s": 3})
+
+
+def transaction(producer: FakeProducer, heartbeat: Heartbeat | None = None) -> StreamTransaction:
+    return stream_transaction(producer, stored=stored_offset(), heartbeat=heartbeat, max_records=3)  # type: ignore[arg-type]
+
+
+def offsets(producer: FakeProducer) -> list[dict[str, Any]]:
+    """Return the stored offset of each committed transaction; it is the last record."""
+    found = []
+    for records in producer.committed:
+        topic, key, value = records[-1]
+        assert (topic, key) == ("p.tailrace.state", OFFSET_KEY)
+        assert value is not None
+        found.append(orjson.loads(value))
+    return found
+
+
+def test_a_record_opens_the_transaction_and_is_committed_with_the_offset(clock: Clock) -> None:
+    producer = FakeProducer()
+    stream = transaction(producer)
+    stream.offset.begin(TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1))
+    stream.offset.events = 2
+    assert stream.records == 0
+
+    stream.send("t", b"k", b"v")
+    assert stream.records == 1
+    stream.commit()
+
+    assert stream.records == 0
+    assert producer.committed[0][0] == ("t", b"k", b"v")
+    [offset] = offsets(producer)
+    assert (offset["position"]["pos"], offset["transaction"], offset["events"]) == (100, f"{SERVER}:5", 2)
+
+
+def test_commit_without_anything_new_does_nothing(clock: Clock) -> None:
+    producer = FakeProducer()
+    stream = transaction(producer)
+
+    stream.commit()
+
+    assert producer.committed == []
+
+
+def test_records_are_committed_after_the_interval_or_when_there_are_enough(clock: Clock) -> None:
+    producer = FakeProducer()
+    stream = transaction(producer)
+    stream.send("t", b"1", b"v")
+    clock.now += 0.9
+    stream.commit_if_due()
+    assert producer.committed == []
+    assert stream.seconds_until_commit() == pytest.approx(0.1)
+
+    clock.now += 0.1
+    stream.commit_if_due()
+    assert len(producer.committed) == 1
+
+    stream.send_all("t", [(b"1", b"v"), (b"2", b"v"), (b"3", b"v")], None)
+    assert stream.full
+    stream.commit_if_due()
+    assert len(producer.committed) == 2
+    assert not stream.full
+
+
+def test_an_offset_without_records_is_stored_less_often(clock: Clock) -> None:
+    producer = FakeProducer()
+    stream = transaction(producer)
+    stream.offset.advance(PositionAdvanced(FILE, 500, 0))
+    stream.commit_if_due()
+    assert producer.committed == []
+
+    clock.now += 1.0
+    stream.commit_if_due()
+    stream.commit_if_due()
+
+    assert [offset["position"]["pos"] for offset in offsets(producer)] == [500]
+
+
+def test_a_due_heartbeat_is_committed_without_records(clock: Clock) -> None:
+    producer, heartbeat = FakeProducer(), Heartbeat()
+    stream = transaction(producer, heartbeat)
+    heartbeat.due = True
+
+    stream.commit_if_due()
+    stream.commit_if_due()
+
+    assert [records[0] for records in producer.committed] == [("beats", b"k", b"v")]
+
+
+def test_startup_keeps_the_restored_backfill_counts(clock: Clock) -> None:
+    """The registry does not know the stored splits when startup commits."""
+    producer = FakeProducer()
+    stream = transaction(producer)
+    stream.store(b"readers", b"{}")
+
+    stream.commit_restored(stored_offset())
+    stream.offset.commit(TransactionCommit(f"{SERVER}:1", FILE, 900, 0))
+    stream.commit()
+
+    assert [offset["backfill"] for offset in offsets(producer)] == [{"s": 3}, {}]
