@@ -142,7 +142,7 @@ EXCEPTIONS: Final = (
         "default of an altered table",
         "The binlog contains neither defaults nor comments. A table version that is no longer in the catalog is "
         "published without them.",
-        value.default_of_altered_table,
+        value.default_of_changed_table,
     ),
     NamedException(
         "default literal",

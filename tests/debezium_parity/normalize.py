@@ -91,14 +91,14 @@ class _Tokens:
 
     def __init__(self, events: Iterable[_Event]) -> None:
         events = sorted(events, key=lambda each: each[:4])
-        self._places: dict[tuple[str, str, int], int] = {}
+        self._positions: dict[tuple[str, str, int], int] = {}
         self._threads: dict[str, str] = {}
         counts: dict[str, int] = defaultdict(int)
         for event in events:
-            place = event.table, event.file, event.pos
-            if place not in self._places:
+            position = event.table, event.file, event.pos
+            if position not in self._positions:
                 counts[event.table] += 1
-                self._places[place] = counts[event.table]
+                self._positions[position] = counts[event.table]
             if event.thread.isdecimal():
                 self._threads.setdefault(event.thread, str(len(self._threads) + 1))
         self._transactions = _transactions(events)
@@ -158,9 +158,9 @@ class _Tokens:
     def _of_source(self, source: Tree, event: _Event) -> Tree:
         """Return the source block of a record from the binlog."""
         transaction = self._transactions[event.gtid]
-        place = self._places[event.table, event.file, event.pos]
+        position = self._positions[event.table, event.file, event.pos]
         thread = self._threads.get(event.thread, event.thread)
-        source = _with(source, file=_BINLOG, pos=str(place), gtid=transaction.name, thread=thread)
+        source = _with(source, file=_BINLOG, pos=str(position), gtid=transaction.name, thread=thread)
         same = event.times is not None and event.times == transaction.times
         return _with_times(source, transaction.number) if same else source
 

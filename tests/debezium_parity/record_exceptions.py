@@ -13,7 +13,7 @@ from tests.debezium_parity.tokens import member
 
 KEYLESS: Final = frozenset({"k_none", "k_unique_null", "k_unique_inline"})
 """The tables without key."""
-ALTERED: Final = frozenset({"alters", "alters2", "altered", "alike", "again", "late_key", "ghost"})
+CHANGED_TABLES: Final = frozenset({"alters", "alters2", "altered", "alike", "again", "late_key", "ghost"})
 """The tables whose definition changes while streaming."""
 
 _PREFIXED: Final = frozenset(
@@ -109,7 +109,7 @@ def statement_row(difference: Difference) -> bool:
 
 def later_definition(difference: Difference) -> bool:
     """The definition of a table that later statements alter."""
-    return _changed_table(difference) in ALTERED
+    return _changed_table(difference) in CHANGED_TABLES
 
 
 def server_definition(difference: Difference) -> bool:

@@ -49,13 +49,15 @@ def data_records(records: Iterable[KafkaRecord], *, prefix: str) -> list[ParsedR
         if topic.count(".") != 2 or topic.startswith(".tailrace."):
             continue
         key, value = parse(record.key), parse(record.value)
-        place = (record.topic, record.partition, record.key)
-        identity = ("tombstone", *last.get(place, ("without a delete",))) if value is None else _identity(key, value)
+        partition_key = (record.topic, record.partition, record.key)
+        identity = (
+            ("tombstone", *last.get(partition_key, ("without a delete",))) if value is None else _identity(key, value)
+        )
         # Equal rows without a key differ in their order only.
         count = seen[topic, identity] = seen.get((topic, identity), -1) + 1
         if count:
             identity = (*identity, f"repeat {count}")
-        last[place] = identity
+        last[partition_key] = identity
         found.append(ParsedRecord(topic, identity, record, key, value))
     return found
 

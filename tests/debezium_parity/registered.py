@@ -44,10 +44,10 @@ def registered_differences(
     """Return the differences between the Avro schemas of equal Connect schemas."""
     first, second = (_registered(side, prefix) for side, prefix in zip((expected, actual), prefixes, strict=True))
     differences = []
-    for place, schemas in sorted(first.items()):
-        topic, *path = place
+    for at, schemas in sorted(first.items()):
+        topic, *path = at
         for block, avro in sorted(schemas.items()):
-            other = second.get(place, {}).get(block, avro)
+            other = second.get(at, {}).get(block, avro)
             if other != avro:
                 record = ParsedRecord(topic, ("schema",), KafkaRecord(topic, 0, 0, None, None, ()), None, None)
                 differences.append(Difference(record, ("avro", *path), read_tree(avro), read_tree(other)))
@@ -88,7 +88,7 @@ def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], str, str]]:
 
 
 def _without_fields(part: Any) -> Any:
-    """Return a part of a schema with the names of records in place of records."""
+    """Return a part of a schema with the names of records instead of the records."""
     if isinstance(part, list):
         return [_without_fields(each) for each in part]
     if isinstance(part, dict):

@@ -63,18 +63,18 @@ def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) ->
             elif error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
             # Transaction markers have offsets but no messages, so only the position shows the end of a partition.
-            for place in consumer.position([TopicPartition(*at) for at in left]):
-                if place.offset >= left[place.topic, place.partition]:
-                    del left[place.topic, place.partition]
+            for position in consumer.position([TopicPartition(*at) for at in left]):
+                if position.offset >= left[position.topic, position.partition]:
+                    del left[position.topic, position.partition]
     finally:
         consumer.close()
 
 
-def _ends(consumer: Consumer, place: TopicPartition, end_at: float) -> tuple[int, int]:
+def _ends(consumer: Consumer, position: TopicPartition, end_at: float) -> tuple[int, int]:
     """Return the first and the next offset of a partition; wait until a new partition is ready."""
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(place, timeout=10)
+            low, high = consumer.get_watermark_offsets(position, timeout=10)
         except KafkaException as error:
             if error.args[0].code() not in _NOT_READY or time.monotonic() > end_at:
                 raise

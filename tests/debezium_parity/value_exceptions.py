@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from tests.debezium_parity.difference import Difference, column_of, in_row, in_snapshot, numbers, strings, type_differs
-from tests.debezium_parity.record_exceptions import ALTERED
+from tests.debezium_parity.record_exceptions import CHANGED_TABLES
 from tests.debezium_parity.tokens import Tree, read_tree
 
 DECODED_DIFFERENTLY_BY_JAVA: Final = frozenset(
@@ -195,11 +195,11 @@ def time_outside_day(difference: Difference) -> bool:
     return difference.expected == "null" or (difference.expected, difference.actual) == ('"00:00:00Z"', '"24:00:00Z"')
 
 
-def default_of_altered_table(difference: Difference) -> bool:
+def default_of_changed_table(difference: Difference) -> bool:
     """The default of a column of an altered table: only Debezium has it, or Debezium has an older one."""
     if difference.path[0] != "schema" or not isinstance(difference.expected, tuple):
         return False
-    if difference.record.table not in ALTERED or not isinstance(difference.actual, tuple):
+    if difference.record.table not in CHANGED_TABLES or not isinstance(difference.actual, tuple):
         return False
     return _without_default(difference.expected) == _without_default(difference.actual)
 
