@@ -1,6 +1,6 @@
 """The interface of a source database: what the rest of the producer asks of it.
 
-``Source`` opens everything else. docs/adding-a-database.md says which of these a new database implements.
+``Source`` opens everything else. docs/contributing/add-a-database.md says which of these a new database implements.
 """
 
 from __future__ import annotations

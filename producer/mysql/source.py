@@ -1,4 +1,4 @@
-"""MySQL as a source database. MariaDB is a subclass, see docs/adding-a-database.md."""
+"""MySQL as a source database. MariaDB is a subclass, see docs/contributing/add-a-database.md."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from tailrace.schemas.table import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class CodecOptions:
-    """What the rows of a table version become."""
+    """Options of the records of a table version."""
 
     values: ValueOptions
     projection: ColumnProjection | None = None
@@ -47,7 +47,7 @@ class CodecOptions:
     """Omit updates whose published rows are equal."""
 
     def published(self, table: Table) -> Sequence[Column]:
-        """Return the columns that rows have."""
+        """Return the columns of the published rows."""
         return table.columns if self.projection is None else self.projection.visible(table.columns)
 
 

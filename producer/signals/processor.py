@@ -30,6 +30,7 @@ from tailrace.producer.signals.signal import InvalidSignalError, LogSignal, Sign
 from tailrace.producer.signals.source_channel import SourceSignalChannel
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
+from tailrace.schemas.rowkind import Op
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +98,7 @@ class SignalProcessor:
     def process_row(self, table: SourceSignalChannel, event: RowsEvent, gtid: str, number: int) -> None:
         """Follow what was inserted into the signal table by rows event ``number`` of a transaction."""
         seen, last = self.marks.source
-        if event.op != "c" or (gtid == seen and number <= last):
+        if event.op != Op.CREATE or (gtid == seen and number <= last):
             return
         self.process(table.signals(event), replace(self.marks, source=(gtid, number)))
 

@@ -25,6 +25,7 @@ from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import TrackedTable
 from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.runtime.errors import Retryable, TailraceError
+from tailrace.schemas.rowkind import Op
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +68,7 @@ class TableLifecycle:
         if not effect.removes_rows_silently or not self._context.settings.table_filter.includes(effect.table):
             return False
         truncated = effect.change is Change.TRUNCATE
-        if truncated and "t" not in self._context.settings.skipped_operations:
+        if truncated and Op.TRUNCATE not in self._context.settings.skipped_operations:
             return self._on_truncated(event, effect.table)
         tracked = self._registry.tables.get(effect.table)
         if tracked is None or tracked.mode is not TableMode.WAITING:

@@ -1,4 +1,4 @@
-"""The dump connection on a real server: what wakes it, and what ends it."""
+"""The dump connection to a real server: wake-ups and disconnects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.database import Database
 
 
 def test_wake_ends_a_waiting_poll(database: Database) -> None:
-    """Another thread wakes the reader out of a long wait."""
+    """Another thread interrupts a long poll."""
     stream = open_stream(database.server, executed(database.server))
     try:
         while stream.poll(0.0):
@@ -47,8 +47,8 @@ def test_wake_ends_a_waiting_poll(database: Database) -> None:
         stream.wake()
 
 
-def test_killed_connection_is_a_lost_source(database: Database) -> None:
-    """KILL of the dump thread: the caller starts again from its own set."""
+def test_killed_connection_is_retryable(database: Database) -> None:
+    """KILL of the dump thread: the caller restarts from its GTID set."""
     stream = open_stream(database.server, executed(database.server))
     try:
         stream.poll(1.0)
@@ -65,8 +65,8 @@ def test_killed_connection_is_a_lost_source(database: Database) -> None:
         stream.close()
 
 
-def test_second_reader_with_the_same_id_puts_the_first_out(database: Database) -> None:
-    """The server allows one dump per id: the first is told what to change, or just loses its connection."""
+def test_second_reader_with_the_same_id_disconnects_the_first(database: Database) -> None:
+    """The server allows one dump per id: the first reader gets a hint, or only loses its connection."""
     now = executed(database.server)
     first = open_stream(database.server, now)
     first.poll(1.0)
@@ -79,8 +79,8 @@ def test_second_reader_with_the_same_id_puts_the_first_out(database: Database) -
         second.close()
 
 
-def test_stopped_server_is_a_silent_source() -> None:
-    """The server hangs without closing anything: silence is a failure."""
+def test_stopped_server_is_silent() -> None:
+    """The server hangs without closing the connection: silence is an error."""
     with MySqlServer() as server:
         stream = open_stream(server, executed(server), silence_timeout_s=2.0)
         try:
@@ -93,8 +93,8 @@ def test_stopped_server_is_a_silent_source() -> None:
             stream.close()
 
 
-def test_shut_down_server_is_a_lost_source() -> None:
-    """An orderly shutdown while the log is followed."""
+def test_server_shutdown_is_retryable() -> None:
+    """A normal shutdown while the stream is open."""
     with MySqlServer() as server:
         stream = open_stream(server, executed(server))
         try:
@@ -108,8 +108,8 @@ def test_shut_down_server_is_a_lost_source() -> None:
             stream.close()
 
 
-def test_purged_position_is_told_with_its_remedy(own_database: Database) -> None:
-    """Start before what the log still has."""
+def test_purged_position_is_reported_with_a_hint(own_database: Database) -> None:
+    """The stream starts before the oldest binlog file."""
     start = executed(own_database.server)
     own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     own_database.execute("INSERT INTO t VALUES (1)")
@@ -124,7 +124,7 @@ def test_purged_position_is_told_with_its_remedy(own_database: Database) -> None
     assert "new snapshot" in caught.value.hint
 
 
-def test_account_without_the_grant_is_told_so(own_database: Database) -> None:
+def test_missing_grant_is_reported(own_database: Database) -> None:
     """REPLICATION SLAVE is missing."""
     own_database.execute("CREATE USER IF NOT EXISTS poor IDENTIFIED BY 'p'")
     server = own_database.server

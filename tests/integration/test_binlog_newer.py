@@ -1,4 +1,4 @@
-"""What only newer servers log; runs where TAILRACE_MYSQL chooses one."""
+"""Events that only newer servers log; runs if TAILRACE_MYSQL selects one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def require(database: Database, version: str) -> None:
         pytest.skip(f"needs MySQL {version}")
 
 
-def test_compressed_transactions_are_opened(database: Database) -> None:
-    """One session compresses, the other does not: both come, at places that the server lists."""
+def test_compressed_transactions_are_read(database: Database) -> None:
+    """One session compresses, the other does not: both arrive, at positions that the server lists."""
     require(database, "8.0.20")
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)")
     start = executed(database.server)
@@ -61,8 +61,8 @@ def test_compressed_transactions_are_opened(database: Database) -> None:
     assert listed[rows[-1].pos] == ("Delete_rows", rows[-1].end)
 
 
-def test_table_made_from_a_select_is_a_statement_within_a_transaction(database: Database) -> None:
-    """CREATE TABLE … SELECT is atomic from 8.0.21 on."""
+def test_create_table_select_is_a_statement_within_a_transaction(database: Database) -> None:
+    """CREATE TABLE … SELECT is atomic since 8.0.21."""
     require(database, "8.0.21")
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     database.execute("INSERT INTO t VALUES (1)")
@@ -85,8 +85,8 @@ def test_table_made_from_a_select_is_a_statement_within_a_transaction(database: 
     assert [images(r)[1] for r in only(RowsEvent, events)] == [1, 2]
 
 
-def test_functional_index_leaves_no_trace(database: Database) -> None:
-    """From 8.0.18 on its hidden column is not described at all."""
+def test_functional_index_adds_no_column(database: Database) -> None:
+    """Since 8.0.18 its hidden column is not described."""
     require(database, "8.0.18")
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT, INDEX ((v + 1)))")
     start = executed(database.server)
@@ -97,8 +97,8 @@ def test_functional_index_leaves_no_trace(database: Database) -> None:
     assert [c.name for c in rows.table.columns] == ["id", "v"]
 
 
-def test_invisible_columns_are_columns(database: Database) -> None:
-    """An invisible column, and a primary key that the server makes up, are in log and catalog."""
+def test_invisible_columns_are_captured(database: Database) -> None:
+    """An invisible column, and a primary key that the server generates, are in binlog and catalog."""
     require(database, "8.0.30")
     start = executed(database.server)
     with database.connect() as session, session.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""Settings that sessions and servers may change: what is followed all the same, and what is refused with its remedy."""
+"""Settings that sessions and servers may change: which are supported, and which are rejected with a hint."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.support.binlog import (
 from tests.support.database import Database
 
 
-def test_rows_carry_their_statement_where_the_server_logs_it(database: Database) -> None:
-    """binlog_rows_query_log_events is a session's choice: one statement has it, the next has not."""
+def test_rows_have_their_statement_if_the_server_logs_it(database: Database) -> None:
+    """binlog_rows_query_log_events is set per session: one statement has it, the next one does not."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     start = executed(database.server)
     session = database.connect(autocommit=False)
@@ -48,10 +48,10 @@ def test_rows_carry_their_statement_where_the_server_logs_it(database: Database)
         ("binlog_row_value_options = PARTIAL_JSON", BinlogError, "binlog_row_value_options=''"),
     ],
 )
-def test_what_a_session_hides_from_the_log_stops_the_stream(
+def test_incomplete_logging_of_a_session_stops_the_stream(
     database: Database, session_setting: str, kind: type[Exception], named: str
 ) -> None:
-    """Any session may change how it logs; for captured tables that is told with its remedy."""
+    """Any session may change how it logs; for captured tables this is an error with a hint."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, j JSON, v INT)")
     database.execute("""INSERT INTO t VALUES (1, '{"a": "a longer text", "b": "another longer text"}', 1)""")
     database.execute("CREATE TABLE other LIKE t")
@@ -75,8 +75,8 @@ def test_what_a_session_hides_from_the_log_stops_the_stream(
     assert named in str(caught.value)
 
 
-def test_rows_without_full_metadata_are_refused(own_database: Database) -> None:
-    """binlog_row_metadata=MINIMAL hides names and signs: nothing may be guessed."""
+def test_rows_without_full_metadata_are_rejected(own_database: Database) -> None:
+    """binlog_row_metadata=MINIMAL hides names and signs: the stream must not guess."""
     own_database.execute("CREATE TABLE t (id INT UNSIGNED PRIMARY KEY)")
     start = executed(own_database.server)
     own_database.execute("SET GLOBAL binlog_row_metadata = MINIMAL")
@@ -90,7 +90,7 @@ def test_rows_without_full_metadata_are_refused(own_database: Database) -> None:
 
 
 def test_checksums_may_change_from_file_to_file(own_database: Database) -> None:
-    """CRC32, then NONE, then CRC32: every file says itself which it has."""
+    """CRC32, then NONE, then CRC32: every file states its own setting."""
     own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     start = executed(own_database.server)
     live = open_stream(own_database.server, start, server_id=4713)
@@ -107,8 +107,8 @@ def test_checksums_may_change_from_file_to_file(own_database: Database) -> None:
         own_database.execute("SET GLOBAL binlog_checksum = CRC32")
 
 
-def test_two_phase_xa_on_a_captured_table_is_refused(database: Database) -> None:
-    """Rows are logged at PREPARE, before it is known that they stand."""
+def test_two_phase_xa_on_a_captured_table_is_rejected(database: Database) -> None:
+    """Rows are logged at PREPARE, before the commit."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     database.execute("CREATE TABLE other (id INT PRIMARY KEY)")
     start = executed(database.server)
@@ -143,8 +143,8 @@ def test_two_phase_xa_on_a_captured_table_is_refused(database: Database) -> None
         follow(database.server, prepared)
 
 
-def test_first_form_of_rows_events_is_read() -> None:
-    """log_bin_use_v1_row_events=ON, as old replicas ask for."""
+def test_rows_events_v1_are_read() -> None:
+    """log_bin_use_v1_row_events=ON, for old replicas."""
     with MySqlServer(settings={"log_bin_use_v1_row_events": "ON"}) as server:
         database = Database(server, "v1")
         database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")

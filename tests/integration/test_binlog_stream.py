@@ -1,4 +1,4 @@
-"""The log stream on a real server: what arrives, where it stands, and what ends it."""
+"""The binlog stream of a real server: its events, their positions, and its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.database import Database
 
 
 @pytest.mark.parametrize("ssl_mode", ["disabled", "required"])
-def test_stream_yields_transactions_whole_and_in_order(database: Database, ssl_mode: str) -> None:
+def test_transactions_arrive_complete_and_in_order(database: Database, ssl_mode: str) -> None:
     """Inserts, an update and a delete in transactions, with and without TLS."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(10))")
     start = executed(database.server)
@@ -102,8 +102,8 @@ def test_positions_equal_those_the_server_lists(database: Database) -> None:
     assert (events[-1].file, events[-1].end) == (file, pos)
 
 
-def test_place_reached_is_the_servers_even_when_everything_before_was_skipped(database: Database) -> None:
-    """Start at the end: only heartbeats and file headers arrive, and the place is still the log's end."""
+def test_position_is_right_if_everything_before_was_skipped(database: Database) -> None:
+    """Start at the end: only heartbeats and file headers arrive, and the position is still the end of the binlog."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     database.execute("INSERT INTO t VALUES (1)")
     file, pos, gtids = binlog_position(connect(settings_of(database.server)))
@@ -119,8 +119,8 @@ def test_place_reached_is_the_servers_even_when_everything_before_was_skipped(da
     assert (events[-1].file, events[-1].end) == (file, pos)
 
 
-def test_unwanted_tables_give_only_their_transactions(database: Database) -> None:
-    """The GTID set must advance on every transaction, also where nothing is captured."""
+def test_other_tables_give_only_their_transactions(database: Database) -> None:
+    """The GTID set must advance on every transaction, also without captured rows."""
     database.execute("CREATE TABLE wanted (id INT PRIMARY KEY)")
     database.execute("CREATE TABLE other (id INT PRIMARY KEY)")
     start = executed(database.server)
@@ -137,8 +137,8 @@ def test_unwanted_tables_give_only_their_transactions(database: Database) -> Non
     ]
 
 
-def test_start_in_the_past_repeats_exactly_what_is_not_in_the_set(database: Database) -> None:
-    """Ten transactions; the set has some in the middle too: those do not come again."""
+def test_start_in_the_past_repeats_exactly_what_is_not_executed(database: Database) -> None:
+    """Ten transactions; the set has some in the middle too: those are not sent."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     start = executed(database.server)
     for number in range(10):
@@ -155,8 +155,8 @@ def test_start_in_the_past_repeats_exactly_what_is_not_in_the_set(database: Data
     assert [images(r)[1] for r in only(RowsEvent, events)] == [4, 5, 7, 8, 9]
 
 
-def test_empty_start_asks_for_the_whole_log() -> None:
-    """An empty set is a set: nothing has been seen, all that the log has is sent."""
+def test_empty_start_requests_the_whole_binlog() -> None:
+    """An empty set means that nothing is executed: the whole binlog is sent."""
     with MySqlServer() as server:
         database = Database(server, "fresh")
         database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
@@ -174,7 +174,7 @@ def test_empty_start_asks_for_the_whole_log() -> None:
 
 
 def test_empty_transaction_advances_the_set(database: Database) -> None:
-    """A GTID without rows, as replicas with filters make them."""
+    """A GTID without rows, as replicas with filters log them."""
     start = executed(database.server)
     database.execute("SET gtid_next = 'aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee:7'")
     try:
@@ -190,8 +190,8 @@ def test_empty_transaction_advances_the_set(database: Database) -> None:
     ] * 2
 
 
-def test_statements_come_in_their_clients_character_set(database: Database) -> None:
-    """DDL with text outside ASCII from a utf8mb4 and from a latin1 client."""
+def test_statements_have_the_character_set_of_their_client(database: Database) -> None:
+    """DDL with non-ASCII text from a utf8mb4 and from a latin1 client."""
     start = executed(database.server)
     database.execute("CREATE TABLE `tæ` (id INT COMMENT '漢字')")
     latin = database.connect(charset="latin1")
@@ -210,7 +210,7 @@ def test_statements_come_in_their_clients_character_set(database: Database) -> N
 
 @pytest.mark.parametrize("megabytes", [15.9, 16, 20, 33])
 def test_rows_larger_than_a_packet_are_joined(database: Database, megabytes: float) -> None:
-    """Events of 16 MB and more come in several packets."""
+    """Events of 16 MB and more arrive in several packets."""
     size = int(megabytes * 2**20)
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB)")
     start = executed(database.server)
@@ -226,7 +226,7 @@ def test_rows_larger_than_a_packet_are_joined(database: Database, megabytes: flo
 
 
 def test_definition_changes_between_rows(database: Database) -> None:
-    """Each rows event comes with the definition that held when it was logged."""
+    """Each rows event has the definition at the time it was logged."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     start = executed(database.server)
     database.execute("INSERT INTO t VALUES (1)")
@@ -243,8 +243,8 @@ def test_definition_changes_between_rows(database: Database) -> None:
     assert len({t.fingerprint for t in tables}) == 3
 
 
-def test_wide_table_with_an_odd_name(database: Database) -> None:
-    """More than 250 columns change the form of the count; names may hold nearly anything."""
+def test_wide_table_with_an_unusual_name(database: Database) -> None:
+    """More than 250 columns change the form of the count; names may contain nearly any character."""
     names = [f"c{n}" for n in range(300)]
     table = "o`dd.na me-漢🎉"[:-1]
     columns = ", ".join(f"{n} TINYINT" for n in names)
@@ -262,8 +262,8 @@ def test_wide_table_with_an_odd_name(database: Database) -> None:
     assert images(update)[-3:] == b"\x01\x03\x02"
 
 
-def test_table_ids_that_repeat_after_a_restart_are_told_apart() -> None:
-    """Ids start anew with the server: one id, two tables, in one stream."""
+def test_table_ids_may_repeat_after_a_restart() -> None:
+    """Ids restart with the server: one id, two tables, in one stream."""
     ids: list[set[int]] = []
     with MySqlServer() as server:
         database = Database(server, "shop")
@@ -283,8 +283,8 @@ def test_table_ids_that_repeat_after_a_restart_are_told_apart() -> None:
     assert [(r.table.id.table, r.table.columns[0].name) for r in rows] == [("a", "id"), ("b", "name")]
 
 
-def test_other_engines_end_their_transactions_by_a_statement(database: Database) -> None:
-    """MyISAM: COMMIT comes as text, and a rollback cannot take it back."""
+def test_other_engines_end_transactions_with_a_statement(database: Database) -> None:
+    """MyISAM: COMMIT is logged as text, and a rollback does not revert rows."""
     database.execute("CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
     start = executed(database.server)
     database.execute("INSERT INTO m VALUES (1)")
@@ -294,8 +294,8 @@ def test_other_engines_end_their_transactions_by_a_statement(database: Database)
     assert [type(e).__name__ for e in events] == ["TransactionBegin", "RowsEvent", "TransactionCommit"]
 
 
-def test_savepoints_leave_only_what_stands(database: Database) -> None:
-    """A rollback to a savepoint takes its rows out before they are logged; the SAVEPOINT itself is logged."""
+def test_rollback_to_a_savepoint_removes_its_rows(database: Database) -> None:
+    """A rollback to a savepoint removes its rows before they are logged; the SAVEPOINT itself is logged."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     start = executed(database.server)
     session = database.connect(autocommit=False)
@@ -318,8 +318,8 @@ def test_savepoints_leave_only_what_stands(database: Database) -> None:
     assert [images(r)[1] for r in only(RowsEvent, events)] == [1, 3]
 
 
-def test_visible_gtids_and_place_agree(database: Database) -> None:
-    """The set that the stream has seen equals what the server says it has executed."""
+def test_executed_gtids_and_position_agree(database: Database) -> None:
+    """The GTIDs of the stream equal the executed GTIDs of the server."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT)")
     start = executed(database.server)
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""One table, described twice: what the log says of its columns is what the catalog says."""
+"""Two descriptions of one table: binlog and catalog agree on its columns."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def assert_equal(catalog: CatalogTable, mapped: TableVersion) -> None:
     assert mapped.primary_key == catalog.index_key
 
 
-def test_every_type_is_described_alike(database: Database) -> None:
+def test_every_type_has_equal_descriptions(database: Database) -> None:
     """All types of MySQL 8.0, in all their sizes."""
     columns = ", ".join(f"`c {number}` {type_}" for number, type_ in enumerate(TYPES))
     database.execute(f"CREATE TABLE t ({columns})")
@@ -115,7 +115,7 @@ def test_every_type_is_described_alike(database: Database) -> None:
     assert len(mapped.columns) == len(TYPES)
 
 
-def test_every_character_set_is_described_alike(database: Database) -> None:
+def test_every_character_set_has_equal_descriptions(database: Database) -> None:
     """CHAR, VARCHAR, TEXT and ENUM in each character set and collation that the server has."""
     collations = database.execute(
         "SELECT COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATIONS "
@@ -146,8 +146,8 @@ def test_every_character_set_is_described_alike(database: Database) -> None:
         *("cp1250", "cp1251", "cp1256", "cp1257", "cp852", "cp866", "macce", "macroman"),
     ],
 )
-def test_labels_of_every_byte_are_read_as_the_server_reads_them(database: Database, charset: str) -> None:
-    """The catalog has labels as the server converts them; the log has the column's own bytes."""
+def test_enum_values_of_every_byte_are_decoded_as_by_the_server(database: Database, charset: str) -> None:
+    """The catalog has enum values as the server converts them; the binlog has the bytes of the column."""
     defined = [
         byte
         for byte in range(0x21, 0x100)
@@ -161,7 +161,7 @@ def test_labels_of_every_byte_are_read_as_the_server_reads_them(database: Databa
 
 
 def test_signs_of_numbers_around_a_year(database: Database) -> None:
-    """Servers before 8.0.21 have no bit for a YEAR among the signs, newer ones have."""
+    """Servers before 8.0.21 have no signedness bit for YEAR, newer ones have."""
     for number, columns in enumerate(
         (
             "y YEAR, a INT",
@@ -189,10 +189,10 @@ def test_signs_of_numbers_around_a_year(database: Database) -> None:
         ("a INT, b INT NOT NULL, PRIMARY KEY (a), UNIQUE (b)", ("a",), ("b",), set()),
     ],
 )
-def test_keys_are_described_alike(
+def test_keys_have_equal_descriptions(
     database: Database, definition: str, primary: tuple[str, ...], unique: tuple[str, ...], prefixes: set[str]
 ) -> None:
-    """Key columns in key order; what stands in for a primary key; prefixes; functional indexes leave no trace."""
+    """Key columns in key order; replacements of a primary key; prefixes; functional indexes add nothing."""
     database.execute(f"CREATE TABLE t ({definition})")
     catalog, mapped = described(database, "t", "INSERT INTO t (a, b) VALUES (1, 2)")
 
@@ -200,8 +200,8 @@ def test_keys_are_described_alike(
     assert_equal(catalog, mapped)
 
 
-def test_labels_beyond_the_catalogs_character_set_are_known_from_the_log(database: Database) -> None:
-    """The catalog keeps definitions in three-byte UTF-8 and shows other characters as '?'; the log has them whole."""
+def test_enum_values_outside_the_character_set_of_the_catalog(database: Database) -> None:
+    """The catalog stores three-byte UTF-8 and shows other characters as '?'; the binlog has them unchanged."""
     database.execute("CREATE TABLE t (a ENUM('🎉', 'b'))")
     catalog, mapped = described(database, "t", "INSERT INTO t VALUES ('b')")
 
@@ -210,7 +210,7 @@ def test_labels_beyond_the_catalogs_character_set_are_known_from_the_log(databas
 
 
 def test_equal_definitions_share_one_object_and_fingerprint(database: Database) -> None:
-    """Compiled codecs are kept by these."""
+    """They identify compiled codecs."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     start = executed(database.server)
     database.execute("INSERT INTO t VALUES (1)")
@@ -225,7 +225,7 @@ def test_equal_definitions_share_one_object_and_fingerprint(database: Database) 
     assert first.table == incremental.table
 
 
-def test_column_kinds_are_those_of_the_table_module(database: Database) -> None:
+def test_data_types_are_those_of_the_table_module(database: Database) -> None:
     """A few by hand, so that both descriptions cannot be wrong in the same way."""
     database.execute(
         "CREATE TABLE t (a INT UNSIGNED NOT NULL, b DECIMAL(10,3), c VARCHAR(10), d TINYTEXT, e DATETIME(3), "

@@ -24,7 +24,7 @@ from tests.support.database import Database
 
 
 def test_names_are_exact_and_not_patterns(database: Database) -> None:
-    """'_' and '%' are characters, and names that the catalog's collation holds equal are different tables."""
+    """'_' and '%' are plain characters; names that are equal in the collation of the catalog are different tables."""
     for name in ("a_b", "axb", "a%b", "A_B", "á_b"):
         database.execute(f"CREATE TABLE `{name}` (`only in {name}` INT PRIMARY KEY)")
     with connect(settings_of(database.server)) as session:
@@ -39,7 +39,7 @@ def test_names_are_exact_and_not_patterns(database: Database) -> None:
     assert [t.table for t in listed] == ["A_B", "a%b", "a_b", "á_b"]
 
 
-def test_views_and_system_databases_are_no_tables(database: Database) -> None:
+def test_views_and_system_databases_are_not_listed(database: Database) -> None:
     """Only base tables of users can be captured."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     database.execute("CREATE VIEW v AS SELECT * FROM t")
@@ -51,7 +51,7 @@ def test_views_and_system_databases_are_no_tables(database: Database) -> None:
     assert not {t.database for t in listed} & {"mysql", "sys", "performance_schema", "information_schema"}
 
 
-def test_definitions_carry_what_only_the_catalog_knows(database: Database) -> None:
+def test_definitions_include_what_only_the_catalog_has(database: Database) -> None:
     """Defaults, expressions, generated columns, comments, AUTO_INCREMENT."""
     database.execute(
         "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a INT DEFAULT 7 COMMENT 'it''s', b VARCHAR(9) DEFAULT '', "
@@ -108,7 +108,7 @@ def test_collations_say_whether_blanks_count(database: Database) -> None:
 
 
 def test_row_estimate_is_not_a_day_old(database: Database) -> None:
-    """The statistics' cache of 8.0 would show 0 rows for a table that was filled since."""
+    """The statistics cache of 8.0 would show 0 rows for a table that was filled later."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     with connect(settings_of(database.server)) as session:
         assert read_table(session, TableId(database.name, "t")).rows == 0
@@ -118,7 +118,7 @@ def test_row_estimate_is_not_a_day_old(database: Database) -> None:
 
 
 def test_session_reads_in_utc_with_fixed_modes(database: Database) -> None:
-    """Whatever the server's defaults are."""
+    """Independent of the defaults of the server."""
     with connect(settings_of(database.server, ssl_mode="required")) as session:
         assert query(
             session, "SELECT @@time_zone, @@character_set_results, @@autocommit, @@transaction_isolation, @@sql_mode"
@@ -126,8 +126,8 @@ def test_session_reads_in_utc_with_fixed_modes(database: Database) -> None:
         assert query(session, "SHOW STATUS LIKE 'Ssl_cipher'")[0][1]
 
 
-def test_positions_of_the_log(database: Database) -> None:
-    """File, offset and GTIDs move with a transaction; a set can be waited for."""
+def test_positions_of_the_binlog(database: Database) -> None:
+    """File, position and GTIDs advance with a transaction; a session can wait for a GTID set."""
     with connect(settings_of(database.server)) as session:
         file, pos, gtids = binlog_position(session)
         database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
@@ -142,8 +142,8 @@ def test_positions_of_the_log(database: Database) -> None:
         assert not wait_for_gtids(session, future, 0.1)
 
 
-def test_refused_account_is_not_tried_again(database: Database) -> None:
-    """A wrong password is told apart from a server that is away, and never printed."""
+def test_rejected_account_is_not_retryable(database: Database) -> None:
+    """A wrong password has another error than an unreachable server, and is never printed."""
     settings = replace(settings_of(database.server), password="not-this-one")
 
     with pytest.raises(SourceError) as caught:
@@ -154,15 +154,15 @@ def test_refused_account_is_not_tried_again(database: Database) -> None:
     assert "not-this-one" not in str(caught.value) + repr(settings)
 
 
-def test_server_that_is_away_may_be_tried_again() -> None:
-    """Nobody listens, or the name is unknown."""
+def test_unreachable_server_is_retryable() -> None:
+    """No server listens, or the host name is unknown."""
     for settings in (account_settings("127.0.0.1", 1), account_settings("nowhere.invalid", 3306)):
         with pytest.raises(SourceUnavailableError):
             connect(settings)
 
 
-def test_certificate_that_nobody_vouches_for_is_refused(database: Database) -> None:
-    """verify_ca with the system's authorities, and a file that is not there."""
+def test_untrusted_certificate_is_rejected(database: Database) -> None:
+    """verify_ca with the authorities of the system, and a missing file."""
     with pytest.raises(SourceError, match="TLS"):
         connect(settings_of(database.server, ssl_mode="verify_ca"))
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -172,7 +172,7 @@ def test_certificate_that_nobody_vouches_for_is_refused(database: Database) -> N
 
 
 def test_failed_statement_is_named(database: Database) -> None:
-    """The server's words, its code, and the statement."""
+    """The error has the text and the code of the server, and the statement."""
     with connect(settings_of(database.server)) as session, pytest.raises(SourceError) as caught:
         query(session, "SELECT * FROM nowhere.nothing")
 
@@ -180,8 +180,8 @@ def test_failed_statement_is_named(database: Database) -> None:
     assert caught.value.context["statement"] == "SELECT * FROM nowhere.nothing"
 
 
-def test_killed_session_may_be_tried_again(database: Database) -> None:
-    """The connection breaks between two statements."""
+def test_killed_session_is_retryable(database: Database) -> None:
+    """The connection is lost between two statements."""
     with connect(settings_of(database.server)) as session:
         thread = query(session, "SELECT CONNECTION_ID()")[0][0]
         database.execute(f"KILL {thread}")

@@ -1,4 +1,4 @@
-"""Prerequisites on a real server: every fault is found, with its value and its remedy, all in one go."""
+"""Prerequisites on a real server: every problem is reported at once, with its value and its correction."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def shop(own_database: Database) -> Database:
     return own_database
 
 
-def faults_of(settings: SourceSettings, tables: list[TableId], server_id: int = 4711) -> tuple[str, ...]:
-    """Return what is wrong."""
+def problems_of(settings: SourceSettings, tables: list[TableId], server_id: int = 4711) -> tuple[str, ...]:
+    """Return the problems."""
     with connect(settings) as session:
         try:
             check(session, tables, server_id=server_id)
@@ -30,17 +30,17 @@ def faults_of(settings: SourceSettings, tables: list[TableId], server_id: int = 
     return ()
 
 
-def test_server_as_it_should_be_has_no_faults(own_server: MySqlServer, shop: Database) -> None:
+def test_correct_server_has_no_problems(own_server: MySqlServer, shop: Database) -> None:
     """root, and the account with no more grants than needed."""
     tables = [TableId(shop.name, "t")]
     capture = account_settings(own_server.host, own_server.port, own_server.capture_user, own_server.capture_password)
 
-    assert faults_of(settings_of(own_server), tables) == ()
-    assert faults_of(capture, tables) == ()
+    assert problems_of(settings_of(own_server), tables) == ()
+    assert problems_of(capture, tables) == ()
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "usual", "remedy"),
+    ("setting", "value", "usual", "statement"),
     [
         ("binlog_format", "MIXED", "ROW", "SET PERSIST binlog_format = 'ROW'"),
         ("binlog_row_image", "NOBLOB", "FULL", "SET PERSIST binlog_row_image = 'FULL'"),
@@ -49,68 +49,69 @@ def test_server_as_it_should_be_has_no_faults(own_server: MySqlServer, shop: Dat
         ("gtid_mode", "ON_PERMISSIVE", "ON", "SET PERSIST gtid_mode = ON"),
     ],
 )
-def test_wrong_setting_is_told_with_value_and_statement(
-    shop: Database, setting: str, value: str, usual: str, remedy: str
+def test_wrong_setting_is_reported_with_value_and_statement(
+    shop: Database, setting: str, value: str, usual: str, statement: str
 ) -> None:
-    """One setting is wrong, and only that is told."""
+    """One setting is wrong, and only that is reported."""
     shop.execute(f"SET GLOBAL {setting} = '{value}'")
     try:
-        [fault] = faults_of(settings_of(shop.server), [TableId(shop.name, "t")])
+        [problem] = problems_of(settings_of(shop.server), [TableId(shop.name, "t")])
     finally:
         shop.execute(f"SET GLOBAL {setting} = '{usual}'")
 
-    assert fault.startswith(f"{setting} is {value}")
-    assert remedy in fault
+    assert problem.startswith(f"{setting} is {value}")
+    assert statement in problem
 
 
-def test_remedies_work(own_server: MySqlServer, shop: Database) -> None:
-    """Every statement that a fault ends with is accepted, and mends it."""
+def test_statements_correct_the_problems(own_server: MySqlServer, shop: Database) -> None:
+    """Every problem ends with a statement, which the server accepts and which solves the problem."""
     wrong = {"binlog_format": "STATEMENT", "binlog_row_image": "MINIMAL", "binlog_row_metadata": "MINIMAL"}
     for setting, value in wrong.items():
         shop.execute(f"SET GLOBAL {setting} = '{value}'")
     tables = [TableId(shop.name, "t")]
-    found = faults_of(settings_of(own_server), tables)
-    for fault in found:
-        shop.execute(fault.rpartition("; ")[2])
+    found = problems_of(settings_of(own_server), tables)
+    for problem in found:
+        shop.execute(problem.rpartition("; ")[2])
 
     assert len(found) == 3
-    assert faults_of(settings_of(own_server), tables) == ()
+    assert problems_of(settings_of(own_server), tables) == ()
 
 
-def test_missing_grants_are_all_told(own_server: MySqlServer, shop: Database) -> None:
-    """An account that sees the table's name but may read nothing."""
+def test_missing_grants_are_reported_together(own_server: MySqlServer, shop: Database) -> None:
+    """An account that sees the name of the table but may read nothing."""
     shop.execute("CREATE USER IF NOT EXISTS weak IDENTIFIED BY 'w'")
     shop.execute(f"GRANT INSERT ON `{shop.name}`.* TO weak")
     weak = account_settings(own_server.host, own_server.port, "weak", "w")
 
-    client, replica, table = faults_of(weak, [TableId(shop.name, "t")])
-    for fault in (client, replica, table):
-        shop.execute(fault.rpartition("; ")[2])
+    client, replica, table = problems_of(weak, [TableId(shop.name, "t")])
+    for problem in (client, replica, table):
+        shop.execute(problem.rpartition("; ")[2])
 
     assert "REPLICATION CLIENT" in client
     assert "REPLICATION SLAVE" in replica
     assert f"{shop.name}.t" in table
-    assert faults_of(weak, [TableId(shop.name, "t")]) == ()
+    assert problems_of(weak, [TableId(shop.name, "t")]) == ()
 
 
 def test_grants_by_a_role_count(own_server: MySqlServer, shop: Database) -> None:
-    """What the server allows is what counts, not what SHOW GRANTS prints."""
+    """The checks use the grants instead of parsing SHOW GRANTS."""
     shop.execute("CREATE ROLE IF NOT EXISTS reader")
     shop.execute("GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader")
     shop.execute("CREATE USER IF NOT EXISTS actor IDENTIFIED BY 'a' DEFAULT ROLE reader")
 
-    assert faults_of(account_settings(own_server.host, own_server.port, "actor", "a"), [TableId(shop.name, "t")]) == ()
+    actor = account_settings(own_server.host, own_server.port, "actor", "a")
+    assert problems_of(actor, [TableId(shop.name, "t")]) == ()
 
 
 def test_server_id_must_not_be_the_servers_own(own_server: MySqlServer, shop: Database) -> None:
     """The server's id is 1."""
-    [fault] = faults_of(settings_of(own_server), [TableId(shop.name, "t")], server_id=1)
+    [problem] = problems_of(settings_of(own_server), [TableId(shop.name, "t")], server_id=1)
 
-    assert fault.startswith("database.server.id is 1")
+    assert problem.startswith("database.server.id is 1")
 
 
 def test_cascading_keys_are_noted(own_server: MySqlServer, shop: Database) -> None:
-    """Changes by CASCADE are made below the log: no fault, but the user must know."""
+    """Changes by CASCADE are not logged: a note, since the user must know."""
     shop.execute(
         "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY to_parent (p) REFERENCES t (id) ON DELETE CASCADE)"
     )
@@ -124,8 +125,8 @@ def test_cascading_keys_are_noted(own_server: MySqlServer, shop: Database) -> No
     assert none == ()
 
 
-def test_server_without_log_and_gtids_tells_everything_at_once() -> None:
-    """No log at all, no GTIDs, a filter on databases does not hide the rest."""
+def test_server_without_binlog_and_gtids() -> None:
+    """All problems are reported at once."""
     with MySqlServer(
         settings={
             "log_bin": None,
@@ -137,27 +138,27 @@ def test_server_without_log_and_gtids_tells_everything_at_once() -> None:
     ) as bare:
         database = Database(bare, "shop")
         database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-        found = faults_of(settings_of(bare), [TableId("shop", "t")])
+        found = problems_of(settings_of(bare), [TableId("shop", "t")])
 
-    assert [fault.split(" is ")[0] for fault in found] == ["log_bin", "enforce_gtid_consistency", "gtid_mode"]
+    assert [problem.split(" is ")[0] for problem in found] == ["log_bin", "enforce_gtid_consistency", "gtid_mode"]
 
 
-def test_databases_left_out_of_the_log_are_told() -> None:
+def test_databases_excluded_from_the_binlog_are_reported() -> None:
     """binlog_ignore_db drops the changes of a captured database."""
     with MySqlServer(settings={"binlog_ignore_db": "shop"}) as filtering:
         database = Database(filtering, "shop")
         database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-        [fault] = faults_of(settings_of(filtering), [TableId("shop", "t")])
+        [problem] = problems_of(settings_of(filtering), [TableId("shop", "t")])
 
-    assert "binlog_ignore_db: shop" in fault
+    assert "binlog_ignore_db: shop" in problem
 
 
 @pytest.mark.long
-def test_server_that_cannot_log_names_is_told() -> None:
-    """MySQL 5.7: positions and the catalog can be read there, rows cannot."""
+def test_server_without_column_names_in_the_binlog_is_reported() -> None:
+    """MySQL 5.7: positions and the catalog are readable, rows are not."""
     with MySqlServer(version="5.7.22") as old:
         database = Database(old, "shop")
         database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-        [fault] = faults_of(settings_of(old), [TableId("shop", "t")])
+        [problem] = problems_of(settings_of(old), [TableId("shop", "t")])
 
-    assert fault.startswith("the server is MySQL 5.7.22")
+    assert problem.startswith("the server is MySQL 5.7.22")

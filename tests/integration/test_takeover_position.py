@@ -134,10 +134,10 @@ def test_position_within_a_transaction(scenario: TakeoverSource, rows_event: int
 
 
 @pytest.mark.parametrize(("rows_event", "row", "left"), [(2, 1, 3)])
-def test_place_within_a_compressed_transaction(
+def test_position_within_a_compressed_transaction(
     compressed: TakeoverSource, rows_event: int, row: int, left: int
 ) -> None:
-    """Inner events all have one place in the log: they are counted, not placed."""
+    """All inner events have one position in the binlog, so they are counted."""
     _within(compressed, rows_event, row, left)
 
 

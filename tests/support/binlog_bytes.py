@@ -48,7 +48,7 @@ Columns = tuple[bytes, bytes, bytes, bytes]
 
 
 def table_map_body(database: str, table: str, columns: Columns) -> bytes:
-    """Return a TABLE_MAP body behind the table id."""
+    """Return a TABLE_MAP body after the table id."""
     types, metadata, nulls, options = columns
     names = b"".join(bytes((len(n.encode()),)) + n.encode() + b"\0" for n in (database, table))
     return b"\1\0" + names + bytes((len(types),)) + types + bytes((len(metadata),)) + metadata + nulls + options
@@ -71,7 +71,7 @@ def query_body(sql: str, *, database: str = "shop", status: bytes = b"", thread:
 
 
 class LogBytes:
-    """A log file under construction; every method appends packets and counts the position."""
+    """A binlog file that is being built; every method appends packets and advances the position."""
 
     def __init__(self, file: str = "binlog.000001", *, pos: int = 4, checksum: bool = True) -> None:
         self.data = b""
@@ -164,17 +164,17 @@ ROW = b"\0\1\0\0\0\2\0\0\0"
 
 
 def orders(table: TableId) -> bool:
-    """Want one table."""
+    """Capture one table."""
     return table == TableId("shop", "orders")
 
 
-def cut(log: LogBytes | bytes, *, verify: bool = True) -> list[Event]:
+def parse(log: LogBytes | bytes, *, verify: bool = True) -> list[Event]:
     """Feed all bytes at once."""
     return BinlogParser(orders, verify=verify).feed(log if isinstance(log, bytes) else log.data)
 
 
-def told(events: list[Event]) -> list[tuple[Any, ...]]:
-    """Return what events say, free of where their bytes lie."""
+def contents(events: list[Event]) -> list[tuple[Any, ...]]:
+    """Return the content of events, independent of the location of their bytes."""
     return [
         (e.op, e.table, e.data[e.start : e.stop], e.file, e.pos, e.end) if isinstance(e, RowsEvent) else tuple(e)
         for e in events

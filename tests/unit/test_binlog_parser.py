@@ -1,4 +1,4 @@
-"""The cutter on bytes made by hand: cutting, places, damage, and everything that must not be passed over."""
+"""The parser on bytes made by hand: cutting, positions, damage, and everything that must not be passed over."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from tests.support.binlog_bytes import (
     WRITE,
     Columns,
     LogBytes,
-    cut,
+    contents,
     error_packet,
     names_option,
     orders,
+    parse,
     plain_event,
-    told,
 )
 
 
-def test_transaction_is_cut_with_its_places() -> None:
+def test_transaction_is_parsed_with_its_positions() -> None:
     """GTID, BEGIN, TABLE_MAP, ROWS, XID."""
     log = LogBytes()
     starts = [log.pos, log.gtid().pos, log.query("BEGIN").pos, log.table_map().pos, log.rows(ROW).pos, log.xid().pos]
 
-    _, begin, rows, commit = cut(log)
+    _, begin, rows, commit = parse(log)
 
     assert begin == TransactionBegin(
         f"{SOURCE}:1", "binlog.000001", starts[0], starts[2], 1_700_000_000, 1_700_000_000_123_456, 7, 1
@@ -57,96 +57,96 @@ def test_transaction_is_cut_with_its_places() -> None:
 
 @settings(deadline=None)
 @given(st.data())
-def test_any_cutting_of_the_bytes_gives_the_same_events(data: st.DataObject) -> None:
-    """The network may deliver the bytes in any pieces."""
+def test_any_split_of_the_bytes_gives_the_same_events(data: st.DataObject) -> None:
+    """The network may deliver the bytes in any chunks."""
     log = LogBytes(checksum=data.draw(st.booleans()))
     for _ in range(3):
         log.transaction().transaction(b"\0\1\0\0\0\2\0\0\0\0\1\0\0\0\3\0\0\0", UPDATE).transaction(table="other")
         log.gtid().query("CREATE TABLE x (i INT)")
-    whole = told(cut(log))
+    whole = contents(parse(log))
     cuts = sorted(data.draw(st.sets(st.integers(0, len(log.data)), max_size=40)))
 
-    cutter = BinlogParser(orders)
+    parser = BinlogParser(orders)
     events: list[Event] = []
     for start, stop in zip([0, *cuts], [*cuts, len(log.data)], strict=True):
-        events += cutter.feed(log.data[start:stop]) if stop > start else []
+        events += parser.feed(log.data[start:stop]) if stop > start else []
 
-    assert told(events) == whole
-    assert (cutter.file, cutter.pos) == ("binlog.000001", log.pos)
+    assert contents(events) == whole
+    assert (parser.file, parser.pos) == ("binlog.000001", log.pos)
 
 
 @pytest.mark.parametrize("checksum", [True, False])
 def test_events_of_several_packets_are_joined(checksum: bool) -> None:
-    """Sizes around the packet's limit, where a last packet may be empty; delivered in pieces."""
+    """Sizes around the limit of a packet, where the last packet may be empty; delivered in chunks."""
     for around in (0xFFFFFF, 2 * 0xFFFFFF):
         for difference in (-1, 0, 1):
             log = LogBytes(checksum=checksum).begin().table_map()
             overhead = 1 + 19 + 8 + 2 + 2 + (4 if checksum else 0)
             image = b"x" * (around + difference - overhead)
             log.rows(image).xid().transaction()
-            cutter, events = BinlogParser(orders), []
+            parser, events = BinlogParser(orders), []
             for at in range(0, len(log.data), 1 << 20):
-                events += cutter.feed(log.data[at : at + (1 << 20)])
+                events += parser.feed(log.data[at : at + (1 << 20)])
 
             big, small = (e for e in events if isinstance(e, RowsEvent))
             assert big.stop - big.start == len(image)
             assert big.data[big.start : big.stop] == image
             assert small.data[small.start : small.stop] == ROW
-            assert cutter.pos == log.pos
+            assert parser.pos == log.pos
 
 
-def test_places_are_counted_beyond_32_bits() -> None:
-    """A transaction may push a file past 4 GiB: the header's own field wraps, the place does not."""
+def test_positions_are_counted_beyond_32_bits() -> None:
+    """A transaction may extend a file past 4 GiB: the field of the header wraps, the position does not."""
     log = LogBytes(pos=2**32 - 150)
     log.transaction().transaction()
 
-    events = [e for e in cut(log) if not isinstance(e, PositionAdvanced)]
+    events = [e for e in parse(log) if not isinstance(e, PositionAdvanced)]
 
     ends = [e.end for e in events]
     assert ends == sorted(ends)
     assert ends[-1] == log.pos > 2**32
 
 
-def test_place_follows_when_transactions_are_left_out() -> None:
-    """The server does not send what is in the set: the next event tells by how much the place moved."""
+def test_position_follows_skipped_transactions() -> None:
+    """The server does not send executed transactions: the next event has the new position."""
     log = LogBytes()
     log.pos += 5_000
     log.transaction()
 
-    begin, *_, commit = (e for e in cut(log) if not isinstance(e, PositionAdvanced))
+    begin, *_, commit = (e for e in parse(log) if not isinstance(e, PositionAdvanced))
 
     assert isinstance(begin, TransactionBegin)
     assert begin.pos > 5_000
     assert commit.end == log.pos
 
 
-def test_heartbeat_tells_a_place_only() -> None:
-    """Its end field is a place; it has no bytes in the file."""
+def test_heartbeat_only_reports_a_position() -> None:
+    """Its end field is a position; it has no bytes in the file."""
     log = LogBytes().transaction()
-    place = log.pos
-    heartbeat = struct.pack("<IBIIIH", 0, 27, 1, 19 + 13 + 4, place + 900, 0) + b"binlog.000001"
+    position = log.pos
+    heartbeat = struct.pack("<IBIIIH", 0, 27, 1, 19 + 13 + 4, position + 900, 0) + b"binlog.000001"
     event = heartbeat + crc32(heartbeat).to_bytes(4, "little")
     packet = (len(event) + 1).to_bytes(3, "little") + b"\0\0" + event
-    cutter = BinlogParser(orders)
-    cutter.feed(log.data)
+    parser = BinlogParser(orders)
+    parser.feed(log.data)
 
-    assert cutter.feed(packet) == [PositionAdvanced("binlog.000001", place + 900, 0)]
-    assert cutter.feed(packet) == []
+    assert parser.feed(packet) == [PositionAdvanced("binlog.000001", position + 900, 0)]
+    assert parser.feed(packet) == []
 
 
-def test_damaged_event_is_refused() -> None:
-    """One bit in a row's bytes, under a checksum."""
+def test_damaged_event_is_rejected() -> None:
+    """One bit in the bytes of a row is wrong, and there is a checksum."""
     log = LogBytes().transaction()
     at = log.data.rindex(ROW)
     damaged = log.data[:at] + b"\1" + log.data[at + 1 :]
 
     with pytest.raises(BinlogError, match="checksum differs"):
-        cut(damaged)
-    assert len(cut(damaged, verify=False)) == 4
+        parse(damaged)
+    assert len(parse(damaged, verify=False)) == 4
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    ("event_type", "words"),
     [
         (26, "INCIDENT"),
         (34, "ANONYMOUS_GTID"),
@@ -157,87 +157,87 @@ def test_damaged_event_is_refused() -> None:
         (160, "unknown"),
     ],
 )
-def test_event_that_is_not_known_stops_with_number_and_place(kind: int, words: str) -> None:
-    """Never passed over."""
+def test_unsupported_event_is_rejected_with_number_and_position(event_type: int, words: str) -> None:
+    """It is never ignored."""
     log = LogBytes().transaction()
-    place = log.pos
+    position = log.pos
 
     with pytest.raises(BinlogError) as caught:
-        cut(log.add(kind, b"\0" * 60))
+        parse(log.add(event_type, b"\0" * 60))
 
-    assert str(kind) in caught.value.message
+    assert str(event_type) in caught.value.message
     assert words in caught.value.message
-    assert (caught.value.context["file"], caught.value.context["pos"]) == ("binlog.000001", place)
+    assert (caught.value.context["file"], caught.value.context["pos"]) == ("binlog.000001", position)
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("kind", [3, 5, 9, 11, 13, 14, 17, 28, 35, 36, 37])
-def test_harmless_events_only_move_the_place(kind: int) -> None:
-    """Known, and without a change in them."""
-    log = LogBytes().add(kind, b"\0" * 20)
+@pytest.mark.parametrize("event_type", [3, 5, 9, 11, 13, 14, 17, 28, 35, 36, 37])
+def test_ignored_events_only_move_the_position(event_type: int) -> None:
+    """Known types without changes."""
+    log = LogBytes().add(event_type, b"\0" * 20)
 
-    assert {type(e) for e in cut(log)} == {PositionAdvanced}
-    assert cut(log)[-1].end == log.pos
+    assert {type(e) for e in parse(log)} == {PositionAdvanced}
+    assert parse(log)[-1].end == log.pos
 
 
-def test_refusals_of_the_server_tell_what_to_do() -> None:
-    """Purged, second reader, no grant, shut down: with the remedy, retryable only where that may help."""
+def test_errors_of_the_server_have_hints() -> None:
+    """Purged, second reader, no grant, shut down: with a hint, retryable only if a retry may help."""
     log = LogBytes().data
-    for code, text, kind, hint in (
+    for code, text, error, hint in (
         (1236, "The slave is connecting using ... but the master has purged binary logs", BinlogError, "new snapshot"),
         (1236, "A slave with the same server_uuid/server_id as this slave has connected", BinlogError, "server.id"),
         (1236, "Slave has more GTIDs than the master has", BinlogError, "another one"),
         (1227, "Access denied; you need (at least one of) REPLICATION SLAVE", SourceError, "GRANT"),
         (1053, "Server shutdown in progress", SourceUnavailableError, ""),
     ):
-        with pytest.raises(kind) as caught:
-            cut(log + error_packet(code, text))
+        with pytest.raises(error) as caught:
+            parse(log + error_packet(code, text))
         assert isinstance(caught.value, BinlogError | SourceError)
         assert hint in caught.value.hint
         assert caught.value.context["code"] == code
         assert isinstance(caught.value, SourceUnavailableError) == (code == 1053)
     with pytest.raises(SourceUnavailableError):
-        cut(log + EOF_PACKET)
-    cutter = BinlogParser(orders)
-    cutter.feed(log + error_packet(1053, "x" * 50)[:-1])
+        parse(log + EOF_PACKET)
+    parser = BinlogParser(orders)
+    parser.feed(log + error_packet(1053, "x" * 50)[:-1])
     with pytest.raises(SourceUnavailableError):
-        cutter.feed(b"x")
+        parser.feed(b"x")
 
 
-def test_rows_need_the_description_of_their_table() -> None:
-    """Table ids mean nothing beyond a file; one special id only ends a statement."""
+def test_rows_need_the_table_map_of_their_table() -> None:
+    """Table ids are valid within one file; one special id only marks the end of a statement."""
     with pytest.raises(BinlogError, match="lack the TABLE_MAP event"):
-        cut(LogBytes().begin().rows(ROW))
+        parse(LogBytes().begin().rows(ROW))
     with pytest.raises(BinlogError, match="lack the TABLE_MAP event"):
-        cut(LogBytes().transaction().rotate("binlog.000002").format().begin().rows(ROW))
-    assert len(told(cut(LogBytes().begin().rows(b"", table_id=0xFFFFFF).xid()))) == 2
+        parse(LogBytes().transaction().rotate("binlog.000002").format().begin().rows(ROW))
+    assert len(contents(parse(LogBytes().begin().rows(b"", table_id=0xFFFFFF).xid()))) == 2
 
 
-def test_one_id_for_two_tables_is_told_apart() -> None:
-    """The newest description counts."""
+def test_one_id_for_two_tables() -> None:
+    """The latest TABLE_MAP counts."""
     log = LogBytes().transaction(table="other").transaction().transaction(table="other")
 
-    assert [e[0] for e in told(cut(log)) if e[0] in {"c", "u", "d"}] == ["c"]
+    assert [e[0] for e in contents(parse(log)) if e[0] in {"c", "u", "d"}] == ["c"]
 
 
 def test_rows_must_have_every_column() -> None:
-    """binlog_row_image=MINIMAL of a session, and a description that does not fit."""
+    """binlog_row_image=MINIMAL of a session, and a TABLE_MAP that does not match."""
     with pytest.raises(SchemaError, match="without some of their columns"):
-        cut(LogBytes().begin().table_map().rows(ROW, bitmaps=b"\1"))
+        parse(LogBytes().begin().table_map().rows(ROW, bitmaps=b"\1"))
     with pytest.raises(SchemaError, match="without some of their columns"):
-        cut(LogBytes().begin().table_map().rows(ROW + ROW, UPDATE, bitmaps=b"\3\2"))
+        parse(LogBytes().begin().table_map().rows(ROW + ROW, UPDATE, bitmaps=b"\3\2"))
     with pytest.raises(BinlogError, match="3 columns, but"):
-        cut(LogBytes().begin().table_map().rows(ROW, columns=3))
+        parse(LogBytes().begin().table_map().rows(ROW, columns=3))
 
 
 def test_extra_data_before_the_images_is_skipped() -> None:
-    """Partition numbers, and what replication of clusters adds; the usual form comes after and before it."""
+    """Partition numbers, and what cluster replication adds; the usual form precedes and follows it."""
     log = LogBytes().begin().table_map()
     log.rows(ROW).rows(ROW, extra=b"\1\7\0").rows(ROW).rows(ROW + ROW, UPDATE, extra=b"\1\7\0\x08\0").rows(
         ROW, DELETE
     ).xid()
 
-    rows = [e for e in cut(log) if isinstance(e, RowsEvent)]
+    rows = [e for e in parse(log) if isinstance(e, RowsEvent)]
 
     assert [(r.op, r.data[r.start : r.stop]) for r in rows] == [
         ("c", ROW),
@@ -249,42 +249,42 @@ def test_extra_data_before_the_images_is_skipped() -> None:
 
 
 def test_hidden_columns_of_functional_indexes_are_dropped() -> None:
-    """Servers before 8.0.18 describe them and leave them out of the rows."""
+    """Servers before 8.0.18 describe them, but do not log them."""
     hidden = "3bb8c14d415110ac3b3c55ce9108ae2d"
     columns = (b"\3\3\3", b"", b"\6", b"\1\1\0" + names_option("id", "v", hidden))
     log = LogBytes().begin().table_map(columns=columns)
     log.rows(ROW, columns=3, bitmaps=b"\xfb").rows(ROW + ROW, UPDATE, columns=3, bitmaps=b"\xfb\xfb").xid()
 
-    rows = [e for e in cut(log) if isinstance(e, RowsEvent)]
+    rows = [e for e in parse(log) if isinstance(e, RowsEvent)]
 
     assert [c.name for c in rows[0].table.columns] == ["id", "v"]
     assert rows[0].table is rows[1].table
     plain = (b"\3\3\3", b"", b"\6", b"\1\1\0" + names_option("id", "v", "w"))
     with pytest.raises(SchemaError, match="without some"):
-        cut(LogBytes().begin().table_map(columns=plain).rows(ROW, columns=3, bitmaps=b"\xfb"))
+        parse(LogBytes().begin().table_map(columns=plain).rows(ROW, columns=3, bitmaps=b"\xfb"))
 
 
-def test_first_form_of_rows_events() -> None:
-    """No extra data in it."""
+def test_rows_events_v1() -> None:
+    """They have no extra data."""
     body = (90).to_bytes(6, "little") + b"\1\0\2"
     log = LogBytes().begin().table_map()
     log.add(23, body + b"\xff" + ROW).add(24, body + b"\xff\xff" + ROW + ROW).add(25, body + b"\xff" + ROW).xid()
 
-    rows = [e for e in cut(log) if isinstance(e, RowsEvent)]
+    rows = [e for e in parse(log) if isinstance(e, RowsEvent)]
 
     assert [(r.op, r.data[r.start : r.stop]) for r in rows] == [("c", ROW), ("u", ROW + ROW), ("d", ROW)]
 
 
-def test_format_that_is_not_relied_on_is_refused() -> None:
-    """Other servers' logs look alike and are not."""
+def test_unknown_format_is_rejected() -> None:
+    """The binlogs of other servers only look similar."""
     with pytest.raises(BinlogError, match="format"):
-        cut(LogBytes().format({GTID: 19}, version="10.11.6-MariaDB"))
+        parse(LogBytes().format({GTID: 19}, version="10.11.6-MariaDB"))
     with pytest.raises(BinlogError, match="format"):
-        cut(LogBytes().format({WRITE: 8}))
+        parse(LogBytes().format({WRITE: 8}))
 
 
 @pytest.mark.parametrize(
-    ("columns", "kind", "words"),
+    ("columns", "error", "words"),
     [
         ((b"\3", b"", b"\0", b"\1\1\0"), SchemaError, "binlog_row_metadata=FULL"),
         ((b"\x0c", b"", b"\0", names_option("old")), SchemaError, "FORCE"),
@@ -296,21 +296,21 @@ def test_format_that_is_not_relied_on_is_refused() -> None:
     ],
     ids=["minimal", "datetime of 5.5", "new type", "metadata left", "names missing", "no charset", "unknown collation"],
 )
-def test_description_that_cannot_be_read_is_refused(columns: Columns, kind: type[Exception], words: str) -> None:
-    """Each with its remedy."""
-    with pytest.raises(kind, match=words):
-        cut(LogBytes().begin().table_map(columns=columns))
+def test_unreadable_table_map_is_rejected(columns: Columns, error: type[Exception], words: str) -> None:
+    """Each with its hint."""
+    with pytest.raises(error, match=words):
+        parse(LogBytes().begin().table_map(columns=columns))
 
 
-def test_descriptions_of_unwanted_tables_are_not_read() -> None:
-    """Whatever another table has in it does not stop the capture."""
+def test_table_maps_of_other_tables_are_not_read() -> None:
+    """The columns of other tables cannot stop the capture."""
     broken = (b"\x96", b"", b"\0", b"")
 
-    assert len(told(cut(LogBytes().begin().table_map("other", broken).rows(ROW, columns=1).xid()))) == 2
+    assert len(contents(parse(LogBytes().begin().table_map("other", broken).rows(ROW, columns=1).xid()))) == 2
 
 
-def test_packet_that_is_no_event_is_refused() -> None:
+def test_packet_without_an_event_is_rejected() -> None:
     """The two lengths must agree."""
     log = LogBytes()
     with pytest.raises(BinlogError, match="one event"):
-        cut(log.data + b"\x40\0\0\0\0" + plain_event(3, b"\0" * 60))
+        parse(log.data + b"\x40\0\0\0\0" + plain_event(3, b"\0" * 60))

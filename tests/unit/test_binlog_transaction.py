@@ -14,24 +14,24 @@ from tests.support.binlog_bytes import (
     SOURCE,
     XA_PREPARE,
     LogBytes,
-    cut,
+    contents,
+    parse,
     query_body,
-    told,
 )
 
 
-def test_original_commit_time_is_taken_where_it_differs() -> None:
-    """On a replica the immediate time is its own."""
+def test_original_commit_time_is_used_if_it_differs() -> None:
+    """On a replica, the immediate commit time is that of the replica."""
     begins = [
         e
-        for e in cut(LogBytes().gtid(commit_us=9, original_us=5).query("BEGIN").xid())
+        for e in parse(LogBytes().gtid(commit_us=9, original_us=5).query("BEGIN").xid())
         if isinstance(e, TransactionBegin)
     ]
 
     unknown = LogBytes().gtid(commit_us=9, original_us=(1 << 55) - 1).query("BEGIN").xid()
 
     assert [b.commit_ts_us for b in begins] == [5]
-    assert [b.commit_ts_us for b in cut(unknown) if isinstance(b, TransactionBegin)] == [0]
+    assert [b.commit_ts_us for b in parse(unknown) if isinstance(b, TransactionBegin)] == [0]
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_original_commit_time_is_taken_where_it_differs() -> None:
         "SELECT `shop`.`changes_rows`(1)",
     ],
 )
-def test_rows_changed_by_text_are_refused(sql: str) -> None:
-    """binlog_format is not ROW: the rows themselves are not in the log."""
+def test_statement_based_changes_are_rejected(sql: str) -> None:
+    """binlog_format is not ROW: the binlog does not have the rows."""
     with pytest.raises(BinlogError) as caught:
-        cut(LogBytes().begin().query(sql))
+        parse(LogBytes().begin().query(sql))
 
     assert "binlog_format=ROW" in caught.value.hint
     assert caught.value.context["statement"] == sql
@@ -67,24 +67,24 @@ def test_rows_changed_by_text_are_refused(sql: str) -> None:
         ("DELETE FROM other WHERE name = 'orders'", "shop"),
     ],
 )
-def test_rows_of_other_tables_may_change_by_text(sql: str, database: str) -> None:
-    """Tools log statements on purpose; tables that are not captured do not matter."""
-    assert len(told(cut(LogBytes().begin().query(sql, database=database).xid()))) == 2
+def test_statement_based_changes_of_other_tables_are_ignored(sql: str, database: str) -> None:
+    """Tools log statements on purpose; tables that are not captured are irrelevant."""
+    assert len(contents(parse(LogBytes().begin().query(sql, database=database).xid()))) == 2
 
 
-def test_load_data_as_text_is_refused() -> None:
-    """EXECUTE_LOAD_QUERY is a statement with more before it."""
+def test_load_data_as_text_is_rejected() -> None:
+    """EXECUTE_LOAD_QUERY is a statement with a longer post-header."""
     body = query_body("LOAD DATA INFILE 'x' INTO TABLE orders")
     with pytest.raises(BinlogError, match="logged as text"):
-        cut(LogBytes().begin().add(18, body[:13] + b"\0" * 13 + body[13:]))
+        parse(LogBytes().begin().add(18, body[:13] + b"\0" * 13 + body[13:]))
 
 
-def test_statements_alone_and_within_a_transaction() -> None:
-    """DDL has a GTID of its own; CREATE TABLE … SELECT of 8.0.21 stands within a transaction."""
+def test_statements_outside_and_within_a_transaction() -> None:
+    """DDL has its own GTID; CREATE TABLE … SELECT of 8.0.21 is part of a transaction."""
     log = LogBytes().gtid().query("DROP TABLE x").begin().query("CREATE TABLE y (i INT) START TRANSACTION")
     log.table_map().rows(ROW).xid()
 
-    events = [e for e in cut(log) if not isinstance(e, PositionAdvanced)]
+    events = [e for e in parse(log) if not isinstance(e, PositionAdvanced)]
 
     assert [type(e).__name__ for e in events] == [
         "QueryEvent",
@@ -107,40 +107,43 @@ def test_statement_is_decoded_by_its_clients_character_set() -> None:
     log.add(QUERY, query_body("X", status=status)[:-1] + "ALTER TABLE ö".encode("latin-1"))
     log.gtid().query("ALTER TABLE 漢")
 
-    assert [e.sql for e in cut(log) if isinstance(e, QueryEvent)] == ["ALTER TABLE ö", "ALTER TABLE 漢"]
+    assert [e.sql for e in parse(log) if isinstance(e, QueryEvent)] == ["ALTER TABLE ö", "ALTER TABLE 漢"]
 
 
-def test_rollback_in_the_log_is_judged_by_what_it_takes_back() -> None:
-    """Rows of captured tables followed by a logged rollback: which stand cannot be told."""
+def test_logged_rollback_is_rejected_if_it_reverts_captured_rows() -> None:
+    """Rows of captured tables before a logged rollback: it is unknown which are reverted."""
     for sql in ("ROLLBACK", "ROLLBACK TO `sp`"):
         with pytest.raises(BinlogError, match="rollback"):
-            cut(LogBytes().begin().table_map().rows(ROW).query(sql))
+            parse(LogBytes().begin().table_map().rows(ROW).query(sql))
     harmless = LogBytes().begin().table_map("other").rows(ROW).query("SAVEPOINT `sp`").query("ROLLBACK TO `sp`")
-    assert [type(e).__name__ for e in cut(harmless.query("ROLLBACK"))][1:] == ["TransactionBegin", "TransactionCommit"]
+    assert [type(e).__name__ for e in parse(harmless.query("ROLLBACK"))][1:] == [
+        "TransactionBegin",
+        "TransactionCommit",
+    ]
 
 
 def test_xa_transactions() -> None:
-    """One phase is a transaction; two phases only where no captured table is in them."""
+    """One phase is a transaction; two phases are supported only without captured tables."""
     start, end = "XA START X'61',X'',1", "XA END X'61',X'',1"
     one_phase = LogBytes().gtid().query(start).table_map().rows(ROW).query(end).add(XA_PREPARE, b"\1" + b"\0" * 13)
-    assert [type(e).__name__ for e in cut(one_phase)][1:] == ["TransactionBegin", "RowsEvent", "TransactionCommit"]
+    assert [type(e).__name__ for e in parse(one_phase)][1:] == ["TransactionBegin", "RowsEvent", "TransactionCommit"]
     with pytest.raises(BinlogError, match="XA"):
-        cut(LogBytes().gtid().query(start).table_map().rows(ROW).query(end).add(XA_PREPARE, b"\0" + b"\0" * 13))
+        parse(LogBytes().gtid().query(start).table_map().rows(ROW).query(end).add(XA_PREPARE, b"\0" + b"\0" * 13))
 
     def other() -> LogBytes:
         log = LogBytes().gtid().query(start).table_map("other").rows(ROW).query(end)
         return log.add(XA_PREPARE, b"\0" + b"\0" * 13).gtid()
 
-    assert [type(e).__name__ for e in cut(other().query("XA COMMIT X'61',X'',1"))][1:] == [
+    assert [type(e).__name__ for e in parse(other().query("XA COMMIT X'61',X'',1"))][1:] == [
         "TransactionBegin",
         "TransactionCommit",
     ] * 2
-    assert [type(e).__name__ for e in cut(other().query("XA ROLLBACK X'61',X'',1"))][1:] == [
+    assert [type(e).__name__ for e in parse(other().query("XA ROLLBACK X'61',X'',1"))][1:] == [
         "TransactionBegin",
         "TransactionCommit",
     ] * 2
     with pytest.raises(BinlogError, match="XA"):
-        cut(LogBytes().gtid().query("XA COMMIT X'62',X'',1"))
+        parse(LogBytes().gtid().query("XA COMMIT X'62',X'',1"))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +158,7 @@ def test_xa_transactions() -> None:
     ],
     ids=["no end", "begin twice", "no begin", "end without begin", "no gtid", "statement without gtid"],
 )
-def test_transactions_must_be_whole(log: LogBytes) -> None:
-    """What cannot be placed in a transaction is not guessed at."""
+def test_transactions_must_be_complete(log: LogBytes) -> None:
+    """Events that belong to no transaction are rejected."""
     with pytest.raises(BinlogError):
-        cut(log)
+        parse(log)

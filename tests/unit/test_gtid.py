@@ -15,20 +15,18 @@ members = st.frozensets(st.tuples(st.sampled_from(SOURCES), st.integers(1, 30)),
 
 
 def of(pairs: frozenset[tuple[str, int]]) -> GtidSet:
-    """Return the set with these members, by its constructor."""
+    """Return the set with these members."""
     return GtidSet({source: [(n, n) for s, n in pairs if s == source] for source in SOURCES})
 
 
 @given(members)
-def test_text_form_is_read_back(pairs: frozenset[tuple[str, int]]) -> None:
+def test_text_form_round_trip(pairs: frozenset[tuple[str, int]]) -> None:
     """Print and parse."""
     assert GtidSet.parse(str(of(pairs))) == of(pairs)
 
 
 @given(members, members)
-def test_contains_and_union_are_those_of_sets(
-    one: frozenset[tuple[str, int]], other: frozenset[tuple[str, int]]
-) -> None:
+def test_contains_and_union_match_sets(one: frozenset[tuple[str, int]], other: frozenset[tuple[str, int]]) -> None:
     """A partial order: two sets may be incomparable."""
     assert of(one).contains(of(other)) == (other <= one)
     assert of(one).union(of(other)) == of(one | other)
@@ -38,7 +36,7 @@ def test_contains_and_union_are_those_of_sets(
 
 @given(members, st.lists(st.tuples(st.sampled_from(SOURCES), st.integers(1, 40))))
 def test_adding_one_by_one_gives_the_same_set(start: frozenset[tuple[str, int]], more: list[tuple[str, int]]) -> None:
-    """In any order, also over gaps and again."""
+    """In any order, with gaps and repetitions."""
     grown = of(start)
     for source, number in more:
         before = grown
@@ -53,7 +51,7 @@ def test_adding_one_by_one_gives_the_same_set(start: frozenset[tuple[str, int]],
 
 @given(members, st.sampled_from(SOURCES), st.integers(1, 40))
 def test_has_is_membership(pairs: frozenset[tuple[str, int]], source: str, number: int) -> None:
-    """Of one GTID."""
+    """For one GTID."""
     assert of(pairs).has(f"{source}:{number}") == ((source, number) in pairs)
 
 
@@ -66,8 +64,8 @@ def test_server_text_with_line_breaks_and_upper_case() -> None:
 
 
 @pytest.mark.parametrize("text", [f"{SOURCES[0]}:tag:1-3", f"{SOURCES[0]}:1-", f"{SOURCES[0]}:a", f"{SOURCES[0]}:-3"])
-def test_forms_that_are_not_understood_are_refused(text: str) -> None:
-    """Tags of MySQL 8.3 above all: half-read sets would lose transactions."""
+def test_unknown_forms_are_rejected(text: str) -> None:
+    """Above all the tags of MySQL 8.3: a partly parsed set would lose transactions."""
     with pytest.raises(BinlogError) as caught:
         GtidSet.parse(text)
     assert caught.value.hint

@@ -1,4 +1,4 @@
-"""Statements logged as text, and names and labels in their character sets."""
+"""Statements logged as text, and names and enum values in their character sets."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tailrace.runtime.errors import SchemaError
         ("", ("", "")),
     ],
 )
-def test_leading_words_are_found_behind_comments(sql: str, words: tuple[str, str]) -> None:
-    """What kind of statement it is."""
+def test_leading_words_after_comments(sql: str, words: tuple[str, str]) -> None:
+    """They decide the type of a statement."""
     assert leading_words(sql) == words
 
 
@@ -48,7 +48,7 @@ def test_targets_are_found_among_names(sql: str, expected: bool) -> None:
 
 
 def test_every_collation_id_has_a_character_set() -> None:
-    """The ids of 8.0 that tables can have; an id from elsewhere is refused with its number."""
+    """The ids of 8.0 that tables can have; an unknown id is rejected with its number."""
     for collation, charset in ((33, "utf8mb3"), (45, "utf8mb4"), (255, "utf8mb4"), (63, "binary"), (8, "latin1")):
         assert charset_of_collation(collation) == charset
     assert charset_of_collation(323) == "utf8mb4"
@@ -60,7 +60,7 @@ def test_every_collation_id_has_a_character_set() -> None:
 
 
 def test_text_is_decoded_strictly() -> None:
-    """latin1 is cp1252 with its five holes kept; bytes that cannot be of the set are refused."""
+    """latin1 is cp1252 with its five undefined bytes kept; invalid bytes are rejected."""
     assert decode(b"\x80\x81\x8d\xe9", "latin1", what="x") == "€\x81\x8dé"
     assert decode("漢".encode("utf-16-be"), "utf16", what="x") == "漢"
     assert decode(b"[plain]", "swe7", what="x") == "ÄplainÅ"

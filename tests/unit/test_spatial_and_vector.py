@@ -23,7 +23,7 @@ from tailrace.producer.serialization.envelope.schemas import schema_json
 from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.runtime.errors import SchemaError
 from tests.support.avro import Avro, value_of
-from tests.support.binlog_bytes import LogBytes, cut, names_option, table_map_body
+from tests.support.binlog_bytes import LogBytes, names_option, parse, table_map_body
 from tests.support.values import DEFAULT_CODEC, value_options
 
 POINT_BYTES = struct.pack("<IBIdd", 0, 1, 1, 1.0, -2.5)
@@ -161,7 +161,7 @@ def test_a_vector_goes_through_the_log() -> None:
     log = LogBytes()
     log.gtid().query("BEGIN").table_map(columns=columns).rows(image).xid()
 
-    [rows] = [event for event in cut(log) if isinstance(event, RowsEvent)]
+    [rows] = [event for event in parse(log) if isinstance(event, RowsEvent)]
     codec = TableCodec(Table(rows.table.id, rows.table.columns, ("id",)), "t", DEFAULT_CODEC)
     [record] = codec.inserts(rows.data, rows.start, rows.stop, EventEnvelope(b"", b"", b"")).records
 

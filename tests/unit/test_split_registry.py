@@ -102,7 +102,7 @@ def low_mark(count: int) -> Offset:
     return MySqlOffset(1, FILE, 0, GtidSet({SOURCE: [(1, count)]} if count else {}), SOURCE)
 
 
-def place(count: int) -> Offset:
+def high_mark(count: int) -> Offset:
     """Transaction n (from 0) begins at offset n, so a binlog of n transactions ends at n."""
     return MySqlOffset(1, FILE, count, GtidSet({}), SOURCE)
 
@@ -128,7 +128,7 @@ class Capture:
     """The real registry driven by a small single-threaded capture; what it writes is a list of records."""
 
     low_mark: Callable[[int], Offset] = staticmethod(low_mark)
-    place: Callable[[int], Offset] = staticmethod(place)
+    high_mark: Callable[[int], Offset] = staticmethod(high_mark)
 
     def __init__(
         self, server: Server, rnd: random.Random, *, barrier: bool = True, low_by_position: bool = False
@@ -160,7 +160,7 @@ class Capture:
         self.registry.set_range(TABLE, None if self.greatest is None else (self.greatest,))
         for number, (split, low, high, backfill) in self.committed.items():
             self.registry.open(split)
-            self.registry.commit(split, self.low_mark(low), self.place(high), backfill=backfill)
+            self.registry.commit(split, self.low_mark(low), self.high_mark(high), backfill=backfill)
             if number in self.ended:
                 self.registry.mark_ended(split)
 
@@ -202,7 +202,7 @@ class Capture:
             self.out += [("r", number, key, value) for key, value in reading.rows.items()]
             self.committed[number] = (reading.split, reading.low, reading.high, 0)
             del self.reading[number]
-            self.registry.commit(reading.split, self.low_mark(reading.low), self.place(reading.high))
+            self.registry.commit(reading.split, self.low_mark(reading.low), self.high_mark(reading.high))
 
     def step_stream(self) -> None:
         self.end()
@@ -211,7 +211,7 @@ class Capture:
         change = self.server.binlog[self.position]
         table = self.registry.tables[TABLE]
         decision, tracked = self.registry.decide(
-            table, (change.key,), transaction(self.position), self.place(self.position)
+            table, (change.key,), transaction(self.position), self.high_mark(self.position)
         )
         if decision is ChangeDecision.HOLD:
             return
@@ -227,7 +227,7 @@ class Capture:
         self.end()
 
     def end(self) -> None:
-        for tracked in self.registry.end_passed(self.place(self.position)):
+        for tracked in self.registry.end_passed(self.high_mark(self.position)):
             self.ended.add(tracked.split.number)
             self.out.append(("END", tracked.split.number, None, tracked.backfill))
         if self.planned and len(self.committed) == len(self.cuts) and not self.finished:
@@ -241,7 +241,7 @@ class CountingCapture(Capture):
     """A capture of a source that knows no GTIDs and no binlog files."""
 
     low_mark: Callable[[int], Offset] = CountingOffset
-    place: Callable[[int], Offset] = CountingOffset
+    high_mark: Callable[[int], Offset] = CountingOffset
 
 
 class IncrementalCapture(Capture):
@@ -259,7 +259,7 @@ class IncrementalCapture(Capture):
             self.start()
             for number, (split, low, high, backfill) in self.committed.items():
                 self.registry.open(split)
-                self.registry.commit(split, self.low_mark(low), self.place(high), backfill=backfill)
+                self.registry.commit(split, self.low_mark(low), self.high_mark(high), backfill=backfill)
                 if number in self.ended:
                     self.registry.mark_ended(split)
 

@@ -8,48 +8,11 @@ import orjson
 import pytest
 
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset
-from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import PositionAdvanced, TransactionBegin, TransactionCommit
-from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.ops.status import Status
-from tailrace.producer.streaming import stream_transaction
+from tailrace.producer.streaming import stream_transaction as module
 from tailrace.producer.streaming.heartbeat import HeartbeatRecord
-from tailrace.producer.streaming.offset import StreamOffset
-from tailrace.producer.streaming.split_registry import SplitRegistry
-from tailrace.producer.streaming.stream_transaction import CommitSettings, StreamTransaction
-
-UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
-FILE = "f.000001"
-
-
-class Producer:
-    """A transactional producer that keeps what is sent, one list for each committed transaction."""
-
-    def __init__(self) -> None:
-        self.in_transaction = False
-        self.sent = 0
-        self.open: list[tuple[str, bytes | None, bytes | None]] = []
-        self.committed: list[list[tuple[str, bytes | None, bytes | None]]] = []
-
-    def begin(self) -> None:
-        if not self.in_transaction:
-            self.in_transaction, self.sent, self.open = True, 0, []
-
-    def send(self, topic: str, key: bytes | None, value: bytes | None, *_: Headers | None, partition: int = -1) -> None:
-        assert self.in_transaction
-        assert partition in {-1, 0}
-        self.sent += 1
-        self.open.append((topic, key, value))
-
-    def send_all(self, topic: str, records: Any, headers: Headers | None) -> None:
-        for key, value in records:
-            self.send(topic, key, value, headers)
-
-    def commit(self) -> None:
-        assert self.in_transaction
-        self.in_transaction = False
-        self.committed.append(self.open)
+from tailrace.producer.streaming.stream_transaction import StreamTransaction
+from tests.support.stream import FILE, SERVER, START, FakeProducer, stream_transaction
 
 
 class Heartbeat:
@@ -75,26 +38,19 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(stream_transaction, "time", clock)
+    monkeypatch.setattr(module, "time", clock)
     return clock
 
 
 def stored_offset() -> StoredOffset:
-    return StoredOffset(MySqlOffset(1, FILE, 4, GtidSet({}), UUID), backfill={"s": 3})
+    return StoredOffset(START, backfill={"s": 3})
 
 
-def transaction(producer: Producer, heartbeat: Heartbeat | None = None) -> StreamTransaction:
-    return StreamTransaction(
-        producer,  # type: ignore[arg-type]
-        StreamOffset(stored_offset()),
-        SplitRegistry(),
-        settings=CommitSettings("p", interval_s=1.0, max_records=3),
-        status=Status(),
-        heartbeat=heartbeat,  # type: ignore[arg-type]
-    )
+def transaction(producer: FakeProducer, heartbeat: Heartbeat | None = None) -> StreamTransaction:
+    return stream_transaction(producer, stored=stored_offset(), heartbeat=heartbeat, max_records=3)  # type: ignore[arg-type]
 
 
-def offsets(producer: Producer) -> list[dict[str, Any]]:
+def offsets(producer: FakeProducer) -> list[dict[str, Any]]:
     """Return the stored offset of each committed transaction; it is the last record."""
     found = []
     for records in producer.committed:
@@ -106,9 +62,9 @@ def offsets(producer: Producer) -> list[dict[str, Any]]:
 
 
 def test_a_record_opens_the_transaction_and_is_committed_with_the_offset(clock: Clock) -> None:
-    producer = Producer()
+    producer = FakeProducer()
     stream = transaction(producer)
-    stream.offset.begin(TransactionBegin(f"{UUID}:5", FILE, 100, 180, 7, 0, 1, 1))
+    stream.offset.begin(TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1))
     stream.offset.events = 2
     assert stream.records == 0
 
@@ -119,11 +75,11 @@ def test_a_record_opens_the_transaction_and_is_committed_with_the_offset(clock: 
     assert stream.records == 0
     assert producer.committed[0][0] == ("t", b"k", b"v")
     [offset] = offsets(producer)
-    assert (offset["position"]["pos"], offset["transaction"], offset["events"]) == (100, f"{UUID}:5", 2)
+    assert (offset["position"]["pos"], offset["transaction"], offset["events"]) == (100, f"{SERVER}:5", 2)
 
 
 def test_commit_without_anything_new_does_nothing(clock: Clock) -> None:
-    producer = Producer()
+    producer = FakeProducer()
     stream = transaction(producer)
 
     stream.commit()
@@ -132,7 +88,7 @@ def test_commit_without_anything_new_does_nothing(clock: Clock) -> None:
 
 
 def test_records_are_committed_after_the_interval_or_when_there_are_enough(clock: Clock) -> None:
-    producer = Producer()
+    producer = FakeProducer()
     stream = transaction(producer)
     stream.send("t", b"1", b"v")
     clock.now += 0.9
@@ -152,7 +108,7 @@ def test_records_are_committed_after_the_interval_or_when_there_are_enough(clock
 
 
 def test_an_offset_without_records_is_stored_less_often(clock: Clock) -> None:
-    producer = Producer()
+    producer = FakeProducer()
     stream = transaction(producer)
     stream.offset.advance(PositionAdvanced(FILE, 500, 0))
     stream.commit_if_due()
@@ -166,7 +122,7 @@ def test_an_offset_without_records_is_stored_less_often(clock: Clock) -> None:
 
 
 def test_a_due_heartbeat_is_committed_without_records(clock: Clock) -> None:
-    producer, heartbeat = Producer(), Heartbeat()
+    producer, heartbeat = FakeProducer(), Heartbeat()
     stream = transaction(producer, heartbeat)
     heartbeat.due = True
 
@@ -178,12 +134,12 @@ def test_a_due_heartbeat_is_committed_without_records(clock: Clock) -> None:
 
 def test_startup_keeps_the_restored_backfill_counts(clock: Clock) -> None:
     """The registry does not know the stored splits when startup commits."""
-    producer = Producer()
+    producer = FakeProducer()
     stream = transaction(producer)
     stream.store(b"readers", b"{}")
 
     stream.commit_restored(stored_offset())
-    stream.offset.commit(TransactionCommit(f"{UUID}:1", FILE, 900, 0))
+    stream.offset.commit(TransactionCommit(f"{SERVER}:1", FILE, 900, 0))
     stream.commit()
 
     assert [offset["backfill"] for offset in offsets(producer)] == [{"s": 3}, {}]

@@ -16,7 +16,7 @@ from tests.support.binlog_bytes import (
     WRITE,
     XID,
     LogBytes,
-    cut,
+    parse,
     plain_event,
     query_body,
     table_map_body,
@@ -24,7 +24,7 @@ from tests.support.binlog_bytes import (
 
 
 def inner(*events: tuple[int, bytes]) -> bytes:
-    """Return events as they stand in a compressed transaction."""
+    """Return events in the form of a compressed transaction."""
     return b"".join(plain_event(kind, body) for kind, body in events)
 
 
@@ -45,33 +45,33 @@ WRITE_BODY = (90).to_bytes(6, "little") + b"\1\0\2\0\2\xff"
 
 
 @pytest.mark.parametrize("compression", [0, 255])
-def test_compressed_transaction_is_opened(compression: int) -> None:
-    """Its events stand at the wrapper's place."""
+def test_compressed_transaction_is_decompressed(compression: int) -> None:
+    """Its events have the position of the payload event."""
     events = inner((QUERY, query_body("BEGIN")), (TABLE_MAP, MAP), (WRITE, WRITE_BODY + ROW), (XID, b"\1" + b"\0" * 7))
     log = LogBytes().gtid()
-    place = log.pos
+    position = log.pos
     log.add(PAYLOAD, payload(events, compression)).transaction()
 
-    _, begin, rows, commit, *after = cut(log)
+    _, begin, rows, commit, *after = parse(log)
 
     assert isinstance(begin, TransactionBegin)
     assert isinstance(rows, RowsEvent)
     assert rows.data[rows.start : rows.stop] == ROW
-    assert (rows.pos, rows.end) == (place, commit.end)
-    assert begin.pos < place < begin.end == commit.end
+    assert (rows.pos, rows.end) == (position, commit.end)
+    assert begin.pos < position < begin.end == commit.end
     assert [type(e).__name__ for e in after] == ["TransactionBegin", "RowsEvent", "TransactionCommit"]
     assert after[-1].end == log.pos
 
 
-def test_compressed_transaction_with_a_large_event_is_opened() -> None:
-    """An inner event is larger than a packet can be; the wrapper need not be."""
+def test_compressed_transaction_with_a_large_event() -> None:
+    """An inner event may be larger than a packet, while the payload event is not."""
     image = b"x" * (0xFFFFFF + 1000)
     events = inner(
         (QUERY, query_body("BEGIN")), (TABLE_MAP, MAP), (WRITE, WRITE_BODY + image), (XID, b"\1" + b"\0" * 7)
     )
     for compression in (0, 255):
         log = LogBytes().gtid().add(PAYLOAD, payload(events, compression)).transaction()
-        big, small = (e for e in cut(log) if isinstance(e, RowsEvent))
+        big, small = (e for e in parse(log) if isinstance(e, RowsEvent))
         assert big.data[big.start : big.stop] == image
         assert small.data[small.start : small.stop] == ROW
 
@@ -84,9 +84,9 @@ def test_compressed_transaction_with_a_large_event_is_opened() -> None:
         payload(inner((QUERY, query_body("BEGIN")))[:-3], 255),
         payload(b"\0" * 10, 255),
     ],
-    ids=["not zstd", "unknown compression", "cut off", "no header"],
+    ids=["not zstd", "unknown compression", "truncated", "no header"],
 )
-def test_damaged_compressed_transaction_is_refused(body: bytes) -> None:
-    """Nothing of it is taken."""
+def test_damaged_compressed_transaction_is_rejected(body: bytes) -> None:
+    """None of its events are used."""
     with pytest.raises(BinlogError, match="compress"):
-        cut(LogBytes().gtid().add(PAYLOAD, body))
+        parse(LogBytes().gtid().add(PAYLOAD, body))

@@ -1,0 +1,99 @@
+"""Parts of a binlog stream without servers: a producer and a listener that keep what they get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tailrace.producer.kafka.state_store import SplitState, StoredOffset, TableState
+from tailrace.producer.kafka.transactional_producer import Headers
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset
+from tailrace.producer.ops.status import Status
+from tailrace.producer.streaming.heartbeat import Heartbeat
+from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.stream_transaction import CommitSettings, StreamTransaction
+
+SERVER = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
+FILE = "f.000001"
+START = MySqlOffset(1, FILE, 4, GtidSet({}), SERVER)
+
+Sent = tuple[str, bytes | None, bytes | None]
+"""Topic, key, value."""
+
+
+class FakeProducer:
+    """A transactional producer that keeps what is sent, one list for each committed transaction."""
+
+    def __init__(self) -> None:
+        self.in_transaction = False
+        self.sent = 0
+        self.open: list[Sent] = []
+        self.committed: list[list[Sent]] = []
+
+    def begin(self) -> None:
+        """Open a transaction, unless one is open."""
+        if not self.in_transaction:
+            self.in_transaction, self.sent, self.open = True, 0, []
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None, *_: Headers | None, partition: int = -1) -> None:
+        """Keep a record."""
+        assert self.in_transaction
+        assert partition in {-1, 0}
+        self.sent += 1
+        self.open.append((topic, key, value))
+
+    def send_all(self, topic: str, records: Iterable[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
+        """Keep many records."""
+        for key, value in records:
+            self.send(topic, key, value, headers)
+
+    def commit(self) -> None:
+        """End the transaction."""
+        assert self.in_transaction
+        self.in_transaction = False
+        self.committed.append(self.open)
+
+
+def stream_transaction(
+    producer: FakeProducer,
+    registry: SplitRegistry | None = None,
+    *,
+    stored: StoredOffset | None = None,
+    heartbeat: Heartbeat | None = None,
+    max_records: int = 1000,
+) -> StreamTransaction:
+    """Return a stream transaction of the prefix ``p`` that is committed every second."""
+    return StreamTransaction(
+        producer,  # type: ignore[arg-type]
+        StreamOffset(stored if stored is not None else StoredOffset(START)),
+        registry if registry is not None else SplitRegistry(),
+        settings=CommitSettings("p", interval_s=1.0, max_records=max_records),
+        status=Status(),
+        heartbeat=heartbeat,
+    )
+
+
+class FakeListener:
+    """Keeps the reports of snapshots as (event, table, incremental)."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[str, TableId, bool]] = []
+
+    def on_table_started(self, table: TableId, *, incremental: bool) -> None:
+        """See ``SnapshotProgressListener``."""
+        self.reports.append(("started", table, incremental))
+
+    def on_split_completed(self, table: TableId, state: SplitState, plan: TableState, *, incremental: bool) -> None:
+        """See ``SnapshotProgressListener``."""
+        assert state.snapshot == plan.snapshot
+        self.reports.append(("split", table, incremental))
+
+    def on_table_completed(self, table: TableId, rows: int, *, incremental: bool) -> None:
+        """See ``SnapshotProgressListener``."""
+        self.reports.append((f"completed {rows}", table, incremental))
+
+    def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
+        """See ``SnapshotProgressListener``."""
+        self.reports.append(("removed", table, incremental))

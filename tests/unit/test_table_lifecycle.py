@@ -1,0 +1,191 @@
+"""What DDL statements in the binlog do to the snapshot of a table; no servers."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tailrace.producer.kafka.state_store import SplitState, TableState, table_key
+from tailrace.producer.model.binlog_events import QueryEvent
+from tailrace.producer.model.ddl import Change, DdlEffect
+from tailrace.producer.model.split import Range, Split
+from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode, TablePresence
+from tailrace.producer.ops.status import Status
+from tailrace.producer.streaming.context import StreamContext, StreamSettings
+from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.table_lifecycle import TableLifecycle
+from tests.support.stream import FILE, SERVER, START, FakeListener, FakeProducer, stream_transaction
+
+TABLE = TableId("db", "t")
+PLAN = TableState(TableMode.SNAPSHOT, snapshot="s", greatest=[100], key=("id",))
+SPLIT = Split(TABLE, "s", 0, Range((0,), (10,), False), (0,), (10,))
+
+
+class Stream:
+    """A coordinator and a lifecycle on one registry."""
+
+    def __init__(self) -> None:
+        self.producer, self.registry, self.listener = FakeProducer(), SplitRegistry(), FakeListener()
+        filters: Any = SimpleNamespace(includes=lambda table: table == TABLE)
+        settings = StreamSettings(
+            "p",
+            filters,
+            [],
+            skipped_operations=frozenset(),
+            tombstones=True,
+            include_query=False,
+        )
+        tables: Any = SimpleNamespace(topic=str, truncate_envelope=lambda _table, _envelope: b"truncate")
+        topics: Any = SimpleNamespace(ensure_tables=lambda _tables: None)
+        self.mailbox = Mailbox(lambda: None, threading.Event())
+        context = StreamContext(
+            settings,
+            stream_transaction(self.producer, self.registry),
+            self.registry,
+            tables,
+            self.mailbox,
+            Status(),
+        )
+        versions: Any = SimpleNamespace(forget=lambda _table: None)
+        self.coordinator = SnapshotCoordinator(context, versions, self.listener)
+        self.lifecycle = TableLifecycle(context, self.coordinator, topics, None)
+
+    def ddl(self, change: Change) -> list[TableId]:
+        """Apply a statement; return the tables whose snapshots restart."""
+        event = QueryEvent(f"{SERVER}:9", "db", change.value, FILE, 1, 2, 3, 1, None)
+        return self.lifecycle.apply(
+            event, [DdlEffect(change, TABLE, None, change.value, removes_rows_silently=change is Change.TRUNCATE)]
+        )
+
+    def start_snapshot(self) -> None:
+        """Bring the table into its initial snapshot with one open split."""
+        self.registry.track(TABLE, TableMode.WAITING)
+        self.coordinator.start_table(TABLE, SimpleNamespace())
+        self.coordinator.set_range(TABLE, PLAN, (100,))
+        assert self.coordinator.open_split(SPLIT) is not None
+
+    def commit_split(self) -> None:
+        """Commit the open split."""
+        high = START._replace(pos=500)
+        state = SplitState("db", "t", "s", 0, [0], [10], False, START, high, rows=3, checksum=0, schema="f")
+        self.coordinator.commit_split(SPLIT, state)
+
+    @property
+    def mode(self) -> TableMode | None:
+        """The mode of the table; None: it is not tracked."""
+        tracked = self.registry.tables.get(TABLE)
+        return None if tracked is None else tracked.mode
+
+    @property
+    def removed(self) -> bool:
+        """Whether the table left the state, and the listener knows it."""
+        return (
+            self.mode is None
+            and ("p.tailrace.state", table_key(TABLE), None) in self.producer.open
+            and self.listener.reports[-1] == ("removed", TABLE, False)
+        )
+
+
+def test_a_missing_table_is_removed_when_the_binlog_brings_its_drop() -> None:
+    stream = Stream()
+    stream.start_snapshot()
+
+    assert stream.coordinator.abandon_split(SPLIT)
+    assert stream.coordinator.abandon_table(TABLE)
+    assert stream.mode is TableMode.SNAPSHOT
+    assert not stream.coordinator.initial_snapshot_running
+    assert stream.ddl(Change.DROP) == []
+
+    assert stream.removed
+
+
+def test_a_dropped_table_is_removed_when_the_readers_do_not_find_it() -> None:
+    stream = Stream()
+    stream.start_snapshot()
+
+    stream.ddl(Change.DROP)
+    assert stream.mode is TableMode.SNAPSHOT
+    assert stream.coordinator.abandon_split(SPLIT)
+    assert stream.coordinator.abandon_table(TABLE)
+
+    assert stream.removed
+
+
+def test_a_recreated_table_must_be_read() -> None:
+    """Changes of the new table were skipped because the plan covers them, so its splits may not be abandoned."""
+    stream = Stream()
+    stream.start_snapshot()
+
+    stream.ddl(Change.DROP)
+    stream.ddl(Change.CREATE)
+
+    assert not stream.coordinator.abandon_split(SPLIT)
+    assert not stream.coordinator.abandon_table(TABLE)
+    assert stream.mode is TableMode.SNAPSHOT
+
+
+def test_truncate_during_the_snapshot_waits_for_open_splits_and_restarts_it() -> None:
+    stream = Stream()
+    stream.start_snapshot()
+    modes = []
+
+    def commit() -> None:
+        modes.append(stream.mode)
+        assert stream.coordinator.open_split(SPLIT) is None
+        stream.commit_split()
+
+    stream.mailbox.submit(commit)
+    restarting = stream.ddl(Change.TRUNCATE)
+
+    assert modes == [TableMode.RESTARTING]
+    assert restarting == [TABLE]
+    assert (str(TABLE), None, b"truncate") in stream.producer.open
+    assert stream.removed
+
+
+@pytest.mark.parametrize("mode", [TableMode.WAITING, TableMode.STREAMING])
+def test_truncate_outside_the_snapshot_does_not_restart_it(mode: TableMode) -> None:
+    """No row of a waiting table is in the topic yet, so the record is not needed."""
+    stream = Stream()
+    stream.registry.track(TABLE, mode)
+
+    assert stream.ddl(Change.TRUNCATE) == []
+
+    written = [record for record in stream.producer.open if record[2] == b"truncate"]
+    assert len(written) == (mode is TableMode.STREAMING)
+    assert stream.mode is mode
+
+
+def test_earlier_statements_do_not_affect_a_later_incremental_snapshot() -> None:
+    """A table that was truncated, dropped and created while it streamed can be read, and can be abandoned."""
+    stream = Stream()
+    tracked = stream.registry.track(TABLE, TableMode.STREAMING)
+    for change in (Change.TRUNCATE, Change.DROP, Change.CREATE):
+        stream.ddl(change)
+    plan = TableState(TableMode.INCREMENTAL, snapshot="s")
+
+    assert stream.coordinator.start_incremental(TABLE, SimpleNamespace(), plan, [])
+    assert stream.coordinator.open_split(SPLIT) is not None
+    assert stream.coordinator.abandon_split(SPLIT)
+    assert tracked.presence is TablePresence.MISSING
+
+
+def test_a_cancelled_incremental_snapshot_streams() -> None:
+    stream = Stream()
+    stream.registry.track(TABLE, TableMode.STREAMING)
+    plan = TableState(TableMode.INCREMENTAL, snapshot="s")
+    stream.coordinator.start_incremental(TABLE, SimpleNamespace(), plan, [])
+    stream.coordinator.open_split(SPLIT)
+
+    stream.coordinator.cancel_incremental(TABLE)
+
+    assert stream.mode is TableMode.STREAMING
+    assert stream.registry.tables[TABLE].order is None
+    assert not stream.registry.waiting_for_end
+    assert stream.listener.reports == [("started", TABLE, True), ("removed", TABLE, True)]
