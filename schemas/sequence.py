@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 SEQUENCE_COLUMN: Final = "_seq"
-"""Name of the struct column that sinks store beside the row."""
+"""Name of the struct column that sinks store with each row."""
 
 
 class Sequence(NamedTuple):
