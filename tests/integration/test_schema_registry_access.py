@@ -65,7 +65,7 @@ def test_certificates_and_a_password_by_their_properties(registry: SchemaRegistr
         wrong = {**user, "basic.auth.user.info": "me:wrong"}
         with pytest.raises(KafkaRequestError, match="denies access"):
             _client(gate.url, {**trusted, **known, **wrong}).schema_id("access-value", RECORD)
-        asked = gate.asked
+        requests = gate.asked
         for lacking in (
             {**known, **user},
             {**trusted, **user},
@@ -74,7 +74,7 @@ def test_certificates_and_a_password_by_their_properties(registry: SchemaRegistr
             with pytest.raises(KafkaRequestError, match=r"no TLS connection|did not respond") as caught:
                 _client(gate.url, lacking).schema_id("access-value", RECORD)
             assert "hush" not in str(caught.value)
-        assert gate.asked == asked
+        assert gate.asked == requests
 
 
 def test_wrong_password_of_private_key(tmp_path: Path) -> None:
