@@ -55,7 +55,7 @@ def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
 
 
 def exists(connection: Connection[Any], table: TableId) -> bool:
-    """Tell whether the source has a base table of this name now."""
+    """Return whether the source has a base table of this name now."""
     rows = query(
         connection,
         f"SELECT 1 FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE' AND {_EXACT}",

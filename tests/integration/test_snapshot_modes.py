@@ -88,8 +88,8 @@ def test_only_the_binlog_is_streamed(
     """No row that existed before the start is written."""
     _fill(database)
     topic = f"{prefix}.notes"
-    told = {"notification.enabled.channels": "sink", "notification.sink.topic.name": topic}
-    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, {**mode, **told})) as capture:
+    notify = {"notification.enabled.channels": "sink", "notification.sink.topic.name": topic}
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, {**mode, **notify})) as capture:
         capture.wait_snapshot()
         database.execute("INSERT INTO t VALUES (1000, 'new')")
         capture.wait_position(mysql_server)

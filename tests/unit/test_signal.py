@@ -134,7 +134,7 @@ def test_tables_are_added_once_and_started_is_sent_once() -> None:
     assert after(queue, execute("d", "b.a"))[0] == queue
 
 
-def test_stopped_table_can_be_requested_again_at_once() -> None:
+def test_stopped_table_can_be_requested_at_once() -> None:
     """A table that has not started is removed; a running one stays in the queue until its splits have ended."""
     queue, *_ = after(IncrementalSnapshotQueue(), execute("db.a", "db.b"))
     stopped, sent, warning = after(queue, stop("db.*"), A)

@@ -33,7 +33,7 @@ VECTOR_JSON = "[1.0,-0.0,5.6,3.4028235E38,1.4E-45,1.6777216E7]"
 EMBEDDING = Column("embedding", "vector")
 
 
-def test_a_point_has_its_coordinates_beside_its_wkb() -> None:
+def test_a_point_has_its_coordinates_and_its_wkb() -> None:
     """An SRID of 0 is none; one beyond 31 bits is negative, as in Java."""
     wkb = "AQEAAAAAAAAAAADwPwAAAAAAAATA"
 

@@ -24,7 +24,7 @@ NULL = "null"
 """What a decoding expression yields for a value that the table stores and Debezium has no value for (zero dates)."""
 
 CACHE_ENTRIES = 65_536
-"""Bound of every memo dictionary: beyond it the dictionary starts anew."""
+"""Bound of every cache; a full cache is cleared."""
 
 Bind = Callable[[str, Any], str]
 """Makes an object known to the generated source: ``bind(hint, object)`` returns its name there."""
