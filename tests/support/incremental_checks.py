@@ -1,4 +1,4 @@
-"""Checks of a topic whose table was read again: not one change may be missing, and the rows must be the source's."""
+"""Checks of a topic after an incremental snapshot: no change is missing, and the rows equal the source."""
 
 from __future__ import annotations
 
@@ -17,65 +17,67 @@ from tests.support.topics import Read, read_topic
 
 
 def signal(
-    broker: KafkaBroker, prefix: str, kind: str, data: Mapping[str, Any] | None = None, ident: str = "s"
+    broker: KafkaBroker, prefix: str, signal_type: str, data: Mapping[str, Any] | None = None, signal_id: str = "s"
 ) -> None:
     """Send a signal to the topic of a capture."""
-    send(broker, prefix, orjson.dumps({"id": ident, "type": kind, "data": dict(data or {})}))
+    send(broker, prefix, orjson.dumps({"id": signal_id, "type": signal_type, "data": dict(data or {})}))
 
 
 def send(broker: KafkaBroker, prefix: str, value: bytes, *, key: str | None = None) -> None:
-    """Send a record to the topic of signals."""
+    """Send a record to the signal topic."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(f"{prefix}-signal", value, (key or prefix).encode())
     assert producer.flush(30) == 0
 
 
-def state_of(broker: KafkaBroker, prefix: str, key: str) -> dict[str, Any] | None:
-    """Return what the state topic holds under a key."""
-    found = [r for r in read_topic(broker.bootstrap, state_topic(prefix)) if r.key == key.encode()]
-    return orjson.loads(found[-1].value) if found and found[-1].value else None
+def stored_state(broker: KafkaBroker, prefix: str, key: str) -> dict[str, Any] | None:
+    """Return the value of a key in the state topic."""
+    records = [r for r in read_topic(broker.bootstrap, state_topic(prefix)) if r.key == key.encode()]
+    return orjson.loads(records[-1].value) if records and records[-1].value else None
 
 
-def settled(broker: KafkaBroker, prefix: str) -> bool:
-    """Tell whether a signal was taken and nothing of it is left."""
-    asked = state_of(broker, prefix, "signals")
-    return asked is not None and not asked["queue"]
+def incremental_snapshot_done(broker: KafkaBroker, prefix: str) -> bool:
+    """Return whether a signal was processed and no snapshot is pending."""
+    signals = stored_state(broker, prefix, "signals")
+    return signals is not None and not signals["queue"]
 
 
-def is_again(record: Read) -> bool:
-    """Tell whether a record is a row that was read again."""
+def is_incremental_read(record: Read) -> bool:
+    """Return whether a record is a row of an incremental snapshot."""
     return INCREMENTAL_HEADER in record.headers and record.value is not None and record.json["op"] == "r"
 
 
-def rows_again(broker: KafkaBroker, prefix: str, database: str, table: str = "t") -> list[Read]:
-    """Return the rows that were read again."""
-    return [record for record in read_topic(broker.bootstrap, f"{prefix}.{database}.{table}") if is_again(record)]
+def incremental_rows(broker: KafkaBroker, prefix: str, database: str, table: str = "t") -> list[Read]:
+    """Return the rows of incremental snapshots."""
+    return [
+        record for record in read_topic(broker.bootstrap, f"{prefix}.{database}.{table}") if is_incremental_read(record)
+    ]
 
 
-def ends_again(broker: KafkaBroker, prefix: str) -> list[Watermark]:
-    """Return the ENDs of splits that were read again."""
+def incremental_ends(broker: KafkaBroker, prefix: str) -> list[Watermark]:
+    """Return the END certificates of incremental splits."""
     marks = [Watermark.from_json(r.value) for r in read_topic(broker.bootstrap, watermarks_topic(prefix)) if r.value]
     return [mark for mark in marks if mark.incremental and mark.kind is WatermarkKind.END]
 
 
 def notifications(broker: KafkaBroker, topic: str, aggregate: str = "Incremental Snapshot") -> list[dict[str, Any]]:
     """Return the notifications of one aggregate in order."""
-    found = [record.json for record in read_topic(broker.bootstrap, topic)]
-    return [note for note in found if note["aggregate_type"] == aggregate]
+    values = [record.json for record in read_topic(broker.bootstrap, topic)]
+    return [value for value in values if value["aggregate_type"] == aggregate]
 
 
-def verified_again(broker: KafkaBroker, prefix: str, database: str, table: str = "t") -> dict[bytes, Row]:
-    """Check the whole story; return the rows that the last record of each key gives.
+def verify_incremental(broker: KafkaBroker, prefix: str, database: str, table: str = "t") -> dict[bytes, Row]:
+    """Check all records of a table; return the rows given by the last record of each key.
 
-    Without the rows read again the topic must tell the same story as if nobody had asked: every change, in order.
+    Without the rows of incremental snapshots, the topic must be complete on its own: every change, in order.
     """
     topic = f"{prefix}.{database}.{table}"
     records = read_topic(broker.bootstrap, topic)
     marks = read_topic(broker.bootstrap, watermarks_topic(prefix))
-    first = [mark for mark in marks if mark.value and not Watermark.from_json(mark.value).incremental]
-    told = check_story([record for record in records if not is_again(record)], ends_of(first, topic))
+    initial = [mark for mark in marks if mark.value and not Watermark.from_json(mark.value).incremental]
+    expected = check_story([record for record in records if not is_incremental_read(record)], ends_of(initial, topic))
     rows = final_rows(records)
-    assert rows == told, "a row that was read again stands after a change that it lacks"
+    assert rows == expected, "a row of an incremental snapshot comes after a change that it does not include"
     reads: Counter[str] = Counter()
     changes: Counter[str] = Counter()
     for record in records:
@@ -84,7 +86,7 @@ def verified_again(broker: KafkaBroker, prefix: str, database: str, table: str =
             (reads if record.json["op"] == "r" else changes)[split.decode()] += 1
             if record.json["op"] == "r":
                 assert record.json["source"]["snapshot"] == "incremental"
-    for end in ends_again(broker, prefix):
+    for end in incremental_ends(broker, prefix):
         if end.topic == topic:
             assert (end.rows, end.backfill) == (reads[end.split], changes[end.split]), end.split
     return rows
