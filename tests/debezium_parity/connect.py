@@ -1,4 +1,4 @@
-"""A real Kafka Connect worker (standalone) that runs Debezium MySQL connectors, one per configuration given."""
+"""A standalone Kafka Connect worker that runs Debezium MySQL connectors."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import Any, Final
 
 from tests.debezium_parity.artifacts import connect_classpath, plugin_path
 from tests.embedded.java import EmbeddedServerError, java
-from tests.embedded.server import Launch, LeashedServer
+from tests.embedded.server import Launch, SupervisedServer
 
 CONNECTOR_CLASS: Final = "io.debezium.connector.mysql.MySqlConnector"
 
 
-class ConnectWorker(LeashedServer):
-    """One Connect process on 127.0.0.1; connectors are posted to it as to any other. A context manager."""
+class ConnectWorker(SupervisedServer):
+    """A Connect process on 127.0.0.1, controlled through its REST interface. A context manager."""
 
     kind = "connect"
     title = "Kafka Connect"
-    start_s = 120
     pause_s = 0.3
     main: str = "org.apache.kafka.connect.cli.ConnectStandalone"
 
@@ -32,11 +31,11 @@ class ConnectWorker(LeashedServer):
 
     @property
     def offset_file(self) -> Path:
-        """Where a standalone worker keeps its connectors' offsets."""
+        """The file with the connectors' offsets."""
         return self.directory / "offsets"
 
     def storage(self) -> Mapping[str, object]:
-        """Return where the worker keeps what it knows."""
+        """Return the settings for the storage of offsets."""
         return {"offset.storage.file.filename": self.offset_file}
 
     def _launch(self) -> Launch:
@@ -63,11 +62,11 @@ class ConnectWorker(LeashedServer):
         self._request("PUT", f"/connectors/{name}/config", dict(config))
 
     def remove(self, name: str) -> None:
-        """Stop connector ``name`` and forget it; its offsets stay."""
+        """Delete connector ``name``; its offsets stay."""
         self._request("DELETE", f"/connectors/{name}")
 
     def check(self, name: str) -> None:
-        """Raise where connector ``name`` or its task has failed."""
+        """Raise an error if connector ``name`` or its task has failed."""
         status = self._request("GET", f"/connectors/{name}/status")
         for part in (status["connector"], *status["tasks"]):
             if part["state"] == "FAILED":

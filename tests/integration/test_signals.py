@@ -17,12 +17,12 @@ from tests.support.capture import CaptureProcess, CaptureThread, eventually, pro
 from tests.support.incremental_checks import (
     incremental_ends,
     incremental_rows,
-    incremental_snapshot_done,
     notifications,
     send,
     signal,
-    stored_state,
-    verify_incremental,
+    signal_completed,
+    state_of,
+    verified_incremental,
 )
 from tests.support.topics import read_topic
 
@@ -47,7 +47,7 @@ def _source(database: Database) -> dict[int, str]:
 
 
 def _verify_rows(broker: KafkaBroker, prefix: str, database: Database) -> None:
-    rows = verify_incremental(broker, prefix, database.name)
+    rows = verified_incremental(broker, prefix, database.name)
     assert {row["id"]: row["v"] for row in rows.values()} == _source(database)
 
 
@@ -57,17 +57,17 @@ def _splits_read(broker: KafkaBroker, prefix: str) -> int:
 
 
 def _streaming(broker: KafkaBroker, prefix: str, database: Database) -> bool:
-    table = stored_state(broker, prefix, f"table/{database.name}.t") if _state_topic_exists(broker, prefix) else None
+    table = state_of(broker, prefix, f"table/{database.name}.t") if _state_topic_exists(broker, prefix) else None
     return table is not None and table["mode"] == "streaming"
 
 
 def _state_topic_exists(broker: KafkaBroker, prefix: str) -> bool:
-    return state_topic(prefix) in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+    return state_topic(prefix) in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
 
 
 def _offset_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:
     executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
-    stored: Any = stored_state(broker, prefix, "offset")
+    stored: Any = state_of(broker, prefix, "offset")
     return bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, stored["position"]["gtids"]))[0][0])
 
 
@@ -106,7 +106,7 @@ def test_no_change_is_lost_during_an_incremental_snapshot(
         capture.wait_snapshot()
         incremental = True
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database))
-        eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "incremental snapshot")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "incremental snapshot")
         database.execute("UPDATE t SET v = CONCAT(v, '.')")
         capture.wait_position(mysql_server)
 
@@ -130,7 +130,7 @@ def test_only_rows_that_meet_the_condition_are_read(
             "execute-snapshot",
             {"data-collections": [rf"{database.name}\.t+"], "additional-conditions": conditions},
         )
-        eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "incremental snapshot")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "incremental snapshot")
 
     found = sorted(record.json["after"]["id"] for record in incremental_rows(kafka_broker, prefix, database.name))
     assert found == [n for n in range(1, 150) if str(n).startswith("1")]
@@ -152,7 +152,7 @@ def test_killed_during_an_incremental_snapshot(
                 eventually(lambda: _splits_read(kafka_broker, prefix) >= splits, "splits")  # noqa: B023
                 producer.kill()
                 producer.start()
-            eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "incremental snapshot")
+            eventually(lambda: signal_completed(kafka_broker, prefix), "incremental snapshot")
         eventually(lambda: _offset_reached(kafka_broker, prefix, database), "the binlog read to its end")
         assert producer.stop() == 0
 
@@ -186,12 +186,12 @@ def test_pause_resume_and_stop(
         if split.incremental and split.number == 2 and not paused:
             paused.append("pause-snapshot")
             signal(kafka_broker, prefix, "pause-snapshot", {"type": "INCREMENTAL"})
-            eventually(lambda: (stored_state(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")
+            eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")
             if stopping:
                 eventually(stopped, "the stop during the split")
 
     def stopped() -> bool:
-        queue = (stored_state(kafka_broker, prefix, "signals") or {}).get("queue", [])
+        queue = (state_of(kafka_broker, prefix, "signals") or {}).get("queue", [])
         return any(stop_requested for *_, stop_requested in queue)
 
     def types() -> list[str]:
@@ -216,7 +216,7 @@ def test_pause_resume_and_stop(
         eventually(lambda: types().count("PAUSED") == 2, "paused again")
         signal(kafka_broker, prefix, "stop-snapshot", {**_tables(database, "t", "later"), "type": "INCREMENTAL"})
         eventually(lambda: "ABORTED" in types(), "stopped")
-        eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "an empty queue")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "an empty queue")
         database.execute("UPDATE t SET v = 'after'")
         capture.wait_position(mysql_server)
 
@@ -268,7 +268,7 @@ def test_signal_table_is_read_and_captured_only_if_included(
             cursor.execute("UPDATE t SET v = 'behind it' WHERE id < 50")
             cursor.execute("COMMIT")
         eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == ROWS, "incremental snapshot")
-        eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "all splits ended")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "all splits ended")
         capture.wait_position(mysql_server)
 
     _verify_rows(kafka_broker, prefix, database)
@@ -308,7 +308,7 @@ def test_signal_file_is_processed_and_removed(
         path.write_text(f"no json\n\n{line}\n")
         eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == ROWS, "incremental snapshot")
         eventually(lambda: list(tmp_path.glob("signals.txt*")) == [], "the file removed")
-        eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "all splits ended")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "all splits ended")
 
     _verify_rows(kafka_broker, prefix, database)
 
@@ -335,7 +335,7 @@ def test_invalid_signals_are_ignored(
         signal(kafka_broker, prefix, "resume-snapshot")
         signal(kafka_broker, prefix, "log", {"message": "hello from a signal"})
         send(kafka_broker, prefix, orjson.dumps({"type": "execute-snapshot", "data": _tables(database)}), key="other")
-        eventually(lambda: (stored_state(kafka_broker, prefix, "signals") or {}).get("kafka") == 13, "all processed")
+        eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("kafka") == 13, "all processed")
         database.execute("UPDATE t SET v = CONCAT(v, '!')")
         capture.wait_position(mysql_server)
     assert incremental_ends(kafka_broker, prefix) == []
@@ -345,10 +345,10 @@ def test_invalid_signals_are_ignored(
         signal(
             kafka_broker, prefix, "execute-snapshot", {**_tables(database), "additional-conditions": filters}, "wrong"
         )
-        eventually(lambda: (stored_state(kafka_broker, prefix, "signals") or {}).get("kafka") == 14, "processed")
-        eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "cancelled")
+        eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("kafka") == 14, "processed")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "cancelled")
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database), "right")
         eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == ROWS, "incremental snapshot")
-        eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "all splits ended")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "all splits ended")
 
     _verify_rows(kafka_broker, prefix, database)

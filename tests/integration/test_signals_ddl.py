@@ -9,20 +9,20 @@ import pytest
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import SPLIT_HEADER
 from tests.support.capture import CaptureThread, eventually, records_of
-from tests.support.incremental_checks import incremental_rows, incremental_snapshot_done
+from tests.support.incremental_checks import incremental_rows, signal_completed
 from tests.support.incremental_window import (
     ROWS,
     BackgroundStatements,
     SplitHook,
+    check_changes,
+    check_counts,
     fill,
+    no_splits_left,
     notified,
-    replay,
     request_snapshot,
+    rows_of_reader,
     settings_of,
     source_rows,
-    verify_change_chain,
-    verify_end_counts,
-    verify_no_splits_left,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_truncate_during_an_incremental_snapshot(
     with CaptureThread(settings, SnapshotHooks(**{moment: hook})) as capture:
         capture.wait_snapshot()
         request_snapshot(kafka_broker, prefix, database, "t", "u")
-        eventually(lambda: hook.done and incremental_snapshot_done(kafka_broker, prefix), "incremental snapshot")
+        eventually(lambda: hook.done and signal_completed(kafka_broker, prefix), "incremental snapshot")
         if moment == "before_high":
             background.join()
         database.execute("UPDATE t SET v = CONCAT(v, '.') WHERE id < 60")
@@ -66,15 +66,15 @@ def test_truncate_during_an_incremental_snapshot(
 
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
     assert [r.json["op"] for r in records if r.value and r.json["op"] == "t"] == ["t"]
-    assert replay(records) == source_rows(database, "t")
-    assert {row["id"]: row["v"] for row in verify_change_chain(records).values()} == source_rows(database, "t")
+    assert rows_of_reader(records) == source_rows(database, "t")
+    assert {row["id"]: row["v"] for row in check_changes(records).values()} == source_rows(database, "t")
     assert sum(SPLIT_HEADER in r.headers for r in records) == ROWS, "the initial snapshot was repeated"
-    verify_end_counts(kafka_broker, prefix, f"{prefix}.{database.name}.t")
+    check_counts(kafka_broker, prefix, f"{prefix}.{database.name}.t")
     started, *scanned, completed = notified(kafka_broker, prefix)
     assert (started, completed) == (("STARTED", "", ""), ("COMPLETED", "", ""))
     # Tables are read concurrently: either may be completed first.
     assert sorted(scanned) == [("TABLE_SCAN_COMPLETED", "t", "SUCCEEDED"), ("TABLE_SCAN_COMPLETED", "u", "SUCCEEDED")]
-    verify_no_splits_left(kafka_broker, prefix)
+    no_splits_left(kafka_broker, prefix)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_table_removed_during_an_incremental_snapshot(
     with CaptureThread(settings, SnapshotHooks(**{moment: hook})) as capture:
         capture.wait_snapshot()
         request_snapshot(kafka_broker, prefix, database, "t", "u")
-        eventually(lambda: hook.done and incremental_snapshot_done(kafka_broker, prefix), "incremental snapshot")
+        eventually(lambda: hook.done and signal_completed(kafka_broker, prefix), "incremental snapshot")
         database.execute("UPDATE u SET v = 'streamed'")
         database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(50))")
         database.execute("INSERT INTO t VALUES (7, 'new'), (1000, 'new')")
@@ -120,14 +120,14 @@ def test_table_removed_during_an_incremental_snapshot(
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
     updated = {r.json["after"]["id"] for r in records if r.value and r.json["op"] == "u"}
     assert updated == {*range(2, ROWS + 1, 2), 1000}
-    assert source_rows(database, "t") == {key: replay(records)[key] for key in (7, 1000)}
+    assert source_rows(database, "t") == {key: rows_of_reader(records)[key] for key in (7, 1000)}
     others = records_of(kafka_broker.bootstrap, prefix, database.name, "u")
     assert (
-        {row["id"]: row["v"] for row in verify_change_chain(others).values()}
-        == replay(others)
+        {row["id"]: row["v"] for row in check_changes(others).values()}
+        == rows_of_reader(others)
         == source_rows(database, "u")
     )
-    verify_end_counts(kafka_broker, prefix, f"{prefix}.{database.name}.u")
+    check_counts(kafka_broker, prefix, f"{prefix}.{database.name}.u")
     sent = notified(kafka_broker, prefix)
     assert (sent[0], sent[3]) == (("STARTED", "", ""), ("COMPLETED", "", ""))
     assert set(sent[1:3]) == {
@@ -135,7 +135,7 @@ def test_table_removed_during_an_incremental_snapshot(
         ("TABLE_SCAN_COMPLETED", "u", "SUCCEEDED"),
     }
     assert sent[5] == ("TABLE_SCAN_COMPLETED", "t", "SUCCEEDED")
-    verify_no_splits_left(kafka_broker, prefix)
+    no_splits_left(kafka_broker, prefix)
 
 
 def test_requested_table_dropped_before_it_is_read(
@@ -150,8 +150,7 @@ def test_requested_table_dropped_before_it_is_read(
         request_snapshot(kafka_broker, prefix, database, "a", "b", "c")
         eventually(
             lambda: (
-                incremental_snapshot_done(kafka_broker, prefix)
-                and incremental_rows(kafka_broker, prefix, database.name, "c")
+                signal_completed(kafka_broker, prefix) and incremental_rows(kafka_broker, prefix, database.name, "c")
             ),
             "c",
         )

@@ -10,27 +10,22 @@ import pytest
 
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tests.support.capture import CaptureThread, eventually, records_of
-from tests.support.incremental_checks import (
-    incremental_rows,
-    incremental_snapshot_done,
-    is_incremental_read,
-    stored_state,
-)
+from tests.support.incremental_checks import incremental_rows, is_incremental, signal_completed, state_of
 from tests.support.incremental_window import (
     AT,
     CHUNK,
     ROWS,
     BackgroundStatements,
     SplitHook,
+    check_changes,
+    check_counts,
     fill,
+    no_splits_left,
     notified,
-    replay,
     request_snapshot,
+    rows_of_reader,
     settings_of,
     source_rows,
-    verify_change_chain,
-    verify_end_counts,
-    verify_no_splits_left,
 )
 from tests.support.reference_model import final_rows
 
@@ -73,14 +68,14 @@ def test_changed_keys_during_an_incremental_snapshot(
     with CaptureThread(settings, SnapshotHooks(**{moment: hook})) as capture:
         capture.wait_snapshot()
         request_snapshot(kafka_broker, prefix, database, "t")
-        eventually(lambda: hook.done and incremental_snapshot_done(kafka_broker, prefix), "incremental snapshot")
+        eventually(lambda: hook.done and signal_completed(kafka_broker, prefix), "incremental snapshot")
         database.execute("UPDATE t SET id = id + 7 WHERE id > 1500 ORDER BY id DESC")
         capture.wait_position(mysql_server)
 
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
-    assert {row["id"]: row["v"] for row in verify_change_chain(records).values()} == source_rows(database, "t")
+    assert {row["id"]: row["v"] for row in check_changes(records).values()} == source_rows(database, "t")
     assert {row["id"]: row["v"] for row in final_rows(records).values()} == source_rows(database, "t")
-    verify_end_counts(kafka_broker, prefix, f"{prefix}.{database.name}.t")
+    check_counts(kafka_broker, prefix, f"{prefix}.{database.name}.t")
     assert notified(kafka_broker, prefix)[1:] == [("TABLE_SCAN_COMPLETED", "t", "SUCCEEDED"), ("COMPLETED", "", "")]
 
 
@@ -106,7 +101,7 @@ def test_column_added_during_an_incremental_snapshot(
     with CaptureThread(settings, SnapshotHooks(**{moment: hook})) as capture:
         capture.wait_snapshot()
         request_snapshot(kafka_broker, prefix, database, "t")
-        eventually(lambda: hook.done and incremental_snapshot_done(kafka_broker, prefix), "incremental snapshot")
+        eventually(lambda: hook.done and signal_completed(kafka_broker, prefix), "incremental snapshot")
         if moment == "before_high":
             background.join()
         database.execute("UPDATE t SET v = CONCAT(v, '!'), n = -id")
@@ -114,10 +109,10 @@ def test_column_added_during_an_incremental_snapshot(
 
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
     expected = {key: (value, n) for key, value, n in database.execute("SELECT id, v, n FROM t")}
-    for rows in (verify_change_chain(records, same_columns=False), final_rows(records)):
+    for rows in (check_changes(records, same_columns=False), final_rows(records)):
         assert {row["id"]: (row["v"], row["n"]) for row in rows.values()} == expected
-    assert {r.json["after"]["id"] for r in records if is_incremental_read(r)} == set(range(1, ROWS + 1))
-    verify_end_counts(kafka_broker, prefix, f"{prefix}.{database.name}.t")
+    assert {r.json["after"]["id"] for r in records if is_incremental(r)} == set(range(1, ROWS + 1))
+    check_counts(kafka_broker, prefix, f"{prefix}.{database.name}.t")
     assert notified(kafka_broker, prefix)[1:] == [("TABLE_SCAN_COMPLETED", "t", "SUCCEEDED"), ("COMPLETED", "", "")]
 
 
@@ -159,16 +154,16 @@ def test_primary_key_changed_during_an_incremental_snapshot(  # noqa: PLR0917 - 
         database.execute(NEW_KEY)
         database.execute(UPDATE_KEYS)
         if not reader_first:
-            eventually(lambda: stored_state(kafka_broker, prefix, f"table/{database.name}.t") == initial, "cancelled")
+            eventually(lambda: state_of(kafka_broker, prefix, f"table/{database.name}.t") == initial, "cancelled")
 
     initial: dict[str, Any] = {}
     hook = SplitHook("t", act)
     settings = settings_of(mysql_server, kafka_broker, prefix, database)
     with CaptureThread(settings, SnapshotHooks(before_low=hook)) as capture:
         capture.wait_snapshot()
-        initial.update(stored_state(kafka_broker, prefix, f"table/{database.name}.t") or {})
+        initial.update(state_of(kafka_broker, prefix, f"table/{database.name}.t") or {})
         request_snapshot(kafka_broker, prefix, database, "t", "u")
-        eventually(lambda: hook.done and incremental_snapshot_done(kafka_broker, prefix), "incremental snapshot")
+        eventually(lambda: hook.done and signal_completed(kafka_broker, prefix), "incremental snapshot")
         database.execute("UPDATE t SET v = CONCAT(v, '/3') WHERE id % 2 = 0")
         capture.wait_position(mysql_server)
     _verify_key_change(kafka_broker, prefix, database, capsys)
@@ -177,16 +172,15 @@ def test_primary_key_changed_during_an_incremental_snapshot(  # noqa: PLR0917 - 
         before = len(incremental_rows(kafka_broker, prefix, database.name))
         request_snapshot(kafka_broker, prefix, database, "t")
         eventually(
-            lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == before + ROWS,
-            "the snapshot with the new key",
+            lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == before + ROWS, "snapshot with new key"
         )
-        eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "ended")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "ended")
     rows = {
         r.json["after"]["v"]: r.json["after"]["id"]
         for r in incremental_rows(kafka_broker, prefix, database.name)[before:]
     }
     assert rows == {v: i for i, v in source_rows(database, "t").items()}
-    verify_no_splits_left(kafka_broker, prefix)
+    no_splits_left(kafka_broker, prefix)
 
 
 def test_primary_key_changed_ahead_of_the_stream(
@@ -205,11 +199,11 @@ def test_primary_key_changed_ahead_of_the_stream(
             cursor.execute("UPDATE a SET v = 'blocked' WHERE id < 10")
         blocked.set()
         eventually(
-            lambda: (stored_state(kafka_broker, prefix, f"table/{database.name}.t") or {})["mode"] == "incremental", "t"
+            lambda: (state_of(kafka_broker, prefix, f"table/{database.name}.t") or {})["mode"] == "incremental", "t"
         )
 
     def alter() -> None:
-        assert blocked.wait(60)
+        assert blocked.wait(300)
         database.execute(UPDATE_KEYS)
         database.execute(NEW_KEY)
 
@@ -227,8 +221,7 @@ def test_primary_key_changed_ahead_of_the_stream(
         capture.wait_position(mysql_server)
         request_snapshot(kafka_broker, prefix, database, "a", "b", "t")
         eventually(
-            lambda: all(hook.done for hook in hooks) and incremental_snapshot_done(kafka_broker, prefix),
-            "incremental snapshot",
+            lambda: all(hook.done for hook in hooks) and signal_completed(kafka_broker, prefix), "incremental snapshot"
         )
         capture.wait_position(mysql_server)
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
@@ -246,7 +239,7 @@ def test_snapshot_cancelled_while_another_reader_is_active(
     selected = threading.Event()
 
     def fail() -> None:
-        assert selected.wait(60)
+        assert selected.wait(300)
         raise ValueError("cannot be read")
 
     def wait() -> None:
@@ -260,12 +253,12 @@ def test_snapshot_cancelled_while_another_reader_is_active(
     with CaptureThread(settings, SnapshotHooks(before_low=failing, before_high=waiting)) as capture:
         capture.wait_snapshot()
         request_snapshot(kafka_broker, prefix, database, "t")
-        eventually(lambda: waiting.done and incremental_snapshot_done(kafka_broker, prefix), "cancelled")
+        eventually(lambda: waiting.done and signal_completed(kafka_broker, prefix), "cancelled")
         capture.wait_position(mysql_server)
 
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
-    assert {row["id"]: row["v"] for row in verify_change_chain(records).values()} == source_rows(database, "t")
-    assert replay(records) == source_rows(database, "t")
+    assert {row["id"]: row["v"] for row in check_changes(records).values()} == source_rows(database, "t")
+    assert rows_of_reader(records) == source_rows(database, "t")
     assert ("TABLE_SCAN_COMPLETED", "t", "SQL_EXCEPTION") in notified(kafka_broker, prefix)
 
 

@@ -15,10 +15,10 @@ from tests.support.capture import CaptureProcess, CaptureThread, eventually, pro
 from tests.support.incremental_checks import (
     incremental_ends,
     incremental_rows,
-    incremental_snapshot_done,
     signal,
-    stored_state,
-    verify_incremental,
+    signal_completed,
+    state_of,
+    verified_incremental,
 )
 from tests.support.topics import read_topic
 
@@ -37,7 +37,7 @@ def _fill(database: Database, rows: int) -> None:
 
 
 def _verify_rows(broker: KafkaBroker, prefix: str, database: Database) -> None:
-    rows = verify_incremental(broker, prefix, database.name)
+    rows = verified_incremental(broker, prefix, database.name)
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
 
 
@@ -47,13 +47,13 @@ def _splits_read(broker: KafkaBroker, prefix: str) -> int:
 
 
 def _streaming(broker: KafkaBroker, prefix: str, database: Database) -> bool:
-    if state_topic(prefix) not in broker.admin().list_topics(timeout=10).topics:
+    if state_topic(prefix) not in broker.admin().list_topics(timeout=60).topics:
         return False
-    return (stored_state(broker, prefix, f"table/{database.name}.t") or {}).get("mode") == "streaming"
+    return (state_of(broker, prefix, f"table/{database.name}.t") or {}).get("mode") == "streaming"
 
 
 def _stored_offset(broker: KafkaBroker, prefix: str) -> dict[str, Any]:
-    offset = stored_state(broker, prefix, "offset")
+    offset = state_of(broker, prefix, "offset")
     assert offset is not None
     return offset
 
@@ -89,9 +89,9 @@ def test_signal_of_the_table_is_applied_once_across_crashes(
             for n in range(501, ROWS + 1):
                 cursor.execute("UPDATE t SET v = CONCAT(v, ' behind') WHERE id = %s", (n,))
             cursor.execute("COMMIT")
-        eventually(lambda: (stored_state(kafka_broker, prefix, "signals") or {}).get("queue"), "the signal processed")
+        eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("queue"), "the signal processed")
         producer.kill()
-        signals = stored_state(kafka_broker, prefix, "signals")
+        signals = state_of(kafka_broker, prefix, "signals")
         assert signals is not None
         assert signals["source"][0]
         for splits in (1, 8, 20):
@@ -99,7 +99,7 @@ def test_signal_of_the_table_is_applied_once_across_crashes(
             eventually(lambda: _splits_read(kafka_broker, prefix) >= splits, "splits")  # noqa: B023
             producer.kill()
         producer.start()
-        eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "incremental snapshot")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "incremental snapshot")
         executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
         eventually(reached, "the binlog read to its end")
         producer.kill()
@@ -131,10 +131,10 @@ def test_signals_from_separate_brokers(
         values = {**SMALL, "signal.enabled.channels": "kafka", name: other.bootstrap}
         with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, values)) as capture:
             capture.wait_snapshot()
-            assert f"{prefix}-signal" not in kafka_broker.admin().list_topics(timeout=10).topics
+            assert f"{prefix}-signal" not in kafka_broker.admin().list_topics(timeout=60).topics
             signal(other, prefix, "execute-snapshot", data)
             eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == 60, "incremental snapshot")
-            eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "ended")
+            eventually(lambda: signal_completed(kafka_broker, prefix), "ended")
     _verify_rows(kafka_broker, prefix, database)
 
 
@@ -160,7 +160,7 @@ def test_notifications_in_avro(
         with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, values)) as capture:
             capture.wait_snapshot()
             signal(kafka_broker, prefix, "execute-snapshot", {"data-collections": [f"{database.name}.t"]}, "ä")
-            eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "incremental snapshot")
+            eventually(lambda: signal_completed(kafka_broker, prefix), "incremental snapshot")
         records = read_topic(kafka_broker.bootstrap, topic)
         notes: list[dict[str, Any]] = []
         for record in records:
@@ -174,7 +174,7 @@ def test_notifications_in_avro(
             for data in (records[0].key, records[0].value)
             if data is not None
         ]
-        subjects = set(registry.ask("/subjects"))
+        subjects = set(registry.request("/subjects"))
     assert names == ["NotificationKey", "Notification"]
     assert {f"{topic}-key", f"{topic}-value"} <= subjects
     incremental = [note for note in notes if note["aggregate_type"] == "Incremental Snapshot"]

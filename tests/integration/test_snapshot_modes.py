@@ -12,11 +12,11 @@ from tests.support.capture import CaptureProcess, CaptureThread, eventually, pro
 from tests.support.incremental_checks import (
     incremental_ends,
     incremental_rows,
-    incremental_snapshot_done,
     notifications,
     signal,
-    stored_state,
-    verify_incremental,
+    signal_completed,
+    state_of,
+    verified_incremental,
 )
 from tests.support.reference_model import final_rows
 from tests.support.topics import read_topic
@@ -69,7 +69,7 @@ def test_always_reads_at_each_start(
         database.execute("UPDATE t SET v = 'later' WHERE id < 5")
         capture.wait_position(mysql_server)
 
-    rows = verify_incremental(kafka_broker, prefix, database.name)
+    rows = verified_incremental(kafka_broker, prefix, database.name)
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
 
 
@@ -132,7 +132,7 @@ def test_the_process_exits_with_0_after_the_initial_snapshot(
     def pause(split: Split) -> None:
         if split.incremental and split.number == 1:
             signal(kafka_broker, prefix, "pause-snapshot")
-            eventually(lambda: (stored_state(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")
+            eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")
 
     with CaptureThread(settings, SnapshotHooks(before_low=pause)) as capture:
         capture.wait_snapshot()
@@ -146,10 +146,10 @@ def test_the_process_exits_with_0_after_the_initial_snapshot(
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         signal(kafka_broker, prefix, "resume-snapshot")
-        eventually(lambda: incremental_snapshot_done(kafka_broker, prefix), "snapshot complete")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "snapshot complete")
         capture.wait_position(mysql_server)
     assert sum(end.rows for end in incremental_ends(kafka_broker, prefix)) == ROWS
-    rows = verify_incremental(kafka_broker, prefix, database.name)
+    rows = verified_incremental(kafka_broker, prefix, database.name)
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
 
 

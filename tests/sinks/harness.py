@@ -118,7 +118,7 @@ class BatchRunner:
             found: Offsets = {}
             topics = {self.table.schema.topic: self.table.partitions, watermarks_topic(self.feed.prefix): 1}
             for topic, partitions in topics.items():
-                ends = (client.get_watermark_offsets(TopicPartition(topic, p), timeout=30) for p in range(partitions))
+                ends = (client.get_watermark_offsets(TopicPartition(topic, p), timeout=120) for p in range(partitions))
                 found[topic] = {str(number): end for number, (_, end) in enumerate(ends)}
             return found
         finally:

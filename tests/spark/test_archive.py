@@ -132,7 +132,7 @@ def test_modules_sinks_and_data_files_are_found_in_the_archive(
     ]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_spark_submit_runs_the_consumer_from_the_archive(  # noqa: PLR0917 - fixtures
     spark: SparkSession, kafka_broker: KafkaBroker, zip_file: Path, driver_python: Path, prefix: str, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Tables, hooks and checks for statements inside the window of one split of an incremental snapshot."""
+"""Small tables, actions in the window of one incremental split, and checks of the topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.schemas.names import INCREMENTAL_HEADER, state_topic
 from tests.support.capture import eventually, properties
-from tests.support.incremental_checks import incremental_ends, is_incremental_read, notifications, signal
+from tests.support.incremental_checks import incremental_ends, is_incremental, notifications, signal
 from tests.support.topics import Read, read_topic
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 ROWS = 200
 CHUNK = 20
 AT = 3
-"""Number of the split in whose window the hooks act."""
+"""Number of the split in whose window a test acts."""
 
 
 def settings_of(
     server: MySqlServer, broker: KafkaBroker, prefix: str, database: Database, **changes: object
 ) -> dict[str, str]:
-    """Return a configuration with small splits, the kafka channel of signals, and notifications in a topic."""
-    values = {
+    """Return a configuration with small splits, a signal topic and a notification topic."""
+    wanted = {
         "incremental.snapshot.chunk.size": CHUNK,
         "topic.creation.default.partitions": 1,
         "signal.poll.interval.ms": 50,
@@ -37,11 +37,11 @@ def settings_of(
         "notification.sink.topic.name": notifications_topic(prefix),
         **{name.replace("_", "."): value for name, value in changes.items()},
     }
-    return properties(server, broker, prefix, database.name, values)
+    return properties(server, broker, prefix, database.name, wanted)
 
 
 def notifications_topic(prefix: str) -> str:
-    """Return the topic of notifications."""
+    """Return the notification topic."""
     return f"{prefix}.notes"
 
 
@@ -53,18 +53,18 @@ def fill(database: Database, *tables: str) -> None:
 
 
 def source_rows(database: Database, table: str) -> dict[int, str]:
-    """Return the rows at the source."""
+    """Return the rows of the source."""
     return dict(database.execute(f"SELECT id, v FROM {table}"))
 
 
 def request_snapshot(broker: KafkaBroker, prefix: str, database: Database, *tables: str) -> None:
-    """Request incremental snapshots of tables."""
+    """Send a signal for an incremental snapshot of tables."""
     names = [f"{database.name}.{table}" for table in tables]
-    signal(broker, prefix, "execute-snapshot", {"data-collections": names}, "requested")
+    signal(broker, prefix, "execute-snapshot", {"data-collections": names}, "asked")
 
 
 class SplitHook:
-    """A hook that acts once, in the window of one split of an incremental snapshot."""
+    """Acts once, in the window of one incremental split."""
 
     def __init__(self, table: str, act: Callable[[], None], number: int = AT) -> None:
         self._table, self._number, self._act = table, number, act
@@ -79,31 +79,31 @@ class SplitHook:
         self._act()
 
 
-def verify_change_chain(records: Sequence[Read], *, same_columns: bool = True) -> dict[bytes, dict[str, Any]]:
-    """Check that each change starts from the previous state of its key; return the resulting rows.
+def check_changes(records: Sequence[Read], *, same_columns: bool = True) -> dict[bytes, dict[str, Any]]:
+    """Check that the changes of each key follow from one another, without incremental rows. Return the resulting rows.
 
-    Rows of incremental snapshots are left out. The initial snapshot ended before the first change.
+    The initial snapshot of the table must have ended before its first change.
     """
     rows: dict[bytes, dict[str, Any]] = {}
     for record in records:
-        if record.value is None or is_incremental_read(record):
+        if record.value is None or is_incremental(record):
             continue
         change = record.json
         if change["op"] == "t":
             rows.clear()
             continue
         assert record.key is not None
-        before, previous = change["before"], rows.pop(record.key, None)
-        if not same_columns and before is not None and previous is not None:
-            before = {name: before[name] for name in previous}
-        assert before == previous, f"{change['op']} of {record.key!r} at {record.offset}: from {before}, not {previous}"
+        before, known = change["before"], rows.pop(record.key, None)
+        if not same_columns and before is not None and known is not None:
+            before = {name: before[name] for name in known}
+        assert before == known, f"{change['op']} of {record.key!r} at {record.offset}: from {before}, not {known}"
         if change["after"] is not None:
             rows[record.key] = change["after"]
     return rows
 
 
-def replay(records: Sequence[Read], *, truncates: bool = True) -> dict[int, str]:
-    """Return the table that results from all records in order, including rows of incremental snapshots."""
+def rows_of_reader(records: Sequence[Read], *, truncates: bool = True) -> dict[int, str]:
+    """Return the rows of a reader that applies all records in order, incremental rows included."""
     rows: dict[int, str] = {}
     for record in records:
         if record.value is None:
@@ -120,19 +120,19 @@ def replay(records: Sequence[Read], *, truncates: bool = True) -> dict[int, str]
     return rows
 
 
-def verify_end_counts(broker: KafkaBroker, prefix: str, topic: str) -> None:
-    """Check that each END of an incremental split has the number of records with its id."""
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+def check_counts(broker: KafkaBroker, prefix: str, topic: str) -> None:
+    """Check that the END of each incremental split counts the records with its id."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for record in read_topic(broker.bootstrap, topic):
         split = record.headers.get(INCREMENTAL_HEADER)
         if split is not None and record.value is not None:
-            counts[split.decode()][record.json["op"] != "r"] += 1
+            found[split.decode()][record.json["op"] != "r"] += 1
     ends = [end for end in incremental_ends(broker, prefix) if end.topic == topic]
-    assert {end.split: [end.rows, end.backfill] for end in ends if end.rows or end.backfill} == dict(counts)
+    assert {end.split: [end.rows, end.backfill] for end in ends if end.rows or end.backfill} == dict(found)
 
 
 def notified(broker: KafkaBroker, prefix: str) -> list[tuple[str, str, str]]:
-    """Return the notifications of incremental snapshots except IN_PROGRESS, as (type, table, status)."""
+    """Return type, table and status of all notifications of incremental snapshots except IN_PROGRESS."""
     return [
         (
             note["type"],
@@ -144,14 +144,14 @@ def notified(broker: KafkaBroker, prefix: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def verify_no_splits_left(broker: KafkaBroker, prefix: str) -> None:
-    """Check that the state topic has no split."""
+def no_splits_left(broker: KafkaBroker, prefix: str) -> None:
+    """Check that the state has no split."""
     state = {r.key: r.value for r in read_topic(broker.bootstrap, state_topic(prefix))}
     assert not [key for key, value in state.items() if key is not None and key.startswith(b"split/") and value]
 
 
 class BackgroundStatements:
-    """Statements in a separate session, started while a reader blocks them."""
+    """Statements in a background session, started while a reader blocks them."""
 
     def __init__(self, database: Database, *statements: str) -> None:
         self._database, self._statements = database, statements
@@ -160,9 +160,9 @@ class BackgroundStatements:
     def __call__(self) -> None:
         self._thread.start()
         with self._database.connect() as watcher, watcher.cursor() as cursor:
-            eventually(lambda: self._waiting(cursor), "the statement to wait for a lock")
+            eventually(lambda: self._waits(cursor), "the statement waits")
 
-    def _waiting(self, cursor: Any) -> bool:
+    def _waits(self, cursor: Any) -> bool:
         cursor.execute(
             "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'Waiting for table metadata lock' "
             "AND db = %s",
@@ -177,5 +177,5 @@ class BackgroundStatements:
 
     def join(self) -> None:
         """Wait until all statements are executed."""
-        self._thread.join(timeout=60)
+        self._thread.join(timeout=300)
         assert not self._thread.is_alive()
