@@ -34,13 +34,13 @@ def settings_of(
         "signal.poll.interval.ms": 50,
         "signal.enabled.channels": "kafka",
         "notification.enabled.channels": "sink",
-        "notification.sink.topic.name": notes_topic(prefix),
+        "notification.sink.topic.name": notifications_topic(prefix),
         **{name.replace("_", "."): value for name, value in changes.items()},
     }
     return properties(server, broker, prefix, database.name, wanted)
 
 
-def notes_topic(prefix: str) -> str:
+def notifications_topic(prefix: str) -> str:
     """Return the notification topic."""
     return f"{prefix}.notes"
 
@@ -63,8 +63,8 @@ def request_snapshot(broker: KafkaBroker, prefix: str, database: Database, *tabl
     signal(broker, prefix, "execute-snapshot", {"data-collections": names}, "asked")
 
 
-class Once:
-    """A hook that acts once, in the window of one incremental split."""
+class SplitHook:
+    """Acts once, in the window of one incremental split."""
 
     def __init__(self, table: str, act: Callable[[], None], number: int = AT) -> None:
         self._table, self._number, self._act = table, number, act
@@ -139,7 +139,7 @@ def notified(broker: KafkaBroker, prefix: str) -> list[tuple[str, str, str]]:
             note["additional_data"].get("scanned_collection", "").rpartition(".")[2],
             note["additional_data"].get("status", ""),
         )
-        for note in notifications(broker, notes_topic(prefix))
+        for note in notifications(broker, notifications_topic(prefix))
         if note["type"] != "IN_PROGRESS"
     ]
 
