@@ -79,7 +79,7 @@ class StreamStatus:
     disconnects: int = 0
 
 
-_COUNTER: Mapping[str, str] = {Op.CREATE: "creates", Op.UPDATE: "updates", Op.DELETE: "deletes"}
+_COUNTER = {Op.CREATE: "creates", Op.UPDATE: "updates", Op.DELETE: "deletes"}
 
 
 class Status:
@@ -175,7 +175,7 @@ class Status:
             stream = self._stream
             stream.events += events
             if records:
-                counter = _COUNTER[op]
+                counter = _COUNTER[Op(op)]
                 setattr(stream, counter, getattr(stream, counter) + records)
                 # A table without a reported mode was created after the start: it only streams.
                 self._table(table, TableMode.STREAMING).records += records

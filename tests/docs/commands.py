@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -29,13 +30,15 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def tailrace_options() -> Mapping[str, set[str]]:
-    """Return the options of each command of ``tailrace``."""
-    group = typer.main.get_command(build())
-    assert isinstance(group, TyperGroup)
-    return {
-        name: {option for parameter in command.params for option in parameter.opts}
-        for name, command in group.commands.items()
-    }
+    """Return the options of each command of ``tailrace``; a command of a group is ``group command``."""
+    return dict(_options(typer.main.get_command(build())))
+
+
+def _options(group: Any, prefix: str = "") -> Iterator[tuple[str, set[str]]]:
+    for name, command in group.commands.items():
+        yield prefix + name, {option for parameter in command.params for option in parameter.opts}
+        if isinstance(command, TyperGroup):
+            yield from _options(command, f"{prefix}{name} ")
 
 
 def run_commands() -> set[str]:

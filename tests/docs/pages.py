@@ -75,7 +75,7 @@ def table(page: Path, heading: str) -> list[tuple[str, ...]]:
     assert found, f"{page} has no heading {heading!r}"
     rows = []
     for line in rest.splitlines():
-        if line.startswith("|"):
+        if line.lstrip().startswith("|"):
             rows.append(tuple(cell.strip() for cell in line.strip().strip("|").split("|")))
         elif rows:
             break

@@ -13,8 +13,10 @@ from typing import Final
 import pytest
 
 from tailrace.producer.config import load as load_producer
+from tailrace.producer.mysql.types.base import ColumnType
 from tailrace.producer.ops import metrics
 from tailrace.spark_consumer.config import load as load_consumer
+from tailrace.spark_consumer.sink.base import Sink
 from tests.docs import glossary, samples
 from tests.docs.commands import commands, run_commands, tailrace_options
 from tests.docs.pages import PAGES, Block, anchors, blocks, links, prose, table
@@ -80,9 +82,10 @@ def test_commands_and_options_exist(block: Block) -> None:
     lines = [line for line in block.text.splitlines() if line.startswith(("tailrace ", "./run "))]
     for words in commands(block.text if block.language else "\n".join(lines)):
         if words[0] == "tailrace" and words[1] != "--help":
-            assert words[1] in options, f"tailrace has no command {words[1]}"
+            name = next((name for name in (" ".join(words[1:3]), words[1]) if name in options), None)
+            assert name, f"tailrace has no command {words[1]}"
             used = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
-            assert used <= options[words[1]] | {"--help"}, f"tailrace {words[1]} has not all of {sorted(used)}"
+            assert used <= options[name] | {"--help"}, f"tailrace {name} has not all of {sorted(used)}"
         elif words[0] == "./run":
             assert words[1] in run, f"./run has no command {words[1]}"
 
@@ -112,6 +115,19 @@ def test_metrics_that_are_named_exist() -> None:
 
     assert named
     assert [name for name in named if f'"{name}"' not in source] == []
+
+
+def test_members_that_are_listed_exist() -> None:
+    """Those of the interfaces that the pages on types and sinks describe."""
+    folder = ROOT / "docs" / "contributing"
+    for page, heading, interface in (
+        (folder / "add-a-type.md", "## What a type declares", ColumnType),
+        (folder / "add-a-sink.md", "## Write it", Sink),
+    ):
+        members = [row[0].strip("`") for row in table(page, heading)]
+        assert members
+        declared = vars(interface) | interface.__annotations__
+        assert [name for name in members if name not in declared] == []
 
 
 def test_error_messages_that_are_listed_exist() -> None:

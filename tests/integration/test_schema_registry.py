@@ -269,10 +269,10 @@ def test_errors_of_the_registry(registry: SchemaRegistry) -> None:
     schema_id = client.schema_id("client-value", record)
     assert client.schema_id("client-value", record) == schema_id
     assert registry.schema(schema_id)["name"] == "R"
-    asking = SchemaRegistryClient(registry_settings(registry.url, auto_register=False))
-    assert asking.schema_id("client-value", record) == schema_id
+    lookup_only = SchemaRegistryClient(registry_settings(registry.url, auto_register=False))
+    assert lookup_only.schema_id("client-value", record) == schema_id
     with pytest.raises(SchemaError, match="does not know"):
-        asking.schema_id("client-value", {**record, "name": "S"})
+        lookup_only.schema_id("client-value", {**record, "name": "S"})
     with pytest.raises(SchemaError, match="as invalid"):
         client.schema_id("client-value", {"type": "record", "name": "a-b", "fields": []})
     with pytest.raises(KafkaRequestError, match="returned no id"):
