@@ -1,30 +1,27 @@
-"""``python -m tests.debezium_parity``: compares Tailrace with real Debezium; prints equal, excepted and different.
+"""Compares Tailrace with the real Debezium connector.
 
-Ends with 0 only where nothing is different. ``--record`` writes what Debezium wrote to ``golden/`` instead.
+Prints what is equal, what a named exception covers and what is different. The exit code is 0 if nothing is different.
+With --record it stores what Debezium writes as golden records instead.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import pickle
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tailrace.runtime.interrupt import interrupt_on
-from tests.debezium_parity import golden
-from tests.debezium_parity.artifacts import debezium_version
+from tests.debezium_parity import about, golden
 from tests.debezium_parity.compare import Report
 from tests.debezium_parity.debezium import debezium_prefix
 from tests.debezium_parity.run import Outcome, run
-from tests.debezium_parity.statements import AFTER_SNAPSHOT, BEFORE_SNAPSHOT, DATABASE, SESSION
 from tests.debezium_parity.table import column_types, print_tables
 from tests.debezium_parity.variants import VARIANTS, Variant
-from tests.debezium_parity.verdict import judge
+from tests.debezium_parity.verdict import verdict
 from tests.embedded.prepare import prepare
 
 
@@ -39,32 +36,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run parity", description=__doc__)
-    parser.add_argument("--record", action="store_true", help="write golden records, compare nothing")
-    parser.add_argument("--variants", default="", help="names, comma-separated (default: all)")
-    parser.add_argument("--show", type=int, default=3, help="differences printed per table and variant")
-    parser.add_argument("--keep", type=Path, help="keep all records in this file")
-    parser.add_argument("--compare", type=Path, help="compare the records of such a file, run nothing")
+    parser.add_argument("--record", action="store_true", help="store golden records; compare nothing")
+    parser.add_argument("--variants", default="", help="names of variants, comma-separated (default: all)")
+    parser.add_argument("--show", type=int, default=3, help="number of differences to print per table and variant")
+    parser.add_argument("--save", type=Path, help="save all records to this file")
+    parser.add_argument("--load", type=Path, help="use the records of a file made with --save; run nothing")
     return parser.parse_args(arguments)
 
 
 def _run(options: argparse.Namespace) -> int:
     chosen = [each for each in VARIANTS if not options.variants or each.name in options.variants.split(",")]
-    begun = time.monotonic()
+    started = time.monotonic()
 
-    def say(text: str) -> None:
-        sys.stderr.write(f"{time.monotonic() - begun:6.1f} s  {text}\n")
+    def report(text: str) -> None:
+        sys.stderr.write(f"{time.monotonic() - started:6.1f} s  {text}\n")
 
-    if options.compare:
-        outcomes = pickle.loads(options.compare.read_bytes())  # noqa: S301 - written by --keep
+    if options.load:
+        outcomes = pickle.loads(options.load.read_bytes())  # noqa: S301 - a file that --save wrote
     else:
         prepare(("mysql", "kafka", "registry", "debezium"))
-        outcomes = run(chosen, with_tailrace=not options.record, say=say)
-    if options.keep:
-        options.keep.write_bytes(pickle.dumps(outcomes))
+        outcomes = run(chosen, with_tailrace=not options.record, report=report)
+    if options.save:
+        options.save.write_bytes(pickle.dumps(outcomes))
     if options.record:
         _record(outcomes)
         return 0
-    reports = {outcome.variant: judge(outcome) for outcome in outcomes}
+    reports = {outcome.variant: verdict(outcome) for outcome in outcomes}
     print_tables(reports, {name: kind for outcome in outcomes for name, kind in column_types(outcome).items()})
     return _print_differences(reports, limit=options.show)
 
@@ -81,27 +78,18 @@ def _print_differences(reports: dict[Variant, Report], *, limit: int) -> int:
 
 
 def _record(outcomes: list[Outcome]) -> None:
-    golden.FOLDER.mkdir(exist_ok=True)
-    path = golden.FOLDER / "about.json"
-    about: dict[str, Any] = {
-        "debezium": debezium_version(),
-        "mysql": "8.0.15",
-        "kafka_connect": "4.3.1",
-        "database": DATABASE,
-        "session": list(SESSION),
-        "before_snapshot": list(BEFORE_SNAPSHOT),
-        "after_snapshot": list(AFTER_SNAPSHOT),
-    }
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    variants = kept.pop("variants", {})
-    if kept != about and len(outcomes) < len(VARIANTS):
-        raise SystemExit("the script or a version has changed: record all variants")
-    for outcome in outcomes:
-        name = outcome.variant.name
-        golden.write(golden.FOLDER / f"{name}.jsonl", outcome.debezium, prefix=debezium_prefix(outcome.variant))
-    recorded = {outcome.variant.name: outcome.variant.debezium for outcome in outcomes}
-    about["variants"] = {each.name: (variants | recorded).get(each.name) for each in VARIANTS}
-    path.write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    current, stored = about.current(), about.stored()
+    recorded = {outcome.variant.name: outcome for outcome in outcomes}
+    kept = current["variants"].keys() - recorded.keys()
+    if kept and current | {"variants": stored.get("variants")} != stored:
+        raise SystemExit("the statements or a version changed; record all variants")
+    golden.write(
+        {name: outcome.debezium for name, outcome in recorded.items()},
+        prefixes={name: debezium_prefix(outcome.variant) for name, outcome in recorded.items()},
+    )
+    for name in kept:
+        current["variants"][name] = stored["variants"].get(name)
+    about.store(current)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What only the oracle fetches: Kafka Connect beyond the broker's own jars, and the Debezium MySQL connector."""
+"""The additional files of the comparison: Kafka Connect and the Debezium MySQL connector."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ LIST: Final = Path(__file__).with_name("artifacts.toml")
 
 
 def fetch(section: str) -> list[Path]:
-    """Return the files of one section of this folder's list, transferring those that the cache lacks."""
+    """Return the files of a section of ``artifacts.toml``; download those that are not in the cache."""
     return artifacts.fetch(section, listing=LIST)
 
 
 def connect_classpath() -> str:
-    """Return the Java class path of a Connect worker, an Avro converter on it."""
+    """Return the Java class path of a Connect worker with an Avro converter."""
     return os.pathsep.join([*map(str, fetch("connect")), classpath("kafka"), *map(str, fetch("converter"))])
 
 
 def debezium_version() -> str:
-    """Return the version of the connector that is pinned, as its records say it."""
+    """Return the pinned version of the connector."""
     [text] = tomllib.loads(LIST.read_text(encoding="utf-8"))["debezium"]
     return Artifact.parse(text).version
 
 
 def plugin_path() -> Path:
-    """Return the folder of connector plug-ins, unpacked into the cache the first time."""
+    """Return the folder of connector plug-ins; unpack them into the cache on first use."""
 
     def unpack(folder: Path) -> None:
         [package] = fetch("debezium")

@@ -1,7 +1,6 @@
-"""Records that are not rows as the comparison sees them: schema changes, transactions, heartbeats.
+"""Parsed records of auxiliary topics: schema changes, transaction metadata, heartbeats.
 
-They get the names of tables of their own in the report. A heartbeat says nothing but its time, so that those that are
-alike are one.
+The report shows them under names of their own. Heartbeats differ only in their time, so equal ones count once.
 """
 
 from __future__ import annotations
@@ -9,63 +8,72 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from tests.debezium_parity.compare import Difference
-from tests.debezium_parity.golden import split_schema
-from tests.debezium_parity.rows import CHANGES, HEARTBEATS, TRANSACTIONS, Identity, Row, parse, render, rows_of
+from tests.debezium_parity.difference import Difference
+from tests.debezium_parity.payload import has_schema, split_schema
+from tests.debezium_parity.records import (
+    CHANGES,
+    HEARTBEATS,
+    TRANSACTIONS,
+    Identity,
+    ParsedRecord,
+    data_records,
+    parse,
+    render,
+)
 from tests.debezium_parity.tokens import Tree, member, read_tree
-from tests.debezium_parity.topics import Written, heartbeat_topic
+from tests.debezium_parity.topics import KafkaRecord, heartbeat_topic
 
 
-def all_rows(records: Sequence[Written], *, prefix: str) -> list[Row]:
-    """Return the records of data topics, and those beside them."""
-    return [*rows_of(records, prefix=prefix), *beside_rows(records, prefix=prefix)]
+def all_records(records: Sequence[KafkaRecord], *, prefix: str) -> list[ParsedRecord]:
+    """Return the records of data topics and of auxiliary topics."""
+    return [*data_records(records, prefix=prefix), *auxiliary_records(records, prefix=prefix)]
 
 
-def beside_rows(records: Iterable[Written], *, prefix: str) -> list[Row]:
-    """Return the records of the topics beside those of data, in the order of their topics, partitions, offsets."""
-    rows: list[Row] = []
+def auxiliary_records(records: Iterable[KafkaRecord], *, prefix: str) -> list[ParsedRecord]:
+    """Return the records of auxiliary topics by topic, partition and offset."""
+    found: list[ParsedRecord] = []
     seen: dict[tuple[str, Identity], int] = {}
     for name, record in _of_topics(records, prefix=prefix):
         key, value = parse(record.key), parse(record.value)
         assert key is not None
         assert value is not None
-        identity = {CHANGES: _change, TRANSACTIONS: _transaction, HEARTBEATS: _beat}[name](key, value)
+        identity = {CHANGES: _change, TRANSACTIONS: _transaction, HEARTBEATS: _heartbeat}[name](key, value)
         count = seen[name, identity] = seen.get((name, identity), -1) + 1
         if count and name == HEARTBEATS:
             continue
-        if identity[0] == "ddl":  # one statement may have several records
+        if identity[0] == "ddl":  # a statement can have several records
             identity = (*identity, str(count))
         elif count:
-            identity = (*identity, f"again {count}")
-        rows.append(Row(name, identity, record, key, value))
-    return rows
+            identity = (*identity, f"repeat {count}")
+        found.append(ParsedRecord(name, identity, record, key, value))
+    return found
 
 
-def beside_schema_differences(
-    expected: Iterable[Written], actual: Iterable[Written], *, prefixes: tuple[str, str]
+def auxiliary_schema_differences(
+    expected: Iterable[KafkaRecord], actual: Iterable[KafkaRecord], *, prefixes: tuple[str, str]
 ) -> list[Difference]:
-    """Return how the schemas around keys and values differ, for JSON with schemas."""
-    theirs, ours = (_blocks(side, prefix=prefix) for side, prefix in zip((expected, actual), prefixes, strict=True))
+    """Return the differences between the schemas of keys and values of auxiliary topics."""
+    schemas = [_schemas(side, prefix=prefix) for side, prefix in zip((expected, actual), prefixes, strict=True)]
     differences = []
-    for name, side in sorted(theirs.keys() | ours.keys()):
-        one, other = theirs.get((name, side), set()), ours.get((name, side), set())
-        if one != other:
-            row = Row(name, ("schema",), Written(name, 0, 0, None, None, ()), None, None)
-            trees: list[Tree | None] = [read_tree(min(blocks)) if blocks else None for blocks in (one, other)]
-            differences.append(Difference(row, ("schema", side), *trees))
+    for name, side in sorted(schemas[0].keys() | schemas[1].keys()):
+        texts = [each.get((name, side), set()) for each in schemas]
+        if texts[0] != texts[1]:
+            record = ParsedRecord(name, ("schema",), KafkaRecord(name, 0, 0, None, None, ()), None, None)
+            trees: list[Tree | None] = [read_tree(min(each)) if each else None for each in texts]
+            differences.append(Difference(record, ("schema", side), *trees))
     return differences
 
 
-def _blocks(records: Iterable[Written], *, prefix: str) -> dict[tuple[str, str], set[str]]:
+def _schemas(records: Iterable[KafkaRecord], *, prefix: str) -> dict[tuple[str, str], set[str]]:
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for name, record in _of_topics(records, prefix=prefix):
         for side, raw in (("key", record.key), ("value", record.value)):
-            if raw is not None and raw.startswith(b'{"schema":'):
+            if raw is not None and has_schema(raw):
                 found[name, side].add(split_schema(raw.decode())[0])
     return found
 
 
-def _of_topics(records: Iterable[Written], *, prefix: str) -> Iterator[tuple[str, Written]]:
+def _of_topics(records: Iterable[KafkaRecord], *, prefix: str) -> Iterator[tuple[str, KafkaRecord]]:
     names = {prefix: CHANGES, f"{prefix}.transaction": TRANSACTIONS, heartbeat_topic(prefix): HEARTBEATS}
     for record in sorted(records, key=lambda each: each[:3]):
         if record.topic in names:
@@ -73,20 +81,20 @@ def _of_topics(records: Iterable[Written], *, prefix: str) -> Iterator[tuple[str
 
 
 def _change(key: Tree, value: Tree) -> Identity:
-    if _plain(value, "source", "snapshot") not in {"false", "null"}:
-        return "r", _plain(value, "ddl")
-    return "ddl", _plain(value, "source", "file"), _plain(value, "source", "pos")
+    if _text(value, "source", "snapshot") not in {"false", "null"}:
+        return "r", _text(value, "ddl")
+    return "ddl", *(_text(value, "source", name) for name in ("table", "file", "pos"))
 
 
 def _transaction(key: Tree, value: Tree) -> Identity:
-    return _plain(value, "status"), _plain(value, "id")
+    return _text(value, "status"), _text(value, "id")
 
 
-def _beat(key: Tree, value: Tree) -> Identity:
+def _heartbeat(key: Tree, value: Tree) -> Identity:
     return ("heartbeat", *(name.strip('"') for tree in (key, value) if isinstance(tree, tuple) for name, _ in tree))
 
 
-def _plain(tree: Tree, *path: str) -> str:
+def _text(tree: Tree, *path: str) -> str:
     found = member(tree, *path)
     assert isinstance(found, str), f"no {'.'.join(path)} in {render(tree)[:200]}"
     return found.strip('"')

@@ -1,6 +1,6 @@
-"""Records in Avro as JSON with their schemas around them: ``{"schema":<of the registry>,"payload":…}``.
+"""Converts Avro records to JSON with their Avro schemas: ``{"schema":<from the registry>,"payload":…}``.
 
-So they are kept, parsed and compared as records of the JSON converter are; bytes are base64 there, numbers Java's.
+The form is that of the JSON converter: bytes are base64, numbers are printed as in Java.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from tailrace.producer.mysql.types.floating import java_double, java_float
 from tailrace.producer.mysql.types.text import json_string
-from tests.debezium_parity.topics import Written
+from tests.debezium_parity.topics import KafkaRecord
 from tests.support.avro import Avro
 
 _MAGIC = b"\0"
 
 
-def in_json(records: Iterable[Written], ask: Callable[[int], Any]) -> Iterator[Written]:
-    """Yield records with keys and values of the registry's wire format made JSON; ``ask`` returns an id's schema."""
+def in_json(records: Iterable[KafkaRecord], schema_of: Callable[[int], Any]) -> Iterator[KafkaRecord]:
+    """Yield the records as JSON; ``schema_of`` returns the schema of an id."""
     known: dict[int, Callable[[bytes], bytes]] = {}
 
     def read(raw: bytes | None) -> bytes | None:
@@ -27,7 +27,7 @@ def in_json(records: Iterable[Written], ask: Callable[[int], Any]) -> Iterator[W
             return raw
         schema_id = int.from_bytes(raw[1:5], "big")
         if schema_id not in known:
-            known[schema_id] = _reader(ask(schema_id))
+            known[schema_id] = _reader(schema_of(schema_id))
         return known[schema_id](raw[5:])
 
     for record in records:
@@ -36,16 +36,16 @@ def in_json(records: Iterable[Written], ask: Callable[[int], Any]) -> Iterator[W
 
 def _reader(schema: Any) -> Callable[[bytes], bytes]:
     avro, names = Avro(schema), dict(_records(schema, ""))
-    around = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
 
     def read(data: bytes) -> bytes:
-        return f'{{"schema":{around},"payload":{_printed(avro.read(data), schema, names)}}}'.encode()
+        return f'{{"schema":{text},"payload":{_printed(avro.read(data), schema, names)}}}'.encode()
 
     return read
 
 
 def _records(schema: Any, space: str) -> Iterator[tuple[str, Any]]:
-    """Yield the records of a schema by their names, short and full."""
+    """Yield the record schemas within a schema by their short and their full names."""
     if isinstance(schema, list):
         for each in schema:
             yield from _records(each, space)

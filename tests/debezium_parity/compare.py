@@ -1,96 +1,70 @@
 """Compares what two connectors wrote for the same changes, record by record and token by token.
 
-Every difference is covered by a named exception, or it is a difference. Compared are keys, values, headers, partitions,
-and for every key the order of its records.
+It compares keys, values, headers, partitions and the order of the records of each key. A named exception can cover a
+difference.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Final, NamedTuple
 
-from tests.debezium_parity.rows import Row, render
+from tests.debezium_parity.difference import Difference, NamedException
+from tests.debezium_parity.records import ParsedRecord, render
 from tests.debezium_parity.tokens import Tree, member
-
-ABSENT: Final = "(absent)"
-_LONGEST: Final = 160
-
-
-class Difference(NamedTuple):
-    """Two values that should be one; ``path`` leads to them from the record, both None where a record is missing."""
-
-    row: Row
-    """Of the expected side, or of the actual one where only that exists."""
-    path: tuple[str, ...]
-    expected: Tree | None
-    actual: Tree | None
-
-    def __str__(self) -> str:
-        expected, actual = (ABSENT if tree is None else render(tree) for tree in (self.expected, self.actual))
-        sides = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..." for text in (expected, actual))
-        return f"{self.row.topic} {' '.join(self.row.identity)}: {'.'.join(self.path)}: {' <> '.join(sides)}"
-
-
-class NamedException(NamedTuple):
-    """A difference that is meant to be, and why."""
-
-    name: str
-    reason: str
-    covers: Callable[[Difference], bool]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a comparison found, by table."""
+    """The result of a comparison, by table."""
 
     equal: Counter[str] = field(default_factory=Counter)
-    """Records without any difference but ``quiet`` exceptions."""
+    """The number of records whose differences are all covered by ``quiet`` exceptions."""
     excepted: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """Table -> name of the exception -> records that it covers something of."""
+    """Table -> name of an exception -> number of records with such a difference."""
     different: defaultdict[str, list[Difference]] = field(default_factory=lambda: defaultdict(list))
-    """Table -> differences that nothing covers."""
+    """Table -> differences that no exception covers."""
     values: defaultdict[tuple[str, str], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """(table, column) -> values of rows and versions of its schema: ``equal``, ``excepted``, ``different``."""
+    """(table, column) -> number of values and schema versions that are ``equal``, ``excepted`` or ``different``."""
 
     @property
     def tables(self) -> list[str]:
-        """All tables seen."""
+        """All tables."""
         return sorted({*self.equal, *self.excepted, *self.different})
 
 
 def compare(
-    expected: Sequence[Row],
-    actual: Sequence[Row],
+    expected: Sequence[ParsedRecord],
+    actual: Sequence[ParsedRecord],
     exceptions: Sequence[NamedException],
     *,
     quiet: frozenset[str] = frozenset(),
-    beside: Sequence[Difference] = (),
+    further: Sequence[Difference] = (),
 ) -> Report:
-    """Compare two sides. Exceptions named in ``quiet`` are in every record and do not keep it from being equal.
+    """Compare two sides; a record with no exceptions but those named in ``quiet`` counts as equal.
 
-    ``beside`` are differences found elsewhere, judged and reported with the others.
+    ``further`` are differences that do not come from comparing records.
     """
     report = Report()
-    ours = {(row.topic, row.identity): row for row in actual}
-    theirs = {(row.topic, row.identity) for row in expected}
-    for row in expected:
-        other = ours.get((row.topic, row.identity))
-        _judge(report, row, list(_differences(row, other)), exceptions, quiet, shared=other is not None)
-    for row in actual:
-        if (row.topic, row.identity) not in theirs:
-            _judge(report, row, [Difference(row, ("record",), None, "exists")], exceptions, quiet)
-    shared = theirs & ours.keys()
-    for difference in (*_order(expected, actual, shared), *beside):
-        _judge(report, difference.row, [difference], exceptions, quiet, counted=False)
+    actual_by_identity = {(record.topic, record.identity): record for record in actual}
+    expected_identities = {(record.topic, record.identity) for record in expected}
+    for record in expected:
+        other = actual_by_identity.get((record.topic, record.identity))
+        _add(report, record, list(_differences(record, other)), exceptions, quiet, shared=other is not None)
+    for record in actual:
+        if (record.topic, record.identity) not in expected_identities:
+            _add(report, record, [Difference(record, ("record",), None, "exists")], exceptions, quiet)
+    shared = expected_identities & actual_by_identity.keys()
+    for difference in (*_order(expected, actual, shared), *further):
+        _add(report, difference.record, [difference], exceptions, quiet, counted=False)
     return report
 
 
-def _judge(
+def _add(
     report: Report,
-    row: Row,
+    record: ParsedRecord,
     differences: Sequence[Difference],
     exceptions: Sequence[NamedException],
     quiet: frozenset[str],
@@ -99,93 +73,97 @@ def _judge(
     shared: bool = False,
 ) -> None:
     names = set()
-    bad = False
-    touched: dict[tuple[str, ...], str] = {}
+    covered = True
+    states: dict[tuple[str, ...], str] = {}
     for difference in differences:
         name = next((each.name for each in exceptions if each.covers(difference)), None)
         if name not in quiet and (column := _column(difference.path)):
-            touched[column] = "different" if name is None else touched.get(column, "excepted")
+            states[column] = "different" if name is None else states.get(column, "excepted")
         if name is None:
-            bad = True
-            report.different[row.table].append(difference)
+            covered = False
+            report.different[record.table].append(difference)
         elif name not in quiet:
             names.add(name)
-    for column in {*touched, *(_columns(row) if shared else ())}:
-        report.values[row.table, column[-1]][touched.get(column, "equal")] += 1
-    report.excepted[row.table].update(names)
-    if counted and not names and not bad:
-        report.equal[row.table] += 1
+    for column in {*states, *(_columns(record) if shared else ())}:
+        report.values[record.table, column[-1]][states.get(column, "equal")] += 1
+    report.excepted[record.table].update(names)
+    if counted and not names and covered:
+        report.equal[record.table] += 1
 
 
 def _column(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the part of a path that names a column of a row or of its schema, empty where it does not."""
+    """Return the part of a path that names a column of a row or of a schema; empty for other paths."""
     if path[0] == "schema" or path[:2] in {("value", "before"), ("value", "after")}:
         length = 2 if path[0] == "schema" else 3
         return path[:length] if len(path) >= length and path[1] != "members" else ()
     return ()
 
 
-def _columns(row: Row) -> Iterator[tuple[str, ...]]:
-    """Yield the columns of a record's rows, as ``_column`` names them."""
+def _columns(record: ParsedRecord) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of the columns of a record."""
     for part in ("before", "after"):
-        values = member(row.value, part) if isinstance(row.value, tuple) else None
+        values = member(record.value, part) if isinstance(record.value, tuple) else None
         if isinstance(values, tuple):
             yield from (("value", part, name.strip('"')) for name, _ in values)
 
 
-def _differences(row: Row, other: Row | None) -> Iterator[Difference]:
+def _differences(record: ParsedRecord, other: ParsedRecord | None) -> Iterator[Difference]:
     if other is None:
-        yield Difference(row, ("record",), "exists", None)
+        yield Difference(record, ("record",), "exists", None)
         return
-    if row.record.partition != other.record.partition:
-        yield Difference(row, ("partition",), str(row.record.partition), str(other.record.partition))
-    yield from _trees(row, ("key",), row.key, other.key)
-    yield from _trees(row, ("value",), row.value, other.value)
-    theirs, ours = ([(name, (value or b"").decode()) for name, value in each.record.headers] for each in (row, other))
-    if [name for name, _ in theirs] != [name for name, _ in ours]:
-        yield Difference(row, ("headers",), str([n for n, _ in theirs]), str([n for n, _ in ours]))
-    known = dict(ours)
-    for name, value in theirs:
-        if name in known and known[name] != value:
-            yield Difference(row, ("header", name), value, known[name])
+    if record.raw.partition != other.raw.partition:
+        yield Difference(record, ("partition",), str(record.raw.partition), str(other.raw.partition))
+    yield from _trees(record, ("key",), record.key, other.key)
+    yield from _trees(record, ("value",), record.value, other.value)
+    expected, actual = (
+        [(name, (value or b"").decode()) for name, value in each.raw.headers] for each in (record, other)
+    )
+    if [name for name, _ in expected] != [name for name, _ in actual]:
+        yield Difference(record, ("headers",), str([name for name, _ in expected]), str([name for name, _ in actual]))
+    values = dict(actual)
+    for name, value in expected:
+        if name in values and values[name] != value:
+            yield Difference(record, ("header", name), value, values[name])
 
 
-def _trees(row: Row, path: tuple[str, ...], expected: Tree | None, actual: Tree | None) -> Iterator[Difference]:
-    """Yield the differences of two trees, at the deepest place where both still have the same shape."""
+def _trees(
+    record: ParsedRecord, path: tuple[str, ...], expected: Tree | None, actual: Tree | None
+) -> Iterator[Difference]:
+    """Yield the differences of two trees at the deepest paths that both have."""
     if expected == actual:
         return
     if isinstance(expected, tuple) and isinstance(actual, tuple):
         if [name for name, _ in expected] == [name for name, _ in actual]:
             for (name, left), (_, right) in zip(expected, actual, strict=True):
-                yield from _trees(row, (*path, name.strip('"')), left, right)
+                yield from _trees(record, (*path, name.strip('"')), left, right)
             return
         names = [" ".join(name.strip('"') for name, _ in side) for side in (expected, actual)]
-        yield Difference(row, (*path, "members"), names[0], names[1])
+        yield Difference(record, (*path, "members"), names[0], names[1])
         return
     if isinstance(expected, list) and isinstance(actual, list):
         for index, (left, right) in enumerate(zip_longest(expected, actual)):
-            yield from _trees(row, (*path, str(index)), left, right)
+            yield from _trees(record, (*path, str(index)), left, right)
         return
-    yield Difference(row, path, expected, actual)
+    yield Difference(record, path, expected, actual)
 
 
 def _order(
-    expected: Sequence[Row], actual: Sequence[Row], shared: set[tuple[str, tuple[str, ...]]]
+    expected: Sequence[ParsedRecord], actual: Sequence[ParsedRecord], shared: set[tuple[str, tuple[str, ...]]]
 ) -> list[Difference]:
-    """Return one difference for each key of a topic whose shared records come in another order."""
+    """Return one difference for each key whose shared records are in another order."""
 
-    def sequences(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
-        found: dict[tuple[str, str], list[Row]] = defaultdict(list)
-        for row in rows:
-            if row.key is not None and (row.topic, row.identity) in shared:
-                found[row.topic, render(row.key)].append(row)
+    def sequences(records: Sequence[ParsedRecord]) -> dict[tuple[str, str], list[ParsedRecord]]:
+        found: dict[tuple[str, str], list[ParsedRecord]] = defaultdict(list)
+        for record in records:
+            if record.key is not None and (record.topic, record.identity) in shared:
+                found[record.topic, render(record.key)].append(record)
         return found
 
-    ours = sequences(actual)
+    actual_sequences = sequences(actual)
     wrong = []
-    for at, rows in sequences(expected).items():
-        order = [row.identity for row in rows]
-        other = [row.identity for row in ours.get(at, [])]
+    for key, records in sequences(expected).items():
+        order = [record.identity for record in records]
+        other = [record.identity for record in actual_sequences.get(key, [])]
         if order != other and sorted(order) == sorted(other):
-            wrong.append(Difference(rows[0], ("order",), str(order), str(other)))
+            wrong.append(Difference(records[0], ("order",), str(order), str(other)))
     return wrong

@@ -1,4 +1,4 @@
-"""A real Kafka Connect worker (standalone) that runs Debezium MySQL connectors, one per configuration given."""
+"""A standalone Kafka Connect worker that runs Debezium MySQL connectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONNECTOR_CLASS: Final = "io.debezium.connector.mysql.MySqlConnector"
 
 
 class ConnectWorker(SupervisedServer):
-    """One Connect process on 127.0.0.1; connectors are posted to it as to any other. A context manager."""
+    """A Connect process on 127.0.0.1, controlled through its REST interface. A context manager."""
 
     kind = "connect"
     title = "Kafka Connect"
@@ -31,11 +31,11 @@ class ConnectWorker(SupervisedServer):
 
     @property
     def offset_file(self) -> Path:
-        """Where a standalone worker keeps its connectors' offsets."""
+        """The file with the connectors' offsets."""
         return self.directory / "offsets"
 
     def storage(self) -> Mapping[str, object]:
-        """Return where the worker keeps what it knows."""
+        """Return the settings for the storage of offsets."""
         return {"offset.storage.file.filename": self.offset_file}
 
     def _launch(self) -> Launch:
@@ -62,11 +62,11 @@ class ConnectWorker(SupervisedServer):
         self._request("PUT", f"/connectors/{name}/config", dict(config))
 
     def remove(self, name: str) -> None:
-        """Stop connector ``name`` and forget it; its offsets stay."""
+        """Delete connector ``name``; its offsets stay."""
         self._request("DELETE", f"/connectors/{name}")
 
     def check(self, name: str) -> None:
-        """Raise where connector ``name`` or its task has failed."""
+        """Raise an error if connector ``name`` or its task has failed."""
         status = self._request("GET", f"/connectors/{name}/status")
         for part in (status["connector"], *status["tasks"]):
             if part["state"] == "FAILED":

@@ -1,4 +1,4 @@
-"""Runs Debezium over the script, one connector per variant, and gives back every record that it wrote."""
+"""The configuration of Debezium: one connector per variant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.debezium_parity.variants import REGISTRY, Variant
 from tests.embedded.mysql import MySqlServer
 
 PARTITIONS: Final = 3
-"""Of every data topic: enough to see where a key goes."""
+"""The number of partitions of a data topic."""
 
 
 def debezium_prefix(variant: Variant) -> str:
@@ -20,7 +20,7 @@ def debezium_prefix(variant: Variant) -> str:
 
 
 def source_properties(server: MySqlServer, *, server_id: int) -> dict[str, str]:
-    """Return what any reader of the script's database is told, by Debezium's names."""
+    """Return the properties of the source database, which both connectors share."""
     return {
         "database.hostname": server.host,
         "database.port": str(server.port),
@@ -34,7 +34,7 @@ def source_properties(server: MySqlServer, *, server_id: int) -> dict[str, str]:
 def connector_config(
     server: MySqlServer, variant: Variant, worker: ConnectWorker, *, server_id: int, registry: str = ""
 ) -> Mapping[str, str]:
-    """Return what is posted to Kafka Connect for one variant."""
+    """Return the connector configuration of a variant."""
     prefix = debezium_prefix(variant)
     return {
         "connector.class": CONNECTOR_CLASS,
@@ -52,14 +52,14 @@ def connector_config(
 
 
 def filled(properties: Mapping[str, str], registry: str) -> dict[str, str]:
-    """Return properties with the root of the schema registry's address in its place."""
+    """Return properties with the schema registry's root URL filled in."""
     return {name: value.replace(REGISTRY, registry) for name, value in properties.items()}
 
 
 def start_connectors(
     server: MySqlServer, variants: Sequence[Variant], worker: ConnectWorker, *, registry: str = ""
 ) -> None:
-    """Post one connector per variant."""
+    """Start one connector per variant."""
     for index, variant in enumerate(variants):
         config = connector_config(server, variant, worker, server_id=7000 + index, registry=registry)
         worker.put(debezium_prefix(variant), config)

@@ -1,10 +1,11 @@
-"""Writes the tables of docs/compatibility.md from what the oracle uses, so that they cannot drift apart."""
+"""Generates the tables of docs/compatibility.md from the variants and the named exceptions."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
+from tests.debezium_parity.about import KAFKA_CONNECT, MYSQL
 from tests.debezium_parity.artifacts import debezium_version
 from tests.debezium_parity.exceptions import EXCEPTIONS
 from tests.debezium_parity.variants import VARIANTS
@@ -15,14 +16,14 @@ _END: Final = "<!-- end -->"
 
 
 def sections() -> dict[str, str]:
-    """Return the generated parts of the page by their names."""
-    modes = ["| run | key / value | properties given to both |", "| --- | --- | --- |"]
+    """Return the generated parts of the page by name."""
+    modes = ["| variant | key / value | properties of both connectors |", "| --- | --- | --- |"]
     for variant in VARIANTS:
-        own = [f"`{name}={value}`".replace("|", "\\|") for name, value in variant.own.items()]
-        given = "<br>".join(own) or "defaults"
+        options = [f"`{name}={value}`".replace("|", "\\|") for name, value in variant.options.items()]
+        given = "<br>".join(options) or "defaults"
         modes.append(f"| {variant.name} | {variant.converters} | {given} |")
     named = ["| name | reason |", "| --- | --- |", *(f"| {each.name} | {each.reason} |" for each in EXCEPTIONS)]
-    version = f"Debezium {debezium_version()}, Kafka Connect 4.3.1, MySQL 8.0.15."
+    version = f"Debezium {debezium_version()}, Kafka Connect {KAFKA_CONNECT}, MySQL {MYSQL}."
     return {
         "version": version,
         "modes": "\n".join(modes),
@@ -31,12 +32,12 @@ def sections() -> dict[str, str]:
 
 
 def rendered(page: str) -> str:
-    """Return the page with its generated parts written anew."""
+    """Return the page with current generated parts."""
     for name, text in sections().items():
         begin = _BEGIN.format(name)
         before, found, rest = page.partition(begin)
         if not found or _END not in rest:
-            raise ValueError(f"the page has no part {begin} ... {_END}")
+            raise ValueError(f"{PAGE.name} has no section {begin} ... {_END}")
         page = f"{before}{begin}\n{text}\n{_END}{rest.partition(_END)[2]}"
     return page
 

@@ -1,7 +1,7 @@
-"""Compares the Avro schemas that a registry has from both: first as Connect's schemas, then as they stand there.
+"""Compares the Avro schemas that both connectors register, as Connect schemas and as Avro.
 
-Where two columns are the same to Connect, their Avro must be the same to the letter, ``connect.*`` properties included;
-where they are not, what is named for JSON with schemas is named here.
+If two columns have the same Connect schema, their Avro schemas must be the same text, including ``connect.*``. If not,
+the exceptions for JSON with schemas apply.
 """
 
 from __future__ import annotations
@@ -14,54 +14,54 @@ from typing import Any, Final
 
 from tailrace.producer.serialization.envelope.schemas import schema_json
 from tailrace.schemas.connect import ConnectField, ConnectSchema
-from tests.debezium_parity.compare import Difference
-from tests.debezium_parity.golden import split_schema
-from tests.debezium_parity.rows import Row
+from tests.debezium_parity.difference import Difference
+from tests.debezium_parity.payload import has_schema, join_schema, split_schema
+from tests.debezium_parity.records import ParsedRecord
 from tests.debezium_parity.tokens import read_tree
-from tests.debezium_parity.topics import Written
+from tests.debezium_parity.topics import KafkaRecord
 
 _TYPES: Final = {"int": "int32", "long": "int64"}
 
 
-def in_connect(records: Iterable[Written]) -> list[Written]:
-    """Return records with Avro schemas around them as the JSON converter would have written them."""
+def in_connect(records: Iterable[KafkaRecord]) -> list[KafkaRecord]:
+    """Return records with Avro schemas as records with Connect schemas."""
     known: dict[str, str] = {}
 
     def read(raw: bytes | None) -> bytes | None:
-        if raw is None or not raw.startswith(b'{"schema":'):
+        if raw is None or not has_schema(raw):
             return raw
         schema, payload = split_schema(raw.decode())
         if schema not in known:
             known[schema] = schema_json(_connect(json.loads(schema), {}, ""))
-        return f'{{"schema":{known[schema]},"payload":{payload}}}'.encode()
+        return join_schema(known[schema], payload).encode()
 
     return [record._replace(key=read(record.key), value=read(record.value)) for record in records]
 
 
 def registered_differences(
-    expected: Iterable[Written], actual: Iterable[Written], *, prefixes: tuple[str, str]
+    expected: Iterable[KafkaRecord], actual: Iterable[KafkaRecord], *, prefixes: tuple[str, str]
 ) -> list[Difference]:
-    """Return how the Avro of columns and records that are the same to Connect differs."""
-    theirs, ours = (_registered(side, prefix) for side, prefix in zip((expected, actual), prefixes, strict=True))
+    """Return the differences between the Avro schemas of equal Connect schemas."""
+    first, second = (_registered(side, prefix) for side, prefix in zip((expected, actual), prefixes, strict=True))
     differences = []
-    for at, forms in sorted(theirs.items()):
+    for at, schemas in sorted(first.items()):
         topic, *path = at
-        for block, avro in sorted(forms.items()):
-            other = ours.get(at, {}).get(block, avro)
+        for block, avro in sorted(schemas.items()):
+            other = second.get(at, {}).get(block, avro)
             if other != avro:
-                row = Row(topic, ("schema",), Written(topic, 0, 0, None, None, ()), None, None)
-                differences.append(Difference(row, ("avro", *path), read_tree(avro), read_tree(other)))
+                record = ParsedRecord(topic, ("schema",), KafkaRecord(topic, 0, 0, None, None, ()), None, None)
+                differences.append(Difference(record, ("avro", *path), read_tree(avro), read_tree(other)))
     return differences
 
 
-def _registered(records: Iterable[Written], prefix: str) -> dict[tuple[str, ...], dict[str, str]]:
-    """Return by (topic, side, record, field) the Avro of each Connect schema; the prefix is taken out of names."""
+def _registered(records: Iterable[KafkaRecord], prefix: str) -> dict[tuple[str, ...], dict[str, str]]:
+    """Return the Avro schema of each Connect schema by (topic, side, record, field), without the prefix."""
     found: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
     seen = set()
     for record in records:
         topic = record.topic.replace(prefix, "", 1)
         for side, raw in (("key", record.key), ("value", record.value)):
-            if raw is None or not raw.startswith(b'{"schema":'):
+            if raw is None or not has_schema(raw):
                 continue
             text = split_schema(raw.decode())[0].replace(f'"{prefix}.', '"x.')
             if (topic, side, text) not in seen:
@@ -72,7 +72,7 @@ def _registered(records: Iterable[Written], prefix: str) -> dict[tuple[str, ...]
 
 
 def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield for each field of each record, and each record without its fields: its path, its Connect form, its Avro."""
+    """Yield path, Connect schema and Avro schema of each field, and of each record without its fields."""
     names: dict[str, ConnectSchema] = {}
     _connect(schema, names, "")
     for record, space in _records(schema, ""):
@@ -88,7 +88,7 @@ def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], str, str]]:
 
 
 def _without_fields(part: Any) -> Any:
-    """Return a part of a schema with the records within it by their names."""
+    """Return a part of a schema with the names of records instead of the records."""
     if isinstance(part, list):
         return [_without_fields(each) for each in part]
     if isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""Compares the schema blocks of Debezium's records with the table schemas that Tailrace publishes."""
+"""Compares the schemas in Debezium's records with those that Tailrace publishes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, Final
 
 from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.table import TableSchema
-from tests.debezium_parity.compare import Difference
 from tests.debezium_parity.debezium import debezium_prefix
-from tests.debezium_parity.golden import split_schema
-from tests.debezium_parity.rows import Row, render
+from tests.debezium_parity.difference import Difference
+from tests.debezium_parity.payload import split_schema
+from tests.debezium_parity.records import ParsedRecord, render
 from tests.debezium_parity.tailrace import tailrace_prefix
 from tests.debezium_parity.tokens import Tree, member, read_tree
-from tests.debezium_parity.topics import Written
+from tests.debezium_parity.topics import KafkaRecord
 from tests.debezium_parity.variants import Variant
 
-_ABOUT_RULES: Final = re.compile(r"masked|truncateLength|__debezium\.source\..*").fullmatch
+_COLUMN_OPTIONS: Final = re.compile(r"masked|truncateLength|__debezium\.source\..*").fullmatch
 
 Columns = tuple[tuple[str, str], ...]
-"""(name, schema block as JSON text) of each column in order, without defaults and comments."""
+"""(name, JSON of the schema) of each column, in order."""
 
 
-def debezium_schemas(records: Iterable[Written], *, prefix: str) -> dict[str, set[Columns]]:
-    """Return every version of the columns of every topic, as the schema blocks of its records tell them."""
+def debezium_schemas(records: Iterable[KafkaRecord], *, prefix: str) -> dict[str, set[Columns]]:
+    """Return all versions of the columns of each topic from the schemas of its records."""
     found: dict[str, set[Columns]] = defaultdict(set)
     seen: set[str] = set()
     for record in records:
@@ -41,8 +41,8 @@ def debezium_schemas(records: Iterable[Written], *, prefix: str) -> dict[str, se
     return found
 
 
-def tailrace_schemas(records: Iterable[Written], *, prefix: str) -> dict[str, set[Columns]]:
-    """Return every version of the columns of every topic, as the schemas topic tells them."""
+def tailrace_schemas(records: Iterable[KafkaRecord], *, prefix: str) -> dict[str, set[Columns]]:
+    """Return all versions of the columns of each topic from the schemas topic."""
     found: dict[str, set[Columns]] = defaultdict(set)
     for record in records:
         if record.topic == schemas_topic(prefix) and record.value is not None:
@@ -52,14 +52,11 @@ def tailrace_schemas(records: Iterable[Written], *, prefix: str) -> dict[str, se
     return found
 
 
-def schema_blocks(records: Iterable[Written], *, prefix: str) -> tuple[dict[str, set[Columns]], ...]:
-    """Return every version of keys, of rows, and of the envelopes around rows, as the blocks of the records tell them.
-
-    Defaults are kept as they are written; the prefix is taken out of names.
-    """
+def record_schemas(records: Iterable[KafkaRecord], *, prefix: str) -> tuple[dict[str, set[Columns]], ...]:
+    """Return all versions of the schemas of keys, rows and envelopes by topic, with defaults and without the prefix."""
     keys: dict[str, set[Columns]] = defaultdict(set)
     rows: dict[str, set[Columns]] = defaultdict(set)
-    around: dict[str, set[Columns]] = defaultdict(set)
+    envelopes: dict[str, set[Columns]] = defaultdict(set)
     seen: set[tuple[str, str]] = set()
     for record in records:
         topic = record.topic.removeprefix(prefix)
@@ -79,17 +76,19 @@ def schema_blocks(records: Iterable[Written], *, prefix: str) -> tuple[dict[str,
                 parts = [
                     _bare(each, "") if member(each, "field") in {'"before"', '"after"'} else each for each in fields
                 ]
-                around[topic].add(_texts([*parts, _bare(block, "envelope")]))
-    return keys, rows, around
+                envelopes[topic].add(_texts([*parts, _bare(block, "envelope")]))
+    return keys, rows, envelopes
 
 
-def published_differences(variant: Variant, expected: Sequence[Written], actual: Sequence[Written]) -> list[Difference]:
-    """Return how the blocks around keys and values differ, for a variant that has Tailrace write them."""
+def published_differences(
+    variant: Variant, expected: Sequence[KafkaRecord], actual: Sequence[KafkaRecord]
+) -> list[Difference]:
+    """Return the differences of the schemas in the records, for variants with schemas."""
     if variant.converters == "json":
         return []
-    theirs = schema_blocks(expected, prefix=debezium_prefix(variant))
-    ours = schema_blocks(actual, prefix=tailrace_prefix(variant))
-    return [each for their, our in zip(theirs, ours, strict=True) for each in schema_differences(their, our)]
+    expected_schemas = record_schemas(expected, prefix=debezium_prefix(variant))
+    actual_schemas = record_schemas(actual, prefix=tailrace_prefix(variant))
+    return [each for pair in zip(expected_schemas, actual_schemas, strict=True) for each in schema_differences(*pair)]
 
 
 def _fields(struct: Tree) -> list[Tree]:
@@ -99,7 +98,7 @@ def _fields(struct: Tree) -> list[Tree]:
 
 
 def _bare(struct: Tree, name: str) -> Tree:
-    """Return a struct without its fields, called ``name`` where it has no name within another."""
+    """Return a struct without its fields; ``name`` becomes its field name if it is not empty."""
     assert isinstance(struct, tuple)
     kept = tuple(each for each in struct if each[0] != '"fields"')
     return (*kept, ('"field"', f'"{name}"')) if name else kept
@@ -110,31 +109,31 @@ def _texts(fields: Iterable[Tree]) -> Columns:
 
 
 def schema_differences(expected: dict[str, set[Columns]], actual: dict[str, set[Columns]]) -> list[Difference]:
-    """Return, for each version that only Debezium has, how each column differs from the nearest version of Tailrace."""
+    """Return the differences between each version that only Debezium has and Tailrace's most similar version."""
     differences = []
     for topic, versions in sorted(expected.items()):
-        ours = actual.get(topic, set())
-        for version in sorted(versions - ours):
-            row = Row(topic, ("schema",), Written(topic, 0, 0, None, None, ()), None, None)
+        others = actual.get(topic, set())
+        for version in sorted(versions - others):
+            record = ParsedRecord(topic, ("schema",), KafkaRecord(topic, 0, 0, None, None, ()), None, None)
             names = [name for name, _ in version]
-            alike = [dict(each) for each in ours if [name for name, _ in each] == names]
-            if not alike:
-                told = json.dumps(sorted([name for name, _ in each] for each in ours), separators=(",", ":"))
+            similar = [dict(each) for each in others if [name for name, _ in each] == names]
+            if not similar:
+                names_of_all = json.dumps(sorted([name for name, _ in each] for each in others), separators=(",", ":"))
                 differences.append(
-                    Difference(row, ("schema",), read_tree(json.dumps(names, separators=(",", ":"))), told)
+                    Difference(record, ("schema",), read_tree(json.dumps(names, separators=(",", ":"))), names_of_all)
                 )
                 continue
-            nearest = max(alike, key=lambda each: _likeness(version, each))
+            nearest = max(similar, key=lambda each: _similarity(version, each))
             differences += [
-                Difference(row, ("schema", name), read_tree(block), read_tree(nearest[name]))
+                Difference(record, ("schema", name), read_tree(block), read_tree(nearest[name]))
                 for name, block in version
                 if nearest[name] != block
             ]
     return differences
 
 
-def _likeness(version: Columns, other: dict[str, str]) -> tuple[int, int]:
-    """Return how many columns are equal but for defaults, and how many are equal."""
+def _similarity(version: Columns, other: dict[str, str]) -> tuple[int, int]:
+    """Return how many columns are equal without defaults, and how many are equal."""
 
     def bare(block: str) -> str:
         block = re.sub(r'"__debezium\.source\.column\.(?:type|length|scale|comment)":"[^"]*",', "", block)
@@ -147,9 +146,9 @@ def _likeness(version: Columns, other: dict[str, str]) -> tuple[int, int]:
 def _columns(blocks: Iterable[dict[str, Any]]) -> Columns:
     kept = [{name: part for name, part in block.items() if name not in {"default", "doc"}} for block in blocks]
     for block in kept:
-        # What a rule does to a column, or its type at the source, is nothing that a decoder needs.
-        told = {name: part for name, part in block.pop("parameters", {}).items() if not _ABOUT_RULES(name)}
-        if told:
+        # A decoder needs neither the column options nor the source type.
+        parameters = {name: part for name, part in block.pop("parameters", {}).items() if not _COLUMN_OPTIONS(name)}
+        if parameters:
             field = block.pop("field")
-            block |= {"parameters": told, "field": field}
+            block |= {"parameters": parameters, "field": field}
     return tuple((block["field"], json.dumps(block, ensure_ascii=False, separators=(",", ":"))) for block in kept)

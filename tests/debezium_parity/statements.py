@@ -1,6 +1,6 @@
-"""The statements that both connectors see: tables and rows before the snapshot, then everything that streams.
+"""The statements that both connectors capture: tables and rows before the snapshot, and the streaming phase.
 
-Statements run on one session in database DATABASE with a lenient SQL mode, so that zero dates and empty labels exist.
+One session runs them in DATABASE, with an SQL mode that allows zero dates and empty labels.
 """
 
 # ruff: noqa: E501 - a statement stays on its line
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.debezium_parity.type_tables import FAMILIES
+from tests.debezium_parity.type_tables import TYPE_TABLES
 
 DATABASE: Final = "odd"
 SENTINEL: Final = "zz_sentinel"
-"""The table that gets the last row of the script."""
+"""The table that receives the last row."""
 
 SESSION: Final = ("SET SESSION sql_mode = 'NO_ENGINE_SUBSTITUTION'", "SET SESSION time_zone = '+00:00'")
 
@@ -81,8 +81,8 @@ _HIDDEN: Final = (
 )
 
 _BEFORE: Final = (
-    *(family.create() for family in FAMILIES),
-    *(statement for family in FAMILIES for statement in family.inserts()),
+    *(table.create() for table in TYPE_TABLES),
+    *(statement for table in TYPE_TABLES for statement in table.inserts()),
     _DEFAULTS.format(name="defaults"),
     *(row.format(name="defaults", a=1, b=2) for row in _DEFAULT_ROWS),
     _MORE_DEFAULTS.format(name="more_defaults"),
@@ -95,7 +95,7 @@ _BEFORE: Final = (
         "c VARCHAR(20) GENERATED ALWAYS AS (CONCAT('v', a)) VIRTUAL, d INT AS (a + 1) STORED NOT NULL) COMMENT='gen'"
     ),
     "INSERT INTO computed (id, a) VALUES (1, 10), (2, 20)",
-    # Keys: composite in another order than the columns, of many types, from a unique index, none.
+    # Keys: composite and in another order than the columns, of many types, from a unique index, none.
     "CREATE TABLE k_composite (a INT, b VARCHAR(10) NOT NULL, c DECIMAL(6,2), d INT, PRIMARY KEY (c, a))",
     "INSERT INTO k_composite VALUES (1, 'x', 1.50, 1), (2, 'y', -2.25, 2)",
     (
@@ -118,13 +118,13 @@ _BEFORE: Final = (
     "INSERT INTO k_none VALUES (1, 'one'), (1, 'one'), (NULL, NULL)",
     "CREATE TABLE k_serial (s SERIAL, v INT)",
     "INSERT INTO k_serial (v) VALUES (1)",
-    # Names that need sanitising, or quoting.
+    # Names that need sanitizing or quoting.
     'CREATE TABLE `we$ird näme-1` (`i d` INT PRIMARY KEY, `c-d` INT, `1x` INT, `é` INT, `sel"ect` INT COMMENT \'a "b"\')',
     "INSERT INTO `we$ird näme-1` VALUES (1, 2, 3, 4, 5)",
     "CREATE TABLE `Mixed_Case` (`Id` INT PRIMARY KEY, `ColA` INT)",
     "INSERT INTO `Mixed_Case` VALUES (1, 2)",
     "CREATE TABLE empty_one (id INT PRIMARY KEY)",
-    # What the streaming part works on.
+    # The tables of the streaming phase.
     "CREATE TABLE ops (id INT PRIMARY KEY AUTO_INCREMENT, k INT UNIQUE, v VARCHAR(20) DEFAULT 'd') COMMENT 'op''s'",
     "INSERT INTO ops (k, v) VALUES (1, 'one'), (2, 'two'), (3, 'three'), (4, 'four'), (5, 'five')",
     "CREATE TABLE child (id INT PRIMARY KEY, ops_id INT, FOREIGN KEY (ops_id) REFERENCES ops (id) ON DELETE CASCADE)",
@@ -204,7 +204,7 @@ _OPERATIONS: Final = (
 )
 
 _SHAPES: Final = (
-    # Characters beyond the basic plane, quotes and control characters in keys.
+    # Characters outside the basic plane, quotes and control characters in keys.
     "CREATE TABLE k_text (k VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, v INT)",
     "INSERT INTO k_text VALUES ('😀', 1), ('q\"\\\\', 2), ('\\n\\t', 3), ('é', 4)",
     "UPDATE k_text SET k = CONCAT(k, '😀')",
@@ -214,7 +214,7 @@ _SHAPES: Final = (
     "INSERT INTO many VALUES " + ", ".join(f"({n}, REPEAT('x', 250))" for n in range(50)),
     "UPDATE many SET v = id WHERE id >= 45",
     "DELETE FROM many WHERE id >= 48",
-    # A key that comes later, a name that is used again, tables that change places.
+    # A key that is added later, a name that is reused, tables that swap names.
     "CREATE TABLE late_key (a INT NOT NULL, b INT, UNIQUE KEY (a))",
     "INSERT INTO late_key VALUES (1, 10)",
     "ALTER TABLE late_key ADD PRIMARY KEY (b, a)",
@@ -277,12 +277,15 @@ _ALTERS: Final = (
 BEFORE_SNAPSHOT: Final = _BEFORE
 
 AFTER_SNAPSHOT: Final = (
-    *(statement for family in FAMILIES for statement in family.inserts(first_id=101)),
-    *(f"UPDATE `{family.name}` SET id = id + 100 WHERE id BETWEEN 101 AND 102 ORDER BY id DESC" for family in FAMILIES),
-    *(f"DELETE FROM `{family.name}` WHERE id = 103" for family in FAMILIES),
+    *(statement for table in TYPE_TABLES for statement in table.inserts(first_id=101)),
+    *(
+        f"UPDATE `{table.name}` SET id = id + 100 WHERE id BETWEEN 101 AND 102 ORDER BY id DESC"
+        for table in TYPE_TABLES
+    ),
+    *(f"DELETE FROM `{table.name}` WHERE id = 103" for table in TYPE_TABLES),
     *_OPERATIONS,
-    *(family.create(name=f"{family.name}_new") for family in FAMILIES),
-    *(statement for family in FAMILIES for statement in family.inserts(name=f"{family.name}_new")),
+    *(table.create(name=f"{table.name}_new") for table in TYPE_TABLES),
+    *(statement for table in TYPE_TABLES for statement in table.inserts(name=f"{table.name}_new")),
     _DEFAULTS.format(name="defaults_new"),
     *(row.format(name="defaults_new", a=1, b=2) for row in _DEFAULT_ROWS),
     _MORE_DEFAULTS.format(name="more_defaults_new"),

@@ -1,4 +1,4 @@
-"""What the oracle prints: types x modes x converters, then topics, each equal / named exception / different."""
+"""Prints the result: the values of each type and the records of each topic, per variant."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from typing import Final
 
 from tailrace.producer.serialization.envelope.name_adjustment import field_name
 from tests.debezium_parity.artifacts import debezium_version
-from tests.debezium_parity.auxiliary_records import beside_rows
+from tests.debezium_parity.auxiliary_records import auxiliary_records
 from tests.debezium_parity.compare import Report
 from tests.debezium_parity.exceptions import EXCEPTIONS
-from tests.debezium_parity.rows import CHANGES, render
+from tests.debezium_parity.records import CHANGES, render
 from tests.debezium_parity.run import Outcome
 from tests.debezium_parity.tailrace import tailrace_prefix
 from tests.debezium_parity.tokens import member
 from tests.debezium_parity.variants import Variant
 
 Types = Mapping[tuple[str, str], str]
-"""(table, column) -> the column's type in the server's words."""
+"""(table, column) -> the column's type as the server prints it."""
 
-_PRECISE: Final = frozenset({"BIT", "DATETIME", "TIME", "TIMESTAMP"})
-"""Types that are another thing with another length."""
-_OTHER: Final = "(a type before ALTER)"
+_WITH_LENGTH: Final = frozenset({"BIT", "DATETIME", "TIME", "TIMESTAMP"})
+"""Types whose length changes how their values are written."""
+_UNKNOWN: Final = "(a type before ALTER)"
 _STATES: Final = ("equal", "excepted", "different")
 
 
 def column_types(outcome: Outcome) -> dict[tuple[str, str], str]:
-    """Return the types of all columns, as the schema changes of a run tell them; the last version counts."""
+    """Return the types of all columns from the schema changes of a run; the last version counts."""
     found: dict[tuple[str, str], str] = {}
-    for row in beside_rows(outcome.tailrace, prefix=tailrace_prefix(outcome.variant)):
+    for row in auxiliary_records(outcome.tailrace, prefix=tailrace_prefix(outcome.variant)):
         changes = member(row.value or "", "tableChanges") if row.topic == CHANGES else None
         for change in json.loads(render(changes)) if changes else ():
             table = change["table"]
             name = json.loads(render(json.dumps(change["id"]))).rpartition('."')[2].strip('"')
             for column in table["columns"] if table is not None else ():
                 kind, length = column["typeName"], column["length"]
-                kind = f"{kind}({length})" if kind in _PRECISE and length else kind
+                kind = f"{kind}({length})" if kind in _WITH_LENGTH and length else kind
                 topic = re.sub(r"[^A-Za-z0-9._-]", "_", name)
                 found[topic, column["name"]] = found[topic, field_name(column["name"], "avro")] = kind
     return found
 
 
 def print_tables(reports: Mapping[Variant, Report], types: Types) -> None:
-    """Print a row per type and per topic, a column per variant, and the exceptions that were met."""
-    print(f"Debezium {debezium_version()} beside Tailrace: equal / named exception / different")
+    """Print a line per type and per topic with a column per variant, and the exceptions that occurred."""
+    print(f"Debezium {debezium_version()} and Tailrace: equal / covered by an exception / different")
     head = [
         ("", [variant.name for variant in reports]),
         ("converters", [variant.converters for variant in reports]),
@@ -57,7 +57,7 @@ def print_tables(reports: Mapping[Variant, Report], types: Types) -> None:
     used: Counter[str] = Counter()
     for report in reports.values():
         used.update(sum(report.excepted.values(), Counter()))
-    print("\nnamed exceptions met:")
+    print("\nnamed exceptions that occurred:")
     for exception in EXCEPTIONS:
         if used[exception.name]:
             print(f"  {used[exception.name]:5} {exception.name}: {exception.reason}")
@@ -70,7 +70,7 @@ def _by_type(reports: Sequence[Report], types: Types) -> _Cells:
     cells: _Cells = defaultdict(lambda: [Counter() for _ in reports])
     for at, report in enumerate(reports):
         for column, counts in report.values.items():
-            cells[types.get(column, _OTHER)][at].update(counts)
+            cells[types.get(column, _UNKNOWN)][at].update(counts)
     return cells
 
 

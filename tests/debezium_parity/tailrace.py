@@ -1,4 +1,4 @@
-"""Runs Tailrace's producer as a user would, one process per variant: a configuration file and a command."""
+"""Runs ``tailrace produce`` as a user does: one process with a configuration file per variant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tailrace_prefix(variant: Variant) -> str:
 def producer_config(
     server: MySqlServer, broker: KafkaBroker, variant: Variant, *, server_id: int, registry: str = ""
 ) -> Mapping[str, str]:
-    """Return the configuration of one producer."""
+    """Return the configuration of a variant's producer."""
     return {
         "topic.prefix": tailrace_prefix(variant),
         **source_properties(server, server_id=server_id),
@@ -37,12 +37,12 @@ def producer_config(
         "include.schema.changes": "true",
         "tailrace.log.format": "json",
         "tailrace.tables.without.key": "full-row",
-        **filled({**variant.modes, **variant.ours}, registry),
+        **filled(variant.tailrace, registry),
     }
 
 
 class Producer:
-    """One running ``tailrace produce``."""
+    """A running ``tailrace produce``."""
 
     def __init__(self, config: Mapping[str, str], folder: Path) -> None:
         name = config["topic.prefix"]
@@ -54,15 +54,15 @@ class Producer:
             self._process: subprocess.Popen[bytes] = supervised.spawn(command, output=log, cwd=folder)
 
     def check(self) -> None:
-        """Raise where the producer has ended."""
+        """Raise an error if the producer has ended."""
         if self._process.poll() is not None:
             log = self.log_file.read_text(encoding="utf-8", errors="replace")
             raise EmbeddedServerError("the producer ended", hint="read its log", log=log[-3000:])
 
-    def has_read_all(self) -> bool:
-        """Return whether every split of the snapshot is read."""
+    def snapshot_completed(self) -> bool:
+        """Return whether the snapshot is complete."""
         return b'"all splits of the initial snapshot are read"' in self.log_file.read_bytes()
 
     def stop(self) -> None:
-        """Ask the producer to drain and end."""
+        """Stop the producer gracefully."""
         supervised.end(self._process, grace_s=20)

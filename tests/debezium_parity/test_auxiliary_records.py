@@ -1,4 +1,4 @@
-"""The comparison of what stands beside the rows, and of registered schemas, sees what is changed in kept records."""
+"""The comparison of auxiliary records and of registered schemas reports every change of the golden records."""
 
 from __future__ import annotations
 
@@ -7,37 +7,44 @@ from collections.abc import Callable
 import pytest
 
 from tests.debezium_parity import golden
-from tests.debezium_parity.auxiliary_records import beside_rows, beside_schema_differences
+from tests.debezium_parity.auxiliary_records import auxiliary_records, auxiliary_schema_differences
 from tests.debezium_parity.compare import compare
 from tests.debezium_parity.exceptions import EXCEPTIONS, QUIET
+from tests.debezium_parity.records import CHANGES, HEARTBEATS, TRANSACTIONS
 from tests.debezium_parity.registered import in_connect, registered_differences
-from tests.debezium_parity.rows import CHANGES, HEARTBEATS, TRANSACTIONS
-from tests.debezium_parity.topics import Written
+from tests.debezium_parity.topics import KafkaRecord
 
 
-def _kept(name: str, prefix: str = "p") -> list[Written]:
-    return list(golden.read(golden.FOLDER / f"{name}.jsonl", prefix=prefix))
+def _golden(name: str, prefix: str = "p") -> list[KafkaRecord]:
+    return list(golden.read(name, prefix=prefix))
 
 
-def _changed(records: list[Written], old: bytes, new: bytes, *, where: Callable[[Written], bool]) -> list[Written]:
-    """Return the records with one text replaced in the key and value of the first that has it."""
+def _changed(
+    records: list[KafkaRecord], old: bytes, new: bytes, *, where: Callable[[KafkaRecord], bool]
+) -> list[KafkaRecord]:
+    """Return the records with a text replaced in the first record that has it."""
     at = next(i for i, each in enumerate(records) if where(each) and old in (each.key or b"") + (each.value or b""))
     record = records[at]
     assert record.key is not None
     assert record.value is not None
-    mended = record._replace(key=record.key.replace(old, new), value=record.value.replace(old, new))
-    return [*records[:at], mended, *records[at + 1 :]]
+    changed = record._replace(key=record.key.replace(old, new), value=record.value.replace(old, new))
+    return [*records[:at], changed, *records[at + 1 :]]
 
 
-def test_kept_records_are_equal_to_themselves() -> None:
-    """All of them, and none is left out."""
-    kept = _kept("ahead")
-    report = compare(beside_rows(kept, prefix="p"), beside_rows(kept, prefix="p"), EXCEPTIONS, quiet=QUIET)
+def test_golden_records_are_equal_to_themselves() -> None:
+    """The comparison counts every record."""
+    golden_records = _golden("ahead")
+    report = compare(
+        auxiliary_records(golden_records, prefix="p"),
+        auxiliary_records(golden_records, prefix="p"),
+        EXCEPTIONS,
+        quiet=QUIET,
+    )
 
     assert not report.different
     assert set(report.equal) == {CHANGES, TRANSACTIONS, HEARTBEATS}
-    assert report.equal[TRANSACTIONS] == sum(each.topic == "p.transaction" for each in kept)
-    assert report.equal[CHANGES] == sum(each.topic == "p" for each in kept)
+    assert report.equal[TRANSACTIONS] == sum(each.topic == "p.transaction" for each in golden_records)
+    assert report.equal[CHANGES] == sum(each.topic == "p" for each in golden_records)
 
 
 @pytest.mark.parametrize(
@@ -54,29 +61,31 @@ def test_kept_records_are_equal_to_themselves() -> None:
         (HEARTBEATS, "__debezium-heartbeat.p", b'"ts_ms"', b'"ts_us"'),
     ],
 )
-def test_a_changed_record_is_seen(table: str, topic: str, old: bytes, new: bytes) -> None:
-    """In any of the topics; the payload alone is changed, or the schema with it."""
-    kept = _kept("ahead")
-    one = [each for each in kept if each.topic != topic or table != HEARTBEATS] + [
-        each for each in kept if each.topic == topic
+def test_a_changed_record_is_reported(table: str, topic: str, old: bytes, new: bytes) -> None:
+    """In every auxiliary topic."""
+    golden_records = _golden("ahead")
+    one = [each for each in golden_records if each.topic != topic or table != HEARTBEATS] + [
+        each for each in golden_records if each.topic == topic
     ][:1]
-    kept = one if table == HEARTBEATS else kept
-    changed = _changed(kept, old, new, where=lambda each: each.topic == topic)
+    golden_records = one if table == HEARTBEATS else golden_records
+    changed = _changed(golden_records, old, new, where=lambda each: each.topic == topic)
 
-    report = compare(beside_rows(kept, prefix="p"), beside_rows(changed, prefix="p"), EXCEPTIONS, quiet=QUIET)
+    report = compare(
+        auxiliary_records(golden_records, prefix="p"), auxiliary_records(changed, prefix="p"), EXCEPTIONS, quiet=QUIET
+    )
 
     assert set(report.different) == {table}
 
 
-def test_a_changed_schema_beside_the_rows_is_seen() -> None:
-    """A version that Debezium does not give."""
-    kept = _kept("ahead")
+def test_a_changed_schema_is_reported() -> None:
+    """The version of a schema of an auxiliary topic."""
+    golden_records = _golden("ahead")
     name = b'"name":"io.debezium.connector.common.TransactionMetadataValue","version":'
-    changed = _changed(kept, name + b"1", name + b"2", where=lambda each: each.topic == "p.transaction")
+    changed = _changed(golden_records, name + b"1", name + b"2", where=lambda each: each.topic == "p.transaction")
 
-    assert beside_schema_differences(kept, kept, prefixes=("p", "p")) == []
-    [difference] = beside_schema_differences(kept, changed, prefixes=("p", "p"))
-    assert (difference.row.table, difference.path) == (TRANSACTIONS, ("schema", "value"))
+    assert auxiliary_schema_differences(golden_records, golden_records, prefixes=("p", "p")) == []
+    [difference] = auxiliary_schema_differences(golden_records, changed, prefixes=("p", "p"))
+    assert (difference.record.table, difference.path) == (TRANSACTIONS, ("schema", "value"))
 
 
 @pytest.mark.parametrize(
@@ -84,17 +93,17 @@ def test_a_changed_schema_beside_the_rows_is_seen() -> None:
     [
         (
             b'"connect.name":"dbz_avro.odd.ops.Value"',
-            b'"connect.name":"dbz_avro.odd.ops.Row"',
+            b'"connect.name":"dbz_avro.odd.ops.ParsedRecord"',
             ("avro", "value", "Value"),
         ),
         (b'"name":"k","type":["null","int"]', b'"name":"k","type":["int","null"]', ("avro", "value", "Value", "k")),
         (b'"name":"op","type":"string"', b'"name":"op","doc":"o","type":"string"', ("avro", "value", "Envelope", "op")),
     ],
 )
-def test_a_changed_schema_of_the_registry_is_seen(old: bytes, new: bytes, path: tuple[str, ...]) -> None:
-    """What Avro says, even where Connect makes the same of it."""
+def test_a_changed_schema_of_the_registry_is_reported(old: bytes, new: bytes, path: tuple[str, ...]) -> None:
+    """A change of Avro, even if the Connect schema is the same."""
     prefixes = ("dbz_avro", "dbz_avro")
-    ops = [each for each in _kept("avro", prefixes[0]) if each.topic == f"{prefixes[0]}.odd.ops"]
+    ops = [each for each in _golden("avro", prefixes[0]) if each.topic == f"{prefixes[0]}.odd.ops"]
     changed = [each._replace(value=each.value.replace(old, new)) if each.value else each for each in ops]
     assert changed != ops
 

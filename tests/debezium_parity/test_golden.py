@@ -1,61 +1,58 @@
-"""Tailrace writes what real Debezium wrote for the same statements: compared with records that were kept."""
+"""Tailrace writes what real Debezium wrote for the same statements: a comparison with the golden records."""
 
 from __future__ import annotations
 
-import json
+import hashlib
+import shutil
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.debezium_parity import golden
-from tests.debezium_parity.auxiliary_records import all_rows
-from tests.debezium_parity.compare import Difference, NamedException
+from tests.debezium_parity import about, golden
+from tests.debezium_parity.auxiliary_records import all_records
 from tests.debezium_parity.debezium import debezium_prefix
-from tests.debezium_parity.rows import CHANGES, HEARTBEATS, TRANSACTIONS
+from tests.debezium_parity.difference import Difference, NamedException
+from tests.debezium_parity.normalize import normalized
+from tests.debezium_parity.records import CHANGES, HEARTBEATS, TRANSACTIONS
 from tests.debezium_parity.run import run
-from tests.debezium_parity.statements import AFTER_SNAPSHOT, BEFORE_SNAPSHOT
-from tests.debezium_parity.topics import Written
+from tests.debezium_parity.tailrace import tailrace_prefix
+from tests.debezium_parity.topics import KafkaRecord
 from tests.debezium_parity.variants import VARIANTS, Variant
-from tests.debezium_parity.verdict import judge
+from tests.debezium_parity.verdict import verdict
 
-REDUCED: Final = {"plain", "ahead", "avro"}
-"""What runs always: each converter; with schemas, also all that stands beside the rows."""
+QUICK: Final = {"plain", "ahead", "avro"}
+"""The variants of the quick suite: every converter, and with schemas all auxiliary records."""
 
-pytestmark = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.registry, pytest.mark.timeout(1800)]
+MAX_BYTES: Final = 3_000_000
 
-
-def _another_run(difference: Difference) -> bool:
-    """Times, positions and transactions are those of another server's log."""
-    if difference.row.table == TRANSACTIONS:
-        return difference.path in {("key", "id"), ("value", "id"), ("value", "ts_ms"), ("partition",)}
-    if difference.path[:2] == ("value", "source"):
-        return difference.path[2] in {"ts_ms", "ts_us", "ts_ns", "gtid", "file", "pos", "thread"}
-    return difference.path == ("value", "transaction", "id")
+on_servers = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.registry, pytest.mark.timeout(1800)]
 
 
 def _clock_default(difference: Difference) -> bool:
-    """Columns that the server fills with the time of the statement."""
-    return difference.row.table.startswith("defaults") and difference.path[-1] == "dtcn"
+    """Whether the server fills the column with the time of the statement; the token keeps only the form."""
+    return difference.record.table.startswith("defaults") and difference.path[-1] == "dtcn"
 
 
-ANOTHER_RUN: Final = (
-    NamedException("another run", "the records were kept from an earlier run", _another_run),
-    NamedException("clock", "the server's clock is in the row", _clock_default),
-)
+ANOTHER_RUN: Final = (NamedException("clock", "the row contains the server's clock", _clock_default),)
 
 
-def _kept(variant: Variant) -> list[Written]:
-    return list(golden.read(golden.FOLDER / f"{variant.name}.jsonl", prefix=debezium_prefix(variant)))
+def _golden(variant: Variant) -> list[KafkaRecord]:
+    return list(golden.read(variant.name, prefix=debezium_prefix(variant)))
 
 
 @pytest.mark.parametrize(
     "variant",
-    [pytest.param(each, id=each.name, marks=[] if each.name in REDUCED else pytest.mark.long) for each in VARIANTS],
+    [
+        pytest.param(each, id=each.name, marks=on_servers if each.name in QUICK else [*on_servers, pytest.mark.long])
+        for each in VARIANTS
+    ],
 )
-def test_records_equal_those_that_debezium_wrote(variant: Variant) -> None:
-    """Keys, rows, operations, headers, partitions and order, in every mode, save the named exceptions."""
+def test_records_equal_the_golden_records(variant: Variant) -> None:
+    """Keys, rows, operations, headers, partitions, order and tokens are equal apart from the named exceptions."""
     [outcome] = run([variant], with_debezium=False)
-    report = judge(outcome._replace(debezium=_kept(variant)), ANOTHER_RUN, ranked=True)
+    tailrace = normalized(outcome.tailrace, prefix=tailrace_prefix(variant))
+    report = verdict(outcome._replace(debezium=_golden(variant), tailrace=tailrace), ANOTHER_RUN)
 
     differences = [str(each) for found in report.different.values() for each in found]
     assert not differences, "\n".join(differences[:40])
@@ -63,10 +60,9 @@ def test_records_equal_those_that_debezium_wrote(variant: Variant) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_kept_records_are_whole(variant: Variant) -> None:
-    """Every kept file has rows of every table of the script, read back and parsed."""
-    prefix = debezium_prefix(variant)
-    rows = all_rows(list(golden.read(golden.FOLDER / f"{variant.name}.jsonl", prefix=prefix)), prefix=prefix)
+def test_golden_records_are_complete(variant: Variant) -> None:
+    """Every variant has rows of every table and every operation."""
+    rows = all_records(_golden(variant), prefix=debezium_prefix(variant))
 
     assert len({row.table for row in rows}) >= 45
     assert {row.op for row in rows} >= {"r", "c", "u", "d", "ddl"}
@@ -76,9 +72,38 @@ def test_kept_records_are_whole(variant: Variant) -> None:
         assert {"t", "BEGIN", "END"} <= {row.op for row in rows}
 
 
-def test_kept_records_are_of_the_script_of_today() -> None:
-    """The statements beside the records are those that the other tests run."""
-    about = json.loads((golden.FOLDER / "about.json").read_text(encoding="utf-8"))
+def test_golden_records_come_from_the_current_statements() -> None:
+    """The versions, statements and properties of the recording are those of the other tests."""
+    assert about.stored() == about.current()
 
-    assert (about["before_snapshot"], about["after_snapshot"]) == (list(BEFORE_SNAPSHOT), list(AFTER_SNAPSHOT))
-    assert about["variants"] == {variant.name: variant.debezium for variant in VARIANTS}
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_stored_records_are_normalized(variant: Variant) -> None:
+    """Normalizing the stored records changes nothing."""
+    stored = _golden(variant)
+
+    assert normalized(stored, prefix=debezium_prefix(variant)) == stored
+
+
+def test_storing_the_stored_records_changes_no_file(tmp_path: Path) -> None:
+    """The base variant and the differences against it do not change, whether one variant or all are stored."""
+    for path in golden.FOLDER.glob("*.jsonl"):
+        shutil.copy(path, tmp_path)
+    everything = {variant.name: _golden(variant) for variant in VARIANTS}
+    prefixes = {variant.name: debezium_prefix(variant) for variant in VARIANTS}
+    before = _digests(golden.FOLDER)
+
+    golden.write(everything, prefixes=prefixes, folder=tmp_path)
+    assert _digests(tmp_path) == before
+    for name in (golden.BASE, "narrow"):
+        golden.write({name: everything[name]}, prefixes=prefixes, folder=tmp_path)
+        assert _digests(tmp_path) == before
+
+
+def test_golden_records_stay_small() -> None:
+    """All stored files together."""
+    assert sum(path.stat().st_size for path in golden.FOLDER.iterdir()) < MAX_BYTES
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.jsonl"))}

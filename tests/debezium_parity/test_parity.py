@@ -1,4 +1,4 @@
-"""The whole oracle: real Debezium beside Tailrace on the same servers, in every mode."""
+"""Tailrace and real Debezium capture the same statements on the same servers, in all variants."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = [
 ]
 
 
-def test_nothing_differs_from_real_debezium(capsys: pytest.CaptureFixture[str]) -> None:
-    """The command ends with 0: every record is equal but for named exceptions."""
+def test_records_equal_those_of_real_debezium(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every record is equal apart from the named exceptions."""
     code = main([])
 
     printed = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""JSON with every scalar kept as the text it was written as, so that 1.0E10 is not 10000000000.0 and \\u00e9 not é."""
+"""Parses JSON and keeps the text of every scalar: 1.0E10 differs from 10000000000.0, and \\u00e9 from é."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from typing import Final
 
 Tree = str | list["Tree"] | tuple[tuple[str, "Tree"], ...]
-"""A scalar's own text, an array, or an object's members in order (names with their quotes)."""
+"""The text of a scalar, the items of an array, or the members of an object in order (names with quotes)."""
 
 _SCALAR: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null')
 
 
 def read_tree(text: str) -> Tree:
-    """Read compact JSON. Raises ValueError on white space between tokens as on anything else that is not JSON."""
+    """Parse compact JSON; white space between tokens raises ValueError."""
     tree, end = _value(text, 0)
     if end != len(text):
         raise ValueError(f"text after the value, at {end}: {text[end : end + 40]!r}")
@@ -20,7 +20,7 @@ def read_tree(text: str) -> Tree:
 
 
 def member(tree: Tree, *path: str) -> Tree | None:
-    """Return what stands at ``path`` (plain names), None where nothing does."""
+    """Return the value at ``path`` (names without quotes), None if there is none."""
     for name in path:
         if not isinstance(tree, tuple):
             return None

@@ -1,4 +1,4 @@
-"""Reads whole topics back from Kafka: bytes of keys, values and headers, in the order of each partition."""
+"""Reads the records of whole topics from Kafka."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-_NOT_YET: Final = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
+_NOT_READY: Final = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 
 
-class Written(NamedTuple):
-    """One record as Kafka keeps it."""
+class KafkaRecord(NamedTuple):
+    """A record with the bytes of its key, value and headers."""
 
     topic: str
     partition: int
@@ -23,12 +23,12 @@ class Written(NamedTuple):
 
 
 def heartbeat_topic(prefix: str) -> str:
-    """Return the topic of a prefix's heartbeats."""
+    """Return the heartbeat topic of a prefix."""
     return f"__debezium-heartbeat.{prefix}"
 
 
 def topics_of(bootstrap: str, prefix: str) -> list[str]:
-    """Return the topics of a prefix: its data, its schema changes, its heartbeats, its own."""
+    """Return all topics of a prefix."""
     consumer = _consumer(bootstrap)
     try:
         names = consumer.list_topics(timeout=10).topics
@@ -37,8 +37,8 @@ def topics_of(bootstrap: str, prefix: str) -> list[str]:
     return sorted(name for name in names if name in {prefix, heartbeat_topic(prefix)} or name.startswith(f"{prefix}."))
 
 
-def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) -> Iterator[Written]:
-    """Yield all committed records of ``topics``, in order within each partition, up to the ends seen at the start."""
+def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) -> Iterator[KafkaRecord]:
+    """Yield all committed records up to the current ends, in order within each partition."""
     consumer = _consumer(bootstrap)
     end_at = time.monotonic() + deadline_s
     try:
@@ -53,51 +53,51 @@ def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) ->
         consumer.assign(assigned)
         while left:
             if time.monotonic() > end_at:
-                raise TimeoutError(f"records of {sorted(left)} did not arrive within {deadline_s:g} s")
+                raise TimeoutError(f"the records of {sorted(left)} did not arrive within {deadline_s:g} s")
             message = consumer.poll(0.2)
             if message is None:
                 continue
             error = message.error()
             if error is None:
-                yield _written(message)
+                yield _record(message)
             elif error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
-            # Transaction markers have offsets and no messages, so the position tells the end, not the last message.
-            for place in consumer.position([TopicPartition(*at) for at in left]):
-                if place.offset >= left[place.topic, place.partition]:
-                    del left[place.topic, place.partition]
+            # Transaction markers have offsets but no messages, so only the position shows the end of a partition.
+            for position in consumer.position([TopicPartition(*at) for at in left]):
+                if position.offset >= left[position.topic, position.partition]:
+                    del left[position.topic, position.partition]
     finally:
         consumer.close()
 
 
-def _ends(consumer: Consumer, place: TopicPartition, end_at: float) -> tuple[int, int]:
-    """Return the first and the next offset of a partition; one made a moment ago is waited for."""
+def _ends(consumer: Consumer, position: TopicPartition, end_at: float) -> tuple[int, int]:
+    """Return the first and the next offset of a partition; wait until a new partition is ready."""
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(place, timeout=10)
+            low, high = consumer.get_watermark_offsets(position, timeout=10)
         except KafkaException as error:
-            if error.args[0].code() not in _NOT_YET or time.monotonic() > end_at:
+            if error.args[0].code() not in _NOT_READY or time.monotonic() > end_at:
                 raise
             consumer.poll(0.1)
         else:
             return low, high
 
 
-def _written(message: Message) -> Written:
+def _record(message: Message) -> KafkaRecord:
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None or partition is None or offset is None:
-        raise ValueError(f"a message without its place: {message!r}")
+        raise ValueError(f"a message has no topic, partition or offset: {message!r}")
     headers = message.headers() or []
     pairs = headers.items() if isinstance(headers, dict) else headers
     bare = tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
-    return Written(topic, partition, offset, message.key(), message.value(), bare)
+    return KafkaRecord(topic, partition, offset, message.key(), message.value(), bare)
 
 
 def _consumer(bootstrap: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "oracle",
+            "group.id": "parity",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",

@@ -1,6 +1,7 @@
-"""Tables of every type family, with rows that go to the limits of each type.
+"""One table per group of types, with rows that contain the extreme values of each type.
 
-The same rows are written three times: before the snapshot, after it, and into a twin table made while streaming.
+The same rows are inserted three times: before the snapshot, while streaming, and into a table that is created while
+streaming (``X_new``).
 """
 
 # ruff: noqa: E501 - a row stays on its line
@@ -12,8 +13,8 @@ from typing import Final, NamedTuple
 from tests.debezium_parity.values import JSON_ROWS, SPATIAL_KINDS, SPATIAL_ROWS, TEMPORAL_ROWS
 
 
-class Family(NamedTuple):
-    """One table: its columns after ``id INT PRIMARY KEY``, and rows as SQL value lists without the id."""
+class TypeTable(NamedTuple):
+    """A table: its columns after ``id INT PRIMARY KEY``, and its rows as SQL value lists without the id."""
 
     name: str
     columns: tuple[str, ...]
@@ -21,7 +22,7 @@ class Family(NamedTuple):
     suffix: str = ""
 
     def create(self, *, name: str | None = None) -> str:
-        """Return CREATE TABLE; ``name`` replaces the table's own."""
+        """Return CREATE TABLE with the table's name or another one."""
         members = ",\n  ".join(("id INT NOT NULL", *self.columns, "PRIMARY KEY (id)"))
         return f"CREATE TABLE `{name or self.name}` (\n  {members}\n){self.suffix}"
 
@@ -142,8 +143,8 @@ _BYTES: Final = (
         "tis620",
     ),
 )
-"""Character sets of one byte; latin1 and ascii are with the others."""
-_ODD_BYTES: Final = {
+"""The single-byte character sets except latin1 and ascii."""
+_AMBIGUOUS_BYTES: Final = {
     "big5": "a145a14ea15aa1c3a1e3a2ccf9d6f9dd",
     "cp932": "5c7e815f8160817c8191874081adfa40f040",
     "eucjpms": "5c7ea1c0a1c1a1ddada18ea18ff3f38fa2b7f5a18ff5a1",
@@ -154,7 +155,7 @@ _ODD_BYTES: Final = {
     "sjis": "5c7e815f8160817c81918740a1",
     "ujis": "5c7ea1c0a1c1a1ddada18ea18fa2b78fb0a1f5a1",
 }
-"""Bytes of characters that are known to be read in more than one way."""
+"""Bytes that decoders are known to decode differently."""
 _STRINGS: Final = (
     "c CHAR(20)",
     "v VARCHAR(60)",
@@ -183,8 +184,8 @@ _BINARIES: Final = (
 )
 
 
-FAMILIES: Final = (
-    Family(
+TYPE_TABLES: Final = (
+    TypeTable(
         "integers",
         _INTEGERS,
         (
@@ -200,7 +201,7 @@ FAMILIES: Final = (
             ),
         ),
     ),
-    Family(
+    TypeTable(
         "floats",
         _FLOATS,
         (
@@ -220,13 +221,13 @@ FAMILIES: Final = (
             "NULL, NULL, 1e22, 1e23, NULL, 2e-3, 9007199254740993, 4.35",
         ),
     ),
-    Family(
+    TypeTable(
         "floats_scaled",
         ("f FLOAT(7,3)", "fw FLOAT(30,10)", "d DOUBLE(10,4)", "r REAL(8,2)", "fu FLOAT(9,2) UNSIGNED ZEROFILL"),
         ("NULL, NULL, NULL, NULL, NULL", "5.61, 5.61, 5.61, 5.61, 5.61", "-1234.567, 0.1, -123456.7891, 0.005, 999.99"),
     ),
-    Family("synonyms", _SYNONYMS, (_all("NULL", _SYNONYMS), _all("0", _SYNONYMS), _all("1", _SYNONYMS))),
-    Family(
+    TypeTable("synonyms", _SYNONYMS, (_all("NULL", _SYNONYMS), _all("0", _SYNONYMS), _all("1", _SYNONYMS))),
+    TypeTable(
         "decimals",
         (
             "d DECIMAL",
@@ -252,7 +253,7 @@ FAMILIES: Final = (
             "127, 1.27, 128, 0.000000000000000000000000000128, 0.0000000256, -0.0128, 0.255, 2.56, -12.8, -0.128",
         ),
     ),
-    Family(
+    TypeTable(
         "bits",
         (
             "b BIT",
@@ -272,8 +273,8 @@ FAMILIES: Final = (
             "1, 0, b'10', b'1000001', b'10000001', b'100000010', 258, 4328719365, 72623859790382856",
         ),
     ),
-    Family("temporals", _TEMPORALS, TEMPORAL_ROWS),
-    Family(
+    TypeTable("temporals", _TEMPORALS, TEMPORAL_ROWS),
+    TypeTable(
         "zero_dates",
         (
             "d DATE",
@@ -299,7 +300,7 @@ FAMILIES: Final = (
             ),
         ),
     ),
-    Family(
+    TypeTable(
         "strings",
         _STRINGS,
         (
@@ -317,7 +318,7 @@ FAMILIES: Final = (
             _all("'x'", _STRINGS[:-1]) + ", REPEAT('y', 300)",
         ),
     ),
-    Family(
+    TypeTable(
         "charsets",
         (
             *(f"c_{charset} CHAR(12) CHARACTER SET {charset}" for charset in _CHARSETS),
@@ -333,17 +334,17 @@ FAMILIES: Final = (
             _all("_latin1 x'8081859FA0FF'", _CHARSETS * 2),
         ),
     ),
-    Family(
+    TypeTable(
         "charset_bytes",
-        tuple(f"t_{charset} TEXT CHARACTER SET {charset}" for charset in (*_BYTES, *_ODD_BYTES)),
+        tuple(f"t_{charset} TEXT CHARACTER SET {charset}" for charset in (*_BYTES, *_AMBIGUOUS_BYTES)),
         (
             ", ".join(
-                [f"x'{bytes(range(0x20, 0x80)).hex()}'"] * len(_BYTES) + [f"x'{b}'" for b in _ODD_BYTES.values()]
+                [f"x'{bytes(range(0x20, 0x80)).hex()}'"] * len(_BYTES) + [f"x'{b}'" for b in _AMBIGUOUS_BYTES.values()]
             ),
-            ", ".join([f"x'{bytes(range(0x80, 0x100)).hex()}'"] * len(_BYTES) + ["NULL"] * len(_ODD_BYTES)),
+            ", ".join([f"x'{bytes(range(0x80, 0x100)).hex()}'"] * len(_BYTES) + ["NULL"] * len(_AMBIGUOUS_BYTES)),
         ),
     ),
-    Family(
+    TypeTable(
         "binaries",
         _BINARIES,
         (
@@ -358,7 +359,7 @@ FAMILIES: Final = (
             _all("' '", _BINARIES),
         ),
     ),
-    Family(
+    TypeTable(
         "enums",
         (
             "e ENUM('a', 'b,c', 'it''s', '\"q\"', 'é', 'back\\\\slash', 'x y', '')",
@@ -381,11 +382,11 @@ FAMILIES: Final = (
             "0, 0, 0, 0, 0, 0",
         ),
     ),
-    Family("json", ("j JSON", "jn JSON NOT NULL"), JSON_ROWS),
-    Family(
+    TypeTable("json", ("j JSON", "jn JSON NOT NULL"), JSON_ROWS),
+    TypeTable(
         "spatial",
         ("g GEOMETRY", *(f"c{index} {kind}" for index, kind in enumerate(SPATIAL_KINDS)), "w POINT SRID 4326"),
         SPATIAL_ROWS,
     ),
 )
-"""Numbers, bits, dates, text, bytes, labels, documents, places."""
+"""Numbers, bits, dates, text, bytes, labels, JSON, geometries."""

@@ -1,4 +1,4 @@
-"""Rows of the families that have many: dates and times, JSON documents, places."""
+"""The rows of the tables with many rows: dates and times, JSON, geometries."""
 
 from __future__ import annotations
 

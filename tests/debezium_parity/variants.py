@@ -1,6 +1,6 @@
-"""The configurations under comparison: each is a set of Debezium properties, most carrying several modes at once.
+"""The configurations that are compared.
 
-Modes of different type families do not touch each other, so one connector shows one mode of each family.
+Modes of different types are independent, so a variant sets one mode of each type.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 REGISTRY: Final = "{registry}"
-"""Stands for the root of the schema registry's address."""
+"""The placeholder of the schema registry's root URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,45 +19,50 @@ class Variant:
     """One configuration; ``name`` is part of its topic prefix."""
 
     name: str
-    modes: Mapping[str, str] = field(default_factory=dict)
-    """Properties that both are given."""
-    ahead: Mapping[str, str] = field(default_factory=dict)
-    """Properties that only Debezium is given."""
-    ours: Mapping[str, str] = field(default_factory=dict)
-    """Properties that only Tailrace is given."""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """The properties of both connectors."""
+    only_debezium: Mapping[str, str] = field(default_factory=dict)
+    """Additional properties of Debezium."""
+    only_tailrace: Mapping[str, str] = field(default_factory=dict)
+    """Additional properties of Tailrace."""
 
     def __hash__(self) -> int:
         return hash(self.name)
 
     @property
-    def own(self) -> dict[str, str]:
-        """Return the properties that are not the converters'."""
-        return {name: value for name, value in self.modes.items() if ".converter" not in name}
+    def options(self) -> dict[str, str]:
+        """Return the properties of both connectors without those of the converters."""
+        return {name: value for name, value in self.shared.items() if ".converter" not in name}
 
     @property
     def avro(self) -> bool:
-        """Whether keys and values are in Avro, whose schemas a registry has."""
-        return "key.converter" in self.ours
+        """Whether keys and values are in Avro with a schema registry."""
+        return "key.converter" in self.only_tailrace
 
     @property
     def converters(self) -> str:
-        """Return the forms of keys and values in a word."""
+        """Return the forms of keys and values."""
         if self.avro:
             return "avro"
         forms = [
-            "json+schema" if self.modes[f"{side}.converter.schemas.enable"] == "true" else "json"
+            "json+schema" if self.shared[f"{side}.converter.schemas.enable"] == "true" else "json"
             for side in ("key", "value")
         ]
         return forms[0] if forms[0] == forms[1] else "/".join(forms)
 
     @property
     def debezium(self) -> dict[str, str]:
-        """Return the properties of Debezium's connector that make this variant."""
-        return {**self.modes, **self.ahead}
+        """Return the properties of Debezium."""
+        return {**self.shared, **self.only_debezium}
+
+    @property
+    def tailrace(self) -> dict[str, str]:
+        """Return the properties of Tailrace."""
+        return {**self.shared, **self.only_tailrace}
 
 
 def _json(*, key: bool, value: bool) -> dict[str, str]:
-    """Return the properties of JSON converters; true: with schemas."""
+    """Return the properties of JSON converters; true means with schemas."""
     return {
         "key.converter": JSON_CONVERTER,
         "key.converter.schemas.enable": str(key).lower(),
@@ -67,9 +72,9 @@ def _json(*, key: bool, value: bool) -> dict[str, str]:
 
 
 def _avro(side: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the properties of Avro converters, Debezium's and Tailrace's; Confluent's own is not on Maven Central.
+    """Return the properties of the Avro converters of Debezium and of Tailrace.
 
-    Ids are those of Confluent's interface: of the schema's content, in four bytes.
+    Debezium uses Apicurio's converter in Confluent's wire format, because Confluent's is not on Maven Central.
     """
     name = f"{side}.converter"
     apicurio = {

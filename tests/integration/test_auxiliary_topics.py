@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def _golden(variant: str, topic: str) -> list[Any]:
     """Return the values that Debezium wrote, without schemas."""
     found = []
-    for record in golden.read(golden.FOLDER / f"{variant}.jsonl", prefix="p"):
+    for record in golden.read(variant, prefix="p"):
         if record.topic == topic and record.value is not None:
             value = orjson.loads(record.value)
             found.append(value.get("payload", value))

@@ -19,7 +19,7 @@ from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.debezium_parity.statements import _DEFAULT_ROWS, _DEFAULTS
-from tests.debezium_parity.type_tables import FAMILIES, Family
+from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.integration.test_snapshot_stream_equality import MODES
 from tests.support.avro import Avro, value_of
 from tests.support.codec import BothSources
@@ -92,7 +92,7 @@ class _Records:
         return found
 
 
-def _filled(database: Database, family: Family) -> BothSources:
+def _filled(database: Database, family: TypeTable) -> BothSources:
     sources = BothSources(database)
     for statement in (family.create(), *family.inserts()):
         database.execute(statement)
@@ -101,8 +101,8 @@ def _filled(database: Database, family: Family) -> BothSources:
     return sources
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_avro_contains_the_values_of_json(database: Database, family: Family) -> None:
+@pytest.mark.parametrize("family", TYPE_TABLES, ids=lambda family: family.name)
+def test_avro_contains_the_values_of_json(database: Database, family: TypeTable) -> None:
     """fastavro reads the values that JSON prints, and writes the same bytes after the Confluent header."""
     sources = _filled(database, family)
     table = sources.table(family.name)
@@ -136,7 +136,7 @@ def test_avro_contains_the_values_of_json(database: Database, family: Family) ->
 @pytest.mark.parametrize("value", ["json", "json-schema", "avro"])
 def test_key_and_value_are_independent(database: Database, key: str, value: str) -> None:
     """Each side equals that of records with one converter for both table_records."""
-    family = next(each for each in FAMILIES if each.name == "strings")
+    family = next(each for each in TYPE_TABLES if each.name == "strings")
     sources = _filled(database, family)
     table = sources.table(family.name)
     table_records, settings = _Records(sources, table), value_options()
@@ -154,7 +154,7 @@ def test_key_and_value_are_independent(database: Database, key: str, value: str)
 
 def test_payload_with_schema_equals_plain_json(database: Database) -> None:
     """Byte for byte."""
-    family = next(each for each in FAMILIES if each.name == "integers")
+    family = next(each for each in TYPE_TABLES if each.name == "integers")
     sources = _filled(database, family)
     table = sources.table(family.name)
     table_records, settings = _Records(sources, table), value_options()

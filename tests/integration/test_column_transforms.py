@@ -15,7 +15,7 @@ from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
-from tests.debezium_parity.type_tables import FAMILIES, Family
+from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.integration.test_bad_input import _produce
@@ -70,8 +70,8 @@ def _logged(
     return found
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_select_and_binlog_give_the_same_bytes(database: Database, family: Family) -> None:
+@pytest.mark.parametrize("family", TYPE_TABLES, ids=lambda family: family.name)
+def test_select_and_binlog_give_the_same_bytes(database: Database, family: TypeTable) -> None:
     """With each rule in two modes; the rows are JSON with the published columns."""
     sources = BothSources(database)
     for statement in (family.create(), *family.inserts()):

@@ -11,8 +11,9 @@ import pytest
 
 from tailrace.producer.model.value_options import ValueOptions
 from tests.debezium_parity import golden
-from tests.debezium_parity.exceptions import JAVA_READS_OTHERWISE
-from tests.debezium_parity.type_tables import FAMILIES, Family
+from tests.debezium_parity.payload import split_schema
+from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
+from tests.debezium_parity.value_exceptions import DECODED_DIFFERENTLY_BY_JAVA
 from tests.debezium_parity.variants import VARIANTS, Variant
 from tests.support.codec import BothSources
 from tests.support.database import Database
@@ -53,7 +54,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
     },
     **{
         ("charset_bytes", f"t_{name}"): (_JAVA, frozenset({1} if name in _WIDE else {1, 2} if name == "swe7" else {2}))
-        for name in JAVA_READS_OTHERWISE
+        for name in DECODED_DIFFERENTLY_BY_JAVA
     },
     ("enums", "e"): ("Debezium prints commas and backslashes of labels escaped", frozenset({3, 7})),
     **{
@@ -65,7 +66,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
 
 
 def _settings(variant: Variant) -> ValueOptions:
-    modes = variant.modes
+    modes = variant.shared
     plain = value_options()
     return value_options(
         time_precision_mode=modes.get("time.precision.mode", plain.time_precision_mode),
@@ -80,12 +81,12 @@ def _settings(variant: Variant) -> ValueOptions:
 def _streamed(variant: str) -> Mapping[tuple[str, int], Mapping[str, str]]:
     """Return the members of each inserted row that Debezium streamed, by table and id."""
     rows: dict[tuple[str, int], Mapping[str, str]] = {}
-    for record in golden.read(golden.FOLDER / f"{variant}.jsonl", prefix=""):
+    for record in golden.read(variant, prefix=""):
         if record.value is None:
             continue
         text = record.value.decode()
         if text.startswith('{"schema":'):
-            _, text = golden.split_schema(text)
+            _, text = split_schema(text)
         envelope = json.loads(text)
         if envelope.get("op") == "c" and "id" in envelope["after"]:
             table_and_id = (envelope["source"]["table"], envelope["after"]["id"])
@@ -105,8 +106,8 @@ def _members(text: str, at: int = 0) -> Mapping[str, str]:
     return members
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
-def test_rows_are_what_debezium_streamed(family: Family, database: Database) -> None:
+@pytest.mark.parametrize("family", TYPE_TABLES, ids=lambda f: f.name)
+def test_rows_are_what_debezium_streamed(family: TypeTable, database: Database) -> None:
     """Every column of every row in every mode; each named exception is still one."""
     both = BothSources(database)
     database.execute(family.create())

@@ -38,6 +38,8 @@ class BatchRunner:
         self.feed, self.table, self.backend = feed, table, backend
         # Settings that the pipeline changes must not reach other tests.
         self._spark: SparkSession = backend.spark.newSession()
+        # Generating and compiling code for each plan takes longer than the few rows of a case.
+        self._spark.conf.set("spark.sql.codegen.wholeStage", "false")
         self._checkpoint = str(work / "checkpoint")
         self._config = config.parse(
             {

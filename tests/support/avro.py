@@ -1,4 +1,4 @@
-"""fastavro as the oracle of our Avro: what it reads from our bytes, and the bytes it writes for the same values."""
+"""Reads our Avro with fastavro, and encodes the same values with it."""
 
 from __future__ import annotations
 
