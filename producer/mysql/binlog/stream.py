@@ -41,7 +41,6 @@ class BinlogStream:
         captures: Callable[[TableId], bool],
         heartbeat_s: float = 1.0,
         silence_timeout_s: float = 60.0,
-        verify_checksums: bool = True,
     ) -> None:
         """``start`` is executed already: the server sends all else. ``server_id`` must be unique among its readers.
 
@@ -53,7 +52,7 @@ class BinlogStream:
         self._server_id = server_id
         self._heartbeat_s = heartbeat_s
         self._silence_timeout_s = silence_timeout_s
-        self._parser = BinlogParser(captures, verify=verify_checksums)
+        self._parser = BinlogParser(captures)
         self._connection: Any = None
         self._socket: socket.socket | None = None
         self._last_received_at = 0.0

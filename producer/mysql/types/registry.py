@@ -14,14 +14,17 @@ from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.base import BinlogColumn, BinlogOption, BinlogType, ColumnType
 from tailrace.producer.mysql.types.binary import BinaryType
 from tailrace.producer.mysql.types.bit import BitType
+from tailrace.producer.mysql.types.date import DateType
+from tailrace.producer.mysql.types.datetime import DatetimeType
 from tailrace.producer.mysql.types.decimal import DecimalType
 from tailrace.producer.mysql.types.enum_set import EnumType, SetType
 from tailrace.producer.mysql.types.floating import FloatType
 from tailrace.producer.mysql.types.integer import IntegerType
 from tailrace.producer.mysql.types.json import JsonType
 from tailrace.producer.mysql.types.spatial import SpatialType
-from tailrace.producer.mysql.types.temporal import DatetimeType, DateType, TimestampType, TimeType
 from tailrace.producer.mysql.types.text import TextType
+from tailrace.producer.mysql.types.time import TimeType
+from tailrace.producer.mysql.types.timestamp import TimestampType
 from tailrace.producer.mysql.types.vector import VectorType
 from tailrace.producer.mysql.types.year import YearType
 from tailrace.runtime.errors import SchemaError

@@ -1,0 +1,95 @@
+"""TIME: a signed span of time up to 838:59:59."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tailrace.producer.mysql.types.base import (
+    BinlogType,
+    Expression,
+    ExpressionKind,
+    FixedWidth,
+    RawBytes,
+)
+from tailrace.producer.mysql.types.temporal import (
+    DAY_US,
+    FRACTION_BYTES,
+    FractionalType,
+    Scalar,
+    fraction_scale,
+    iso_time,
+    millis,
+)
+from tailrace.schemas.connect import ConnectSchema
+
+
+class TimeType(FractionalType):
+    """TIME: a signed span up to 838:59:59, in microseconds by default."""
+
+    data_types = ("time",)
+    binlog_types = (BinlogType(19, "time", 1),)
+    old_binlog_codes: ClassVar = {11: "time"}
+    jdbc_types: ClassVar = {"time": 92}
+
+    def connect(self) -> ConnectSchema:
+        if self._iso:
+            return ConnectSchema("string", name="io.debezium.time.IsoTime", version=1)
+        if self.settings.time_precision_mode == "connect":
+            return ConnectSchema("int32", name="org.apache.kafka.connect.data.Time", version=1)
+        name = "NanoTime" if self._nanos_per_unit == 1 else "MicroTime"
+        return ConnectSchema("int64", name=f"io.debezium.time.{name}", version=1)
+
+    @property
+    def layout(self) -> FixedWidth:
+        return FixedWidth((f"{3 + FRACTION_BYTES[self.column.fsp]}s",))
+
+    def _value(self, micros: str, raw: RawBytes) -> Expression:
+        nanos = self._nanos_per_unit
+        if nanos == 1_000 and not self._iso:
+            return Expression(micros, ExpressionKind.INT)
+        if nanos == 1:
+            return Expression(f"{micros} * 1000", ExpressionKind.INT)
+        no_time = self._fallback('"00:00:00Z"' if self._iso else 0)
+        printed = iso_time if self._iso else millis
+
+        def time_of_day(micros: int) -> Scalar:
+            return printed(micros) if 0 <= micros <= DAY_US else no_time
+
+        return Expression(f"{raw.bind('time_of_day', time_of_day)}({micros})", self._form)
+
+    def from_result_set(self, raw: RawBytes) -> Expression:
+        scale = 10 ** (6 - self.column.fsp)
+        fraction_length = self.column.fsp
+
+        def convert(text: str) -> int:
+            hours, minutes, rest = text.split(":")
+            micros = (abs(int(hours)) * 3600 + int(minutes) * 60 + int(rest[:2])) * 1_000_000
+            if fraction_length:
+                micros += int(rest[3:]) * scale
+            return -micros if text[0] == "-" else micros
+
+        return self._value(f"{raw.bind('time', convert)}({raw.text})", raw)
+
+    def from_row_image(self, raw: RawBytes) -> Expression:
+        return self._value(self._micros(raw), raw)
+
+    def key_from_row_image(self, raw: RawBytes) -> str:
+        return self._micros(raw)
+
+    def _micros(self, raw: RawBytes) -> str:
+        fraction_bits = 8 * FRACTION_BYTES[self.column.fsp]
+        fraction_mask = (1 << fraction_bits) - 1
+        scale = fraction_scale(self.column.fsp)
+        offset = 1 << (23 + fraction_bits)
+        from_bytes = int.from_bytes
+
+        def convert(data: bytes) -> int:
+            # Seen as one number with the fraction in its low bits, the value is plain sign and magnitude.
+            packed = from_bytes(data, "big") - offset
+            size = abs(packed)
+            whole = size >> fraction_bits
+            seconds = (whole >> 12) * 3600 + (whole >> 6 & 63) * 60 + (whole & 63)
+            micros = seconds * 1_000_000 + (size & fraction_mask) * scale
+            return -micros if packed < 0 else micros
+
+        return f"{raw.bind('time', convert)}({raw.parts[0]})"

@@ -1,0 +1,102 @@
+"""TIMESTAMP: a moment in UTC."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tailrace.producer.model.table import Column
+from tailrace.producer.mysql.types.base import (
+    BinlogType,
+    Cache,
+    Expression,
+    ExpressionKind,
+    FixedWidth,
+    KeyKind,
+    RawBytes,
+)
+from tailrace.producer.mysql.types.temporal import (
+    DAY_S,
+    EPOCH_TEXT,
+    FRACTION_BYTES,
+    FractionalType,
+    Scalar,
+    clock_text,
+    fraction_scale,
+    fraction_text,
+    iso_day,
+)
+from tailrace.schemas.connect import ConnectSchema
+
+
+class TimestampType(FractionalType):
+    """TIMESTAMP: text in UTC in every mode."""
+
+    data_types = ("timestamp",)
+    binlog_types = (BinlogType(17, "timestamp", 1),)
+    old_binlog_codes: ClassVar = {7: "timestamp"}
+    jdbc_types: ClassVar = {"timestamp": 2014}
+    """With time zone."""
+    key_kinds: ClassVar = {"timestamp": KeyKind.TEMPORAL}
+    allows_current_timestamp = True
+
+    @classmethod
+    def current_timestamp(cls, column: Column) -> bytes | None:
+        return None if column.nullable else EPOCH_TEXT
+
+    @classmethod
+    def default_bytes(cls, column: Column, text: str) -> bytes:  # noqa: ARG003 - all TIMESTAMP columns alike
+        return b"0000-00-00 00:00:00" if text.startswith("0000-00-00") else text.encode()
+
+    def connect(self) -> ConnectSchema:
+        return ConnectSchema("string", name="io.debezium.time.ZonedTimestamp", version=1)
+
+    @property
+    def layout(self) -> FixedWidth:
+        return FixedWidth((f"{4 + FRACTION_BYTES[self.column.fsp]}s",))
+
+    @property
+    def _zero(self) -> Scalar:
+        return self._fallback('"1970-01-01T00:00:00Z"')
+
+    def from_result_set(self, raw: RawBytes) -> Expression:
+        zero = self._zero
+
+        def convert(text: str) -> Scalar:
+            return f'"{text[:10]}T{text[11:]}Z"' if text[0] != "0" else zero
+
+        return Expression(f"{raw.bind('timestamp', convert)}({raw.text})", ExpressionKind.JSON)
+
+    def from_row_image(self, raw: RawBytes) -> Expression:
+        zero = self._zero
+        fsp = self.column.fsp
+        fraction_bits = 8 * FRACTION_BYTES[fsp]
+        fraction_mask = (1 << fraction_bits) - 1
+        # One digit is stored as two, three as four, five as six.
+        unit = 10 if fsp % 2 else 1
+        days: Cache[int, str] = Cache(iso_day)
+        clock: Cache[int, str] = Cache(clock_text)
+        from_bytes = int.from_bytes
+
+        def convert(data: bytes) -> Scalar:
+            packed = from_bytes(data, "big")
+            if not packed:
+                return zero
+            seconds = packed >> fraction_bits
+            fraction = f".{(packed & fraction_mask) // unit:0{fsp}d}" if fsp else ""
+            return f'"{days[seconds // DAY_S]}T{clock[seconds % DAY_S]}{fraction}Z"'
+
+        return Expression(f"{raw.bind('timestamp', convert)}({raw.parts[0]})", ExpressionKind.JSON)
+
+    def key_from_row_image(self, raw: RawBytes) -> str:
+        fsp = self.column.fsp
+        fraction_bits = 8 * FRACTION_BYTES[fsp]
+
+        def convert(data: bytes) -> str:
+            packed = int.from_bytes(data, "big")
+            if not packed:
+                return f"0000-00-00 00:00:00{fraction_text(0, fsp)}"
+            seconds = packed >> fraction_bits
+            micros = (packed & ((1 << fraction_bits) - 1)) * fraction_scale(fsp)
+            return f"{iso_day(seconds // DAY_S)} {clock_text(seconds % DAY_S)}{fraction_text(micros, fsp)}"
+
+        return f"{raw.bind('timestamp_key', convert)}({raw.parts[0]})"
