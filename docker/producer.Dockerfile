@@ -1,4 +1,4 @@
-# The producer alone: no Spark, no Java. Build from the repository's root.
+# The producer only: no Spark, no Java. Build from the root of the repository.
 ARG PYTHON_IMAGE=python:3.11-slim
 
 FROM ${PYTHON_IMAGE} AS build

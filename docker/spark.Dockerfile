@@ -1,4 +1,5 @@
-# The consumer with Spark and its jars: runs in local mode, or is submitted to a cluster. Build from the repository's root.
+# The consumer with Spark and its jars. It runs in local mode or is submitted to a cluster.
+# Build from the root of the repository.
 ARG JAVA_IMAGE=eclipse-temurin:17-jre
 
 FROM ${JAVA_IMAGE} AS build
@@ -13,10 +14,8 @@ COPY schemas /src/schemas
 COPY runtime /src/runtime
 COPY spark_consumer /src/spark_consumer
 RUN /opt/tailrace/bin/pip install --no-cache-dir --no-deps /src
-COPY tests/__init__.py /src/tests/__init__.py
-COPY tests/embedded /src/tests/embedded
-# The checked list of jars, so that a start needs no network.
-RUN cd /src && TAILRACE_CACHE=/tmp/cache /opt/tailrace/bin/python -m tests.embedded.artifacts copy spark /opt/tailrace/jars
+# The pinned jars, so that a start needs no network.
+RUN /opt/tailrace/bin/python -m tailrace.spark_consumer.jars /opt/tailrace/jars
 
 FROM ${JAVA_IMAGE}
 RUN apt-get update \
@@ -32,6 +31,6 @@ EXPOSE 8084
 VOLUME /var/lib/tailrace
 HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=6 \
     CMD ["/opt/tailrace/bin/python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8084/livez', timeout=2)"]
-# A shell, so that the jars are listed when the container starts: whoever adds one need not name it again.
+# The shell lists the jars when the container starts: a jar added to the folder needs no other change.
 ENTRYPOINT ["/bin/sh", "-c", "SPARK_JARS=$(ls /opt/tailrace/jars/*.jar) exec /opt/tailrace/bin/tailrace consume \"$@\"", "tailrace"]
 CMD ["--config", "/etc/tailrace/consumer.json"]

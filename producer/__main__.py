@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+
 import typer
 
 from tailrace.producer.cli import register
+from tailrace.runtime.interrupt import interrupt_on
 
 
 def main() -> None:
     """Run a command of the producer."""
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="MySQL to Kafka as Debezium events.")
     register(app)
+    interrupt_on(signal.SIGINT)
     app()
 
 

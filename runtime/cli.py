@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from importlib.metadata import entry_points
 
 import typer
 
 from tailrace.runtime.error_report import reporting_errors
+from tailrace.runtime.interrupt import interrupt_on
 
 COMMANDS_GROUP = "tailrace.commands"
 
@@ -35,5 +37,6 @@ def build() -> typer.Typer:
 
 def main() -> None:
     """Run a command. An error is printed without a traceback, and the exit code is 1."""
+    interrupt_on(signal.SIGINT)
     with reporting_errors():
         build()()

@@ -11,9 +11,14 @@ from tailrace.runtime.errors import TailraceError
 
 @contextmanager
 def reporting_errors(*, debug: bool = False) -> Iterator[None]:
-    """Print an error to stderr and exit with code 1. With ``debug`` the error is raised with its traceback."""
+    """Print an error to stderr and exit with code 1, after Ctrl-C with code 130.
+
+    With ``debug`` an error is raised with its traceback.
+    """
     try:
         yield
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     except Exception as error:
         if debug:
             raise

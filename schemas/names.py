@@ -13,7 +13,7 @@ SPLIT_HEADER: Final = "tailrace.split"
 split. A changelog needs all records of a split, and counts them with the END watermark."""
 
 INCREMENTAL_HEADER: Final = "tailrace.incremental"
-"""Split id of a snapshot row or a backfill event of an incremental snapshot, in place of ``tailrace.split``. No reader
+"""Split id of a snapshot row or a backfill event of an incremental snapshot, instead of ``tailrace.split``. No reader
 waits for the END watermark of such a split, because all changes of the table are in the topic too."""
 
 EVENT_HEADER: Final = "tailrace.event"

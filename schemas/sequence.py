@@ -1,9 +1,9 @@
 """The order column of every row: a struct of numbers, greater means later for one key.
 
 ``epoch`` grows when the source server or its binlog numbering changes; ``file`` is the numeric suffix of the binlog
-file; ``pos`` is the start offset of the rows event; ``event`` counts rows events within the source transaction (they
-share an offset when the transaction is compressed); ``row`` is the index of the row in its event.
-A snapshot row carries a position that every change not contained in it is greater than, with event and row 0.
+file; ``pos`` is the position of the rows event; ``event`` counts rows events within the source transaction (they
+share a position if the transaction is compressed); ``row`` is the index of the row in its event.
+A snapshot row has event and row 0 at a position that is less than every change it does not contain.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 SEQUENCE_COLUMN: Final = "_seq"
-"""Name of the struct column that sinks store beside the row."""
+"""Name of the struct column that sinks store with the row."""
 
 
 class Sequence(NamedTuple):

@@ -16,6 +16,7 @@ import structlog
 
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.http import HttpServer
+from tailrace.runtime.interrupt import interrupt_on
 from tailrace.runtime.logging import configure_logging
 from tailrace.spark_consumer import config as configuration
 from tailrace.spark_consumer import session
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, help="JSON or .properties file; environment variables override it")
     parser.add_argument("--debug", action="store_true", help="print the traceback of an error")
     parsed = parser.parse_args(arguments)
+    interrupt_on(signal.SIGINT)  # until the query runs
     with reporting_errors(debug=parsed.debug):
         run(configuration.load(parsed.config))
     return 0

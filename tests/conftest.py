@@ -1,4 +1,4 @@
-"""Fixtures on real servers; each starts once per run, on the first test that asks for it."""
+"""Fixtures on real servers. Each starts once per run, with the first test that uses it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,9 @@ if TYPE_CHECKING:
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
 
-# The servers' modules are imported where they are needed: a unit test must not pay for drivers it does not use.
+pytest_plugins = ("tests.support.prepare_plugin", "tests.support.duration_plugin")
 
-NEEDS = {
-    "mysql_server": "mysql",
-    "own_server": "mysql",
-    "database": "mysql",
-    "kafka_broker": "kafka",
-    "spark": "spark",
-}
-"""Fixture -> marker; a test that asks for a fixture is marked by it."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test by the servers it needs, so that ``-m 'not spark'`` is always right."""
-    for item in items:
-        for fixture, marker in NEEDS.items():
-            if fixture in getattr(item, "fixturenames", ()):
-                item.add_marker(getattr(pytest.mark, marker))
+# The servers' modules are imported where they are needed: unit tests do not load drivers that they do not use.
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +61,7 @@ def own_server() -> Iterator[MySqlServer]:
 
 @pytest.fixture
 def own_database(own_server: MySqlServer) -> Iterator[Database]:
-    """A fresh database on the module's own server, which a test before may have ended."""
+    """A fresh database on the module's own server, which an earlier test may have stopped."""
     from tests.support.database import Database  # noqa: PLC0415
 
     own_server.start()

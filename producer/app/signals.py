@@ -16,9 +16,9 @@ from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.notifications.notification import NOTIFICATION_KEY, NOTIFICATION_VALUE
 from tailrace.producer.notifications.service import NotificationService
 from tailrace.producer.serialization.record_converter import RecordConverter
-from tailrace.producer.signals.channels import Channel, Channels, FileChannel, Found, KafkaChannel
+from tailrace.producer.signals.channels import AdvanceOffsets, Channel, Channels, FileChannel, KafkaChannel, Signals
 from tailrace.producer.signals.processor import SignalProcessor
-from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue
+from tailrace.producer.signals.queue import IncrementalSnapshotQueue
 from tailrace.producer.signals.source_channel import SourceSignalChannel
 from tailrace.producer.streaming.binlog_reader import SignalTable
 from tailrace.producer.streaming.mailbox import Mailbox
@@ -34,32 +34,32 @@ def signal_topic(config: ProducerConfig) -> str:
 def signal_settings(config: ProducerConfig) -> KafkaSettings:
     """Return the connection of the kafka channel: the common settings, overridden by those of signal.consumer.*."""
     base, signals = kafka_settings(config), config.signals
-    own = {name: value.get_secret_value() for name, value in signals.consumer.items()}
-    servers = own.pop("bootstrap.servers", None) or signals.kafka_servers or base.bootstrap_servers
-    overrides = {**base.overrides, **own, "bootstrap.servers": servers}
+    consumer = {name: value.get_secret_value() for name, value in signals.consumer.items()}
+    servers = consumer.pop("bootstrap.servers", None) or signals.kafka_servers or base.bootstrap_servers
+    overrides = {**base.overrides, **consumer, "bootstrap.servers": servers}
     return replace(base, bootstrap_servers=servers, overrides=overrides)
 
 
 def signal_consumer(config: ProducerConfig) -> ClientConfig:
-    """Return the consumer settings of the kafka channel: signal.consumer.*, except those that the reader relies on."""
-    own = {name: value.get_secret_value() for name, value in config.signals.consumer.items()}
-    reader = signal_settings(config).reader()
-    kept = {"group.id": config.signals.kafka_group, "auto.offset.reset": "earliest"}
-    fixed = {name: reader[name] for name in ("bootstrap.servers", "enable.auto.commit", "enable.partition.eof")}
-    return {**reader, **own, **fixed, **kept}
+    """Return the consumer settings of the kafka channel: signal.consumer.*, except those that the channel relies on."""
+    consumer = {name: value.get_secret_value() for name, value in config.signals.consumer.items()}
+    defaults = signal_settings(config).consumer()
+    own = {"group.id": config.signals.kafka_group, "auto.offset.reset": "earliest"}
+    fixed = {name: defaults[name] for name in ("bootstrap.servers", "enable.auto.commit", "enable.partition.eof")}
+    return {**defaults, **consumer, **fixed, **own}
 
 
 def ensure_signal_topics(config: ProducerConfig, topics: Topics) -> None:
     """Create the topics of the configured channels."""
-    notes, signals, replicas = config.notifications, config.signals, config.topics.replication_factor
-    if "sink" in notes.channels and notes.topic is not None:
-        topics.ensure([TopicSpec(notes.topic, replication_factor=replicas)])
+    notifications, signals, replicas = config.notifications, config.signals, config.topics.replication_factor
+    if "sink" in notifications.channels and notifications.topic is not None:
+        topics.ensure([TopicSpec(notifications.topic, replication_factor=replicas)])
     if "kafka" in signals.channels:
         Topics(signal_settings(config)).ensure([TopicSpec(signal_topic(config), replication_factor=replicas)])
 
 
 class SignalService:
-    """The signal processor, the channels that bring signals to it, and the notifications it sends."""
+    """The signal processor, the channels that it reads, and the notifications that it sends."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class SignalService:
         registry: SplitRegistry,
         mailbox: Mailbox,
     ) -> None:
-        """``signals`` is the stored state of signals."""
+        """``signals`` is the stored queue of signals, None if there is none."""
         self._config = config
         self._transaction = transaction
         self.processor = SignalProcessor(
@@ -91,31 +91,31 @@ class SignalService:
         return None if table is None else _SignalTable(SourceSignalChannel(table), self.processor)
 
     def _openers(self) -> Iterator[Callable[[], Channel]]:
-        config, signals, offsets = self._config, self._config.signals, self.processor.marks
+        config, signals, offsets = self._config, self._config.signals, self.processor.offsets
         if "kafka" in signals.channels:
             yield partial(
                 KafkaChannel,
                 signal_consumer(config),
                 topic=signal_topic(config),
                 prefix=config.topics.prefix,
-                mark=offsets.kafka,
+                last_offset=offsets.kafka,
                 wait_s=signals.kafka_wait_ms / 1000,
             )
         if "file" in signals.channels:
-            yield partial(FileChannel, Path(signals.file), mark=offsets.file)
+            yield partial(FileChannel, Path(signals.file), last_digest=offsets.file)
 
-    def _process(self, found: Found, advance: Callable[[ChannelOffsets], ChannelOffsets]) -> None:
-        """Process what a channel found; durable on return."""
-        self.processor.process(found, advance(self.processor.marks))
+    def _process(self, signals: Signals, advance: AdvanceOffsets) -> None:
+        """Process the signals of a channel and commit."""
+        self.processor.process(signals, advance(self.processor.offsets))
         self._transaction.commit()
 
     def start(self) -> None:
-        """Start to poll the channels."""
+        """Start polling the channels."""
         if self._channels is not None:
             self._channels.start()
 
     def close(self) -> None:
-        """Stop to poll the channels."""
+        """Stop polling the channels."""
         if self._channels is not None:
             self._channels.close()
 

@@ -37,7 +37,7 @@ def open_reader(
     kafka = replace(kafka, transaction_timeout_ms=max(kafka.transaction_timeout_ms, _MAX_TRANSACTION_MS))
     prefix = config.topics.prefix
     producer = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
-    producer.fence()
+    producer.init_transactions()
     headers: Headers = list(context_headers(prefix, run_id=run_id, enabled=config.values.context_headers))
     return SnapshotReader(
         session,

@@ -41,12 +41,12 @@ def acquire_state(
 ) -> State:
     """Fence older instances and read the state; ``producer`` is the stream's."""
     topic = state_topic(prefix)
-    producer.fence()
+    producer.init_transactions()
     # The number of readers of an older instance was committed before any of them started.
     state = state_store.read(kafka, topic, read_offset)
     for worker in range(max(state.readers, readers)):
         reader = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
-        reader.fence()
+        reader.init_transactions()
         reader.close()
     return state_store.read(kafka, topic, read_offset) if state.readers else state
 
@@ -92,9 +92,9 @@ def request_full_resnapshot(transaction: StreamTransaction, state: State) -> Non
     for name in state.tables:
         state.tables[name] = TableState(TableMode.STREAMING)
         transaction.store(state_store.table_key(name), state.tables[name].to_json())
-    offsets = IncrementalSnapshotQueue.from_state(state.signals).marks
+    offsets = IncrementalSnapshotQueue.from_state(state.signals).offsets
     tables = sorted(TableId(*name.split(".", 1)) for name in state.tables)
-    queue = IncrementalSnapshotQueue(tuple(SnapshotRequest(table) for table in tables), marks=offsets).to_json()
+    queue = IncrementalSnapshotQueue(tuple(SnapshotRequest(table) for table in tables), offsets=offsets).to_json()
     transaction.store(state_store.SIGNALS_KEY, queue)
     state.signals = orjson.loads(queue)
 

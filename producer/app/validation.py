@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
@@ -24,7 +25,7 @@ def validate_tables(
     config: ProducerConfig, tables: CapturedTables, captured: Sequence[TableId], read: Callable[[TableId], CatalogTable]
 ) -> TableValidation:
     """Validate every captured table; ``read`` reads the catalog."""
-    prefix, rules, keys = config.topics.prefix, config.filters.columns, config.filters.message_keys
+    prefix, rules, keys = config.topics.prefix, ColumnTransforms(config.filters), config.filters.message_keys
     reserved = [name(prefix) for name in (state_topic, schemas_topic, watermarks_topic)]
     problems = TopicNames(config.topics).collisions(captured, reserved=reserved)
     notes: list[str] = []

@@ -1,1 +1,1 @@
-"""Publishing: topics, transactions, and the state that commits with the data."""
+"""Kafka: clients, topics, transactions, and the state that is committed together with the data."""

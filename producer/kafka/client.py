@@ -1,4 +1,4 @@
-"""Settings of the Kafka clients, and how their errors become ours."""
+"""Settings of the Kafka clients, and the translation of their errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, Ta
 
 ClientConfig = dict[str, str | int | float | bool]
 
-# One megabyte batches: librdkafka's cost is per request, and 16 KB batches take four times the CPU per record.
+# Batches of one megabyte: librdkafka's cost is per request; batches of 16 KB need four times the CPU per record.
 _PRODUCER_DEFAULTS: Final[Mapping[str, str | int | float | bool]] = {
     "enable.idempotence": True,
     "acks": "all",
@@ -22,12 +22,12 @@ _PRODUCER_DEFAULTS: Final[Mapping[str, str | int | float | bool]] = {
     "batch.num.messages": 20_000,
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 65_536,
-    # Java's partitioner: a key must land where Kafka Connect would have put it.
+    # The Java partitioner: a key must go to the same partition as with Kafka Connect.
     "partitioner": "murmur2_random",
     "delivery.report.only.error": True,
 }
 
-# librdkafka's own codes begin with an underscore in its Python binding; these are public names all the same.
+# The Python binding prefixes librdkafka's own error codes with an underscore, but they are public.
 ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
 TRANSPORT: Final = KafkaError._TRANSPORT  # noqa: SLF001
 TIMED_OUT: Final = KafkaError._TIMED_OUT  # noqa: SLF001
@@ -55,22 +55,32 @@ _FENCED: Final = frozenset({FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVAL
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """Where Kafka is and how to talk to it; ``overrides`` are librdkafka's own names."""
+    """Connection of the Kafka clients; ``overrides`` are properties of librdkafka."""
 
     bootstrap_servers: str
     overrides: Mapping[str, str] = field(repr=False)
     transaction_timeout_ms: int
-    """How long a transaction may stay open before the broker aborts it."""
+    """The broker aborts a transaction that is open for longer."""
     request_timeout_s: ClassVar[float] = 30.0
     """How long a request waits for the broker."""
 
     def common(self) -> ClientConfig:
-        """Return what every client needs."""
-        shared = ("security.", "sasl.", "ssl.", "client.", "socket.", "debug", "broker.", "enable.ssl.", "https.")
+        """Return the configuration that every client needs."""
+        prefixes = (
+            "security.",
+            "sasl.",
+            "ssl.",
+            "client.",
+            "socket.",
+            "debug",
+            "broker.",
+            "enable.ssl.",
+            "https.",
+        )
         return {
             "bootstrap.servers": self.bootstrap_servers,
             "log_level": 3,
-            **{k: v for k, v in self.overrides.items() if k.startswith(shared)},
+            **{name: value for name, value in self.overrides.items() if name.startswith(prefixes)},
         }
 
     def producer(self, transactional_id: str) -> ClientConfig:
@@ -83,8 +93,8 @@ class KafkaSettings:
             "transactional.id": transactional_id,
         }
 
-    def reader(self) -> ClientConfig:
-        """Return the configuration of a consumer that reads one partition to its end, committed records only."""
+    def consumer(self) -> ClientConfig:
+        """Return the configuration of a consumer that reads committed records of one assigned partition."""
         return {
             **self.common(),
             "group.id": "tailrace-unused",
@@ -96,20 +106,22 @@ class KafkaSettings:
         }
 
 
-def translate(failure: KafkaException, doing: str) -> TailraceError:
-    """Return our error for the client's; what a restart from the stored state cures is retryable."""
-    error: KafkaError = failure.args[0]
-    facts = {"doing": doing, "error": error.str() or error.name()}
+def translate(exception: KafkaException, operation: str) -> TailraceError:
+    """Return the error to raise for a client's exception; it is retryable if a restart from the stored state helps."""
+    error: KafkaError = exception.args[0]
+    context = {"operation": operation, "error": error.str() or error.name()}
     if error.code() in _FENCED:
         return KafkaRequestError(
             "another producer with the same transactional id has taken over",
             hint="stop one of the two instances: a topic.prefix belongs to one producer at a time",
-            **facts,
+            **context,
         )
     if error.code() in _UNREACHABLE or error.retriable() or error.txn_requires_abort():
         return KafkaUnavailableError(
             "Kafka did not answer, or aborted a transaction",
             hint="check bootstrap.servers and that the brokers are up",
-            **facts,
+            **context,
         )
-    return KafkaRequestError("Kafka refused a request", hint="mend what the broker names, then start again", **facts)
+    return KafkaRequestError(
+        "Kafka rejected a request", hint="fix the cause that the broker reports, then restart", **context
+    )

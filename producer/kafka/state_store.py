@@ -1,4 +1,4 @@
-"""The state store: all that a restart needs, in the compacted topic ``<prefix>.tailrace.state``.
+"""The state store: everything that a restart needs, in the compacted topic ``<prefix>.tailrace.state``.
 
 A state record is committed in one Kafka transaction with the data it describes. Keys, and their JSON values::
 
@@ -36,7 +36,7 @@ SIGNALS_KEY: Final = b"signals"
 class StoredOffset:
     """How far the binlog is in Kafka.
 
-    A restart reads from ``position``: the end of a transaction, or the begin of ``transaction``, whose first ``events``
+    A restart reads from ``position``: the end of a transaction, or the start of ``transaction``, whose first ``events``
     rows events of captured tables are done.
     """
 
@@ -74,7 +74,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class SplitState:
-    """A split that is completely in Kafka: its range, its watermarks, and what its certificate says so far."""
+    """A split that is completely in Kafka: its range, its watermarks, and the content of its certificate so far."""
 
     database: str
     table: str
@@ -162,8 +162,8 @@ def read(settings: KafkaSettings, topic: str, read_offset: ReadOffset) -> State:
 
 def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:
     """Return the last value per key of partition 0; tombstones delete keys."""
-    found: dict[bytes, bytes] = {}
-    consumer = Consumer({**settings.reader(), "enable.partition.eof": True})
+    records: dict[bytes, bytes] = {}
+    consumer = Consumer({**settings.consumer(), "enable.partition.eof": True})
     deadline = time.monotonic() + settings.request_timeout_s
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -172,22 +172,22 @@ def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:
             if message is not None:
                 error = message.error()
                 if error is not None and error.code() == PARTITION_EOF:
-                    return found
+                    return records
                 if error is not None:
                     raise KafkaException(error)
                 deadline = time.monotonic() + settings.request_timeout_s
                 key, value = message.key() or b"", message.value()
                 if value is None:
-                    found.pop(key, None)
+                    records.pop(key, None)
                 else:
-                    found[key] = value
+                    records[key] = value
             elif time.monotonic() > deadline:
                 raise KafkaUnavailableError(
                     "reading a topic to its end made no progress",
                     hint="check that the brokers are up and no transaction of another producer is open on the topic",
                     topic=topic,
                 )
-    except KafkaException as failure:
-        raise translate(failure, f"reading {topic}") from failure
+    except KafkaException as error:
+        raise translate(error, f"reading {topic}") from error
     finally:
         consumer.close()

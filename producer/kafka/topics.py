@@ -1,4 +1,4 @@
-"""Topics: creates what is missing and verifies the settings that correctness rests on."""
+"""Creates missing topics and checks the settings of existing ones that correctness depends on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPACTED: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic that must exist; ``partitions`` and ``config`` are used when it has to be made."""
+    """A topic that must exist; ``partitions`` and ``config`` are used when it is created."""
 
     name: str
     partitions: int = 1
@@ -41,37 +41,40 @@ class Topics:
         self._known: set[str] = set()
 
     def ensure(self, specs: Iterable[TopicSpec]) -> None:
-        """Make every topic exist; raise KafkaFailure where one exists but cannot serve."""
-        wanted = {spec.name: spec for spec in specs if spec.name not in self._known}
-        if not wanted:
+        """Create missing topics. Raises KafkaRequestError if an existing topic has unsuitable settings."""
+        unchecked = {spec.name: spec for spec in specs if spec.name not in self._known}
+        if not unchecked:
             return
         try:
             existing = self._admin.list_topics(timeout=self._timeout).topics
-        except KafkaException as failure:
-            raise translate(failure, "listing topics") from failure
-        self._verify([spec for spec in wanted.values() if spec.name in existing], existing)
-        missing = [spec for name, spec in wanted.items() if name not in existing]
+        except KafkaException as error:
+            raise translate(error, "listing topics") from error
+        self._verify([spec for spec in unchecked.values() if spec.name in existing], existing)
+        missing = [spec for name, spec in unchecked.items() if name not in existing]
         if missing:
             self._create(missing)
-        self._known.update(wanted)
+        self._known.update(unchecked)
 
     def _create(self, specs: list[TopicSpec]) -> None:
         created = self._admin.create_topics(
             [
                 NewTopic(
-                    s.name, num_partitions=s.partitions, replication_factor=s.replication_factor, config=dict(s.config)
+                    spec.name,
+                    num_partitions=spec.partitions,
+                    replication_factor=spec.replication_factor,
+                    config=dict(spec.config),
                 )
-                for s in specs
+                for spec in specs
             ],
             operation_timeout=self._timeout,
             request_timeout=self._timeout,
         )
-        for name, done in created.items():
+        for name, result in created.items():
             try:
-                done.result()
-            except KafkaException as failure:
-                if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise translate(failure, f"creating topic {name}") from failure
+                result.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise translate(error, f"creating topic {name}") from error
 
     def _verify(self, specs: list[TopicSpec], existing: Mapping[str, object]) -> None:
         for spec in specs:
@@ -82,18 +85,18 @@ class Topics:
                     hint="delete the topic, or choose another topic.prefix",
                     seen=partitions,
                 )
-        compacted = [s for s in specs if s.config.get("cleanup.policy") == "compact"]
+        compacted = [spec for spec in specs if spec.config.get("cleanup.policy") == "compact"]
         if not compacted:
             return
-        resources = [ConfigResource(ResourceType.TOPIC, s.name) for s in compacted]
-        for resource, answer in self._admin.describe_configs(resources, request_timeout=self._timeout).items():
+        resources = [ConfigResource(ResourceType.TOPIC, spec.name) for spec in compacted]
+        for resource, result in self._admin.describe_configs(resources, request_timeout=self._timeout).items():
             try:
-                policy = answer.result()["cleanup.policy"].value
-            except KafkaException as failure:
-                raise translate(failure, f"describing topic {resource.name}") from failure
+                policy = result.result()["cleanup.policy"].value
+            except KafkaException as error:
+                raise translate(error, f"describing topic {resource.name}") from error
             if "compact" not in policy or "delete" in policy:
                 raise KafkaRequestError(
-                    f"topic {resource.name} must be compacted: it holds state that may not expire",
+                    f"topic {resource.name} must be compacted: its records must not expire",
                     hint=f"set cleanup.policy=compact on topic {resource.name}",
                     seen=policy,
                 )

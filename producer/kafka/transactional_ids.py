@@ -1,4 +1,4 @@
-"""Transactional ids of a prefix's producers: a new instance fences the one before it by them."""
+"""Transactional ids of the producers of a prefix: with them a new instance fences the one before it."""
 
 from __future__ import annotations
 

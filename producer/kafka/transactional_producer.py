@@ -1,6 +1,6 @@
-"""Publisher: one transactional producer. All that is sent between ``begin`` and ``commit`` appears at once, or never.
+"""A transactional producer. Records between ``begin`` and ``commit`` become visible together, or not at all.
 
-Delivery is not followed record by record: inside a transaction librdkafka fails the commit when any record failed.
+Delivery is not tracked per record: in a transaction, librdkafka fails the commit if any record failed.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 class TransactionalProducer:
-    """A transactional producer; its id fences an older holder of the same id."""
+    """A transactional producer; it fences an older producer with the same transactional id."""
 
     def __init__(self, settings: KafkaSettings, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self._timeout = settings.request_timeout_s
         self._producer = Producer(settings.producer(transactional_id))
         self.in_transaction = False
-        self.sent = 0
-        """Records sent in the current transaction."""
+        self.records_in_transaction = 0
+        """Number of records sent in the current transaction, or in the last one if none is open."""
 
-    def fence(self) -> None:
-        """Register the id: an older producer with it is fenced, its open transaction aborted."""
+    def init_transactions(self) -> None:
+        """Register the transactional id: this fences an older producer with the id and aborts its open transaction."""
         try:
             self._producer.init_transactions(self._timeout)
-        except KafkaException as failure:
-            raise translate(failure, f"registering transactional id {self.transactional_id}") from failure
+        except KafkaException as error:
+            raise translate(error, f"registering transactional id {self.transactional_id}") from error
 
     def begin(self) -> None:
         """Open a transaction, unless one is open."""
@@ -38,28 +38,28 @@ class TransactionalProducer:
             return
         try:
             self._producer.begin_transaction()
-        except KafkaException as failure:
-            raise translate(failure, "beginning a transaction") from failure
+        except KafkaException as error:
+            raise translate(error, "beginning a transaction") from error
         self.in_transaction = True
-        self.sent = 0
+        self.records_in_transaction = 0
 
     def send(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None, *, partition: int = -1
     ) -> None:
-        """Add one record to the open transaction; a full queue is back-pressure, not an error. -1: as the key says."""
+        """Send one record in the open transaction; waits while the queue is full. -1: the key chooses the partition."""
         while True:
             try:
                 self._producer.produce(topic, value, key, partition=partition, headers=headers)
             except BufferError:
                 self._producer.poll(0.05)
-            except KafkaException as failure:
-                raise translate(failure, f"sending to {topic}") from failure
+            except KafkaException as error:
+                raise translate(error, f"sending to {topic}") from error
             else:
-                self.sent += 1
+                self.records_in_transaction += 1
                 return
 
     def send_all(self, topic: str, records: Iterable[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
-        """Add many records that share topic and headers."""
+        """Send many records that share topic and headers."""
         produce = self._producer.produce
         count = 0
         try:
@@ -70,30 +70,30 @@ class TransactionalProducer:
                     self.send(topic, key, value, headers)
                     count -= 1
                 count += 1
-        except KafkaException as failure:
-            raise translate(failure, f"sending to {topic}") from failure
-        self.sent += count
+        except KafkaException as error:
+            raise translate(error, f"sending to {topic}") from error
+        self.records_in_transaction += count
         self._producer.poll(0)
 
     def commit(self) -> None:
-        """Make the transaction's records visible. Returns when the broker has them; raises if any record failed."""
+        """Make the transaction's records visible. Returns when they are committed; raises if any record failed."""
         try:
             self._producer.commit_transaction(self._timeout * 2)
-        except KafkaException as failure:
-            raise translate(failure, "committing a transaction") from failure
+        except KafkaException as error:
+            raise translate(error, "committing a transaction") from error
         self.in_transaction = False
 
     def abort(self) -> None:
-        """Drop the open transaction, if any."""
+        """Abort the open transaction, if any."""
         if not self.in_transaction:
             return
         try:
             self._producer.abort_transaction(self._timeout)
-        except KafkaException as failure:
-            raise translate(failure, "aborting a transaction") from failure
+        except KafkaException as error:
+            raise translate(error, "aborting a transaction") from error
         self.in_transaction = False
 
     def close(self) -> None:
-        """Let go without waiting: an open transaction is aborted by whoever registers the id next, or by time."""
+        """Close without waiting: an open transaction is aborted by the next producer with the id, or by its timeout."""
         self._producer.purge()
         self._producer.close()

@@ -1,1 +1,1 @@
-"""Cutting a table into splits, and what the log reader must know of them."""
+"""Values and protocols that all packages of the producer share."""

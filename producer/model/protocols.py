@@ -196,8 +196,8 @@ class Source(Protocol):
     def check(self, tables: Sequence[TableId]) -> Sequence[str]:
         """Check the prerequisites for capturing ``tables``; return warnings. Raises PrerequisiteError."""
 
-    def list_tables(self, wanted: TableFilter) -> list[TableId]:
-        """Return the tables that ``wanted`` accepts, sorted."""
+    def list_tables(self, captures: TableFilter) -> list[TableId]:
+        """Return the tables for which ``captures`` is true, sorted."""
 
     def start_offset(self, *, epoch: int = 1) -> Offset:
         """Return the offset of a stream that starts now, at the end of the log."""
@@ -211,8 +211,8 @@ class Source(Protocol):
     def read_offset(self, body: Mapping[str, Any]) -> Offset:
         """Read an offset that ``Offset.to_json`` returned."""
 
-    def open_stream(self, start: Offset, wanted: TableFilter) -> ChangeStream:
-        """Return a connected stream of all that ``start`` does not include, with the rows of the wanted tables."""
+    def open_stream(self, start: Offset, captures: TableFilter) -> ChangeStream:
+        """Return a connected stream of all that ``start`` does not include, with the rows of captured tables."""
 
     def open_snapshot_session(self) -> SnapshotSession:
         """Return a new session that plans and reads splits."""

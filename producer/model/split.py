@@ -25,11 +25,8 @@ class KeyColumn:
     """The collation ignores trailing blanks (PAD SPACE)."""
     max_chars: int = 0
     """Declared length in characters, for text."""
-
-    @property
-    def is_integer(self) -> bool:
-        """Return whether arithmetic on key values gives bounds."""
-        return self.column.data_type in {"tinyint", "smallint", "mediumint", "int", "bigint"}
+    is_integer: bool = False
+    """Arithmetic on key values gives bounds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.collation import CHARSETS, canonical
 from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.types.base import CatalogRow, ColumnType
+from tailrace.producer.mysql.types.registry import CATALOG_NAMES, family_of
+from tailrace.producer.mysql.types.text import TextType
 from tailrace.runtime.errors import SchemaError
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
 SYSTEM_DATABASES: Final = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
-
-_KINDS: Final = {
-    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), "text"),
-    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), "blob"),
-    **dict.fromkeys(("geometry", "linestring", "polygon"), "geometry"),
-    **dict.fromkeys(("multipoint", "multilinestring", "multipolygon"), "geometry"),
-    **dict.fromkeys(("geometrycollection", "geomcollection"), "geometry"),
-}
-_SAME_NAME: Final = frozenset(
-    {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "bit"}
-    | {"char", "varchar", "binary", "varbinary", "enum", "set", "json", "point", "vector"}
-    | {"date", "datetime", "timestamp", "time", "year"}
-)
-_NUMBERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})
-_SIZED: Final = frozenset({"char", "varchar", "binary", "varbinary", "text", "blob"})
-_BINARY: Final = frozenset({"binary", "varbinary", "blob"})
-_TIMED: Final = frozenset({"datetime", "timestamp", "time"})
 
 
 def list_tables(connection: Connection[Any], wanted: Callable[[TableId], bool]) -> list[TableId]:
@@ -69,7 +55,7 @@ def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
 
 
 def exists(connection: Connection[Any], table: TableId) -> bool:
-    """Tell whether the source has a base table of this name now."""
+    """Return whether the source has a base table of this name now."""
     rows = query(
         connection,
         f"SELECT 1 FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE' AND {_EXACT}",
@@ -99,52 +85,43 @@ def _columns(connection: Connection[Any], table: TableId) -> list[tuple[Column, 
 
 
 def _column(table: TableId, row: tuple[Any, ...], pads: Mapping[str, bool]) -> tuple[Column, Collation | None]:
-    name, data_type, column_type, nullable, octets, characters, digits, scale, fsp, charset, collation = row[:11]
+    name, native_type, column_type, nullable, octets, characters, digits, scale, fsp, charset, collation = row[:11]
     default, comment, extra, generation = row[11:]
-    column_type = _text(column_type)
-    data_type = _text(data_type).lower()
-    kind = _KINDS.get(data_type, data_type)
-    if kind not in _SAME_NAME and data_type not in _KINDS:
+    column_type, extra = _text(column_type), _text(extra)
+    native_type = _text(native_type).lower()
+    data_type = CATALOG_NAMES.get(native_type)
+    if data_type is None:
         raise SchemaError(
             f"column {name} of {table} has a type that is not known",
             hint="exclude the table, or change the column's type",
             type=column_type,
         )
-    if charset is not None and canonical(charset) not in CHARSETS:
+    charset = canonical(charset or "binary")
+    if charset not in CHARSETS:
         raise SchemaError(
             f"column {name} of {table} has a character set that is not known",
             hint="convert the column to utf8mb4",
             charset=charset,
         )
-    labelled = kind in {"enum", "set"}
-    length = int(octets) if kind in _SIZED else int(digits) if kind == "bit" else 0
-    if kind == "text":
-        length = _TEXT_LENGTHS[data_type]
-    is_text = kind in _SIZED and kind not in _BINARY
-    extra = _text(extra)
-    described = Column(
-        name=name,
-        data_type=kind,
-        nullable=nullable == "YES",
-        unsigned=kind in _NUMBERS and ("unsigned" in column_type or "zerofill" in column_type),
-        length=length,
-        precision=int(digits) if kind == "decimal" else 0,
-        scale=int(scale) if kind == "decimal" else 0,
-        fsp=int(fsp or 0) if kind in _TIMED else 0,
-        charset="binary" if kind in _BINARY else canonical(charset or "binary") if is_text or labelled else "",
-        enum_values=_labels(column_type) if labelled else (),
+    octets, digits, scale, fsp = (int(size or 0) for size in (octets, digits, scale, fsp))
+    family = family_of(data_type)
+    column = family.from_catalog(
+        CatalogRow(name, nullable == "YES", data_type, native_type, column_type, octets, digits, scale, fsp, charset)
+    )
+    described = replace(
+        column,
         catalog=ColumnCatalog(
             column_type=column_type,
             collation=collation,
             default=None if default is None else _text(default),
-            default_is_expression=_default_is_expression(default, extra, kind),
+            default_is_expression=_default_is_expression(default, extra, family),
             generated=bool(generation),
             auto_increment="auto_increment" in extra,
             comment=_text(comment),
             extra=extra,
         ),
     )
-    if not is_text or collation is None:
+    if family is not TextType or collation is None:
         return described, None
     return described, Collation(collation, pads.get(collation, True), int(characters))
 
@@ -153,29 +130,13 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-_TEXT_LENGTHS: Final = {"tinytext": 2**8 - 1, "text": 2**16 - 1, "mediumtext": 2**24 - 1, "longtext": 2**32 - 1}
-
-
-def _default_is_expression(default: Any, extra: str, kind: str) -> bool:
+def _default_is_expression(default: Any, extra: str, family: type[ColumnType]) -> bool:
     if default is None:
         return False
     if "DEFAULT_GENERATED" in extra:
         return True
     # Before 8.0.13 the only expression is the current time, which is told by its word alone.
-    return kind in {"timestamp", "datetime"} and _text(default).upper().startswith("CURRENT_TIMESTAMP")
-
-
-def _labels(column_type: str) -> tuple[str, ...]:
-    """Read the labels out of ``enum('a','it''s')``; the catalog doubles quotes and escapes as below."""
-    body = column_type[column_type.index("(") + 1 : column_type.rindex(")")]
-    return tuple(_unescape(label) for label in re.findall(r"'((?:[^'\\]|''|\\.)*)'", body, re.DOTALL))
-
-
-def _unescape(label: str) -> str:
-    return re.sub(r"''|\\(.)", lambda m: "'" if m[1] is None else _ESCAPES.get(m[1], m[1]), label, flags=re.DOTALL)
-
-
-_ESCAPES: Final = {"0": "\0", "n": "\n", "r": "\r"}
+    return family.allows_current_timestamp and _text(default).upper().startswith("CURRENT_TIMESTAMP")
 
 
 def _keys(

@@ -144,8 +144,8 @@ def _ibm_or_own(char: bytes) -> str:
         return _own(char)
     if len(char) == 2:
         return _of_shift_jis(char)
-    place = (char[1] - 0xA1) * _ROW + char[2] - 0xA1 - _FIRST_IBM
-    return _IBM[place] if 0 <= place < len(_IBM) else _UNMAPPED
+    index = (char[1] - 0xA1) * _ROW + char[2] - 0xA1 - _FIRST_IBM
+    return _IBM[index] if 0 <= index < len(_IBM) else _UNMAPPED
 
 
 def _pairs(text: str) -> dict[bytes, str]:

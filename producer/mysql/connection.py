@@ -96,7 +96,7 @@ def connect(settings: SourceSettings, **options: Any) -> Connection[Any]:
     Raises SourceUnavailableError if the server cannot be reached, SourceError if it rejects the account.
     """
     with translating_errors(f"{settings.host}:{settings.port}", settings.user):
-        wanted: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "host": settings.host,
             "port": settings.port,
             "user": settings.user,
@@ -110,7 +110,7 @@ def connect(settings: SourceSettings, **options: Any) -> Connection[Any]:
             **_tls(settings),
             **options,
         }
-        connection: Connection[Any] = pymysql.connect(**wanted)
+        connection: Connection[Any] = pymysql.connect(**arguments)
         try:
             with connection.cursor() as cursor:
                 for statement in _SESSION:

@@ -14,25 +14,26 @@ from typing import Any, Final
 from tailrace.producer.model.codec import KeyTuple, KeyValue
 from tailrace.producer.model.split import KeyColumn, SortKey, key_changed
 from tailrace.producer.model.table import CatalogTable, Column, TableId, quote
+from tailrace.producer.mysql.types.base import KeyKind
+from tailrace.producer.mysql.types.registry import family_of
 from tailrace.runtime.errors import SchemaError
 
 QueryServer = Callable[[str], tuple[Any, ...]]
 """Runs a one-row SELECT and returns the row."""
 
-_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
-_NUMERIC: Final = _INTEGERS | {"year", "decimal"}
-_BINARY: Final = frozenset({"binary", "varbinary"})
-_TEXT: Final = frozenset({"char", "varchar"})
-_TEMPORAL: Final = frozenset({"date", "datetime", "timestamp"})
 _EXPRESSIONS_PER_QUERY: Final = 400
+_BYTES: Final = frozenset({KeyKind.TEXT, KeyKind.BINARY})
+_NUMBERS: Final = frozenset({KeyKind.INTEGER, KeyKind.NUMBER, KeyKind.DECIMAL})
 _FULL_TEMPORAL: Final = len("2024-01-02 03:04:05.000006")
+
+
+def _kind(column: Column) -> KeyKind | None:
+    return family_of(column.data_type).key_kinds.get(column.data_type)
 
 
 def can_split_on(column: Column) -> bool:
     """Return whether ranges of this column can be cut and compared; other types end the usable part of a key."""
-    if column.nullable:
-        return False
-    return column.data_type in _NUMERIC | _BINARY | _TEXT | _TEMPORAL
+    return not column.nullable and _kind(column) is not None
 
 
 def splitting_columns(found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
@@ -49,15 +50,17 @@ def splitting_columns(found: CatalogTable, key: Sequence[str]) -> tuple[KeyColum
         if name in found.prefix_columns or not can_split_on(column):
             break
         order = found.collations.get(name)
-        usable.append(
-            KeyColumn(column, order.name, order.pads, order.max_chars) if order is not None else KeyColumn(column)
-        )
+        is_integer = _kind(column) is KeyKind.INTEGER
+        if order is None:
+            usable.append(KeyColumn(column, is_integer=is_integer))
+        else:
+            usable.append(KeyColumn(column, order.name, order.pads, order.max_chars))
     return tuple(usable)
 
 
 def literal(column: Column, collation: str, value: KeyValue) -> str:
     """Return a key value as an SQL literal that compares in the column's own collation."""
-    if column.data_type in _TEXT and isinstance(value, bytes):
+    if _kind(column) is KeyKind.TEXT and isinstance(value, bytes):
         return f"_{column.charset} x'{value.hex()}' COLLATE {collation}"
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
@@ -71,9 +74,9 @@ def literal(column: Column, collation: str, value: KeyValue) -> str:
 def select_key(column: Column) -> str:
     """Return the SQL expression that yields a key value for ``from_select``."""
     name = quote(column.name)
-    if column.data_type in _TEXT | _BINARY:
+    if _kind(column) in _BYTES:
         return f"HEX({name})"
-    if column.data_type in _NUMERIC:
+    if _kind(column) in _NUMBERS:
         return f"{name}+0"
     return f"CAST({name} AS CHAR)"
 
@@ -86,10 +89,10 @@ def from_select(column: Column, value: Any) -> KeyValue:
             hint="choose key columns that are NOT NULL in message.key.columns",
             column=column.name,
         )
-    if column.data_type in _TEXT | _BINARY:
+    if _kind(column) in _BYTES:
         return bytes.fromhex(value if isinstance(value, str) else value.decode("ascii"))
-    if column.data_type in _NUMERIC:
-        return Decimal(value) if column.data_type == "decimal" else int(value)
+    if _kind(column) in _NUMBERS:
+        return Decimal(value) if _kind(column) is KeyKind.DECIMAL else int(value)
     return value if isinstance(value, str) else str(value, "ascii")
 
 
@@ -106,8 +109,8 @@ class KeyOrder:
     def __init__(self, columns: Sequence[KeyColumn], query_server: QueryServer) -> None:
         self._columns = tuple(columns)
         self._query_server = query_server
-        self._text = tuple(i for i, c in enumerate(self._columns) if c.column.data_type in _TEXT)
-        self._temporal = tuple(i for i, c in enumerate(self._columns) if c.column.data_type in _TEMPORAL)
+        self._text = tuple(i for i, c in enumerate(self._columns) if _kind(c.column) is KeyKind.TEXT)
+        self._temporal = tuple(i for i, c in enumerate(self._columns) if _kind(c.column) is KeyKind.TEMPORAL)
         self._compares_as_is = not self._text and not self._temporal
         self._width = len(self._columns)
 
@@ -147,7 +150,7 @@ class KeyOrder:
 
 def _comparison(column: Column) -> tuple[object, ...]:
     """Return the properties of a column that decide how its raw values compare."""
-    data_type = "int" if column.data_type in _INTEGERS else column.data_type
+    data_type = "int" if _kind(column) is KeyKind.INTEGER else column.data_type
     return column.name, data_type, column.unsigned, column.charset, column.enum_values
 
 

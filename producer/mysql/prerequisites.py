@@ -94,14 +94,14 @@ def binlog_is_written(source: CheckedSource) -> Iterator[str]:
 
 def binlog_has_complete_rows(source: CheckedSource) -> Iterator[str]:
     """Rows are logged as images, with every column, its name and its sign."""
-    for name, wanted, why in (
+    for name, expected, why in (
         ("binlog_format", "ROW", "changes are logged as statements"),
         ("binlog_row_image", "FULL", "rows are logged without some of their columns"),
         ("binlog_row_metadata", "FULL", "rows are logged without names, signs and character sets of their columns"),
     ):
         seen = source.settings.get(name)
-        if seen is not None and seen.upper() != wanted:
-            yield f"{name} is {seen}: {why}; SET PERSIST {name} = '{wanted}'"
+        if seen is not None and seen.upper() != expected:
+            yield f"{name} is {seen}: {why}; SET PERSIST {name} = '{expected}'"
     options = source.settings.get("binlog_row_value_options", "")
     if options:
         yield (
@@ -199,14 +199,14 @@ def binlog_has_the_databases(source: CheckedSource) -> Iterator[str]:
 
 def charsets_are_supported(source: CheckedSource) -> Iterator[str]:
     """The character set of every text column is supported."""
-    wanted = set(source.tables)
+    captured = set(source.tables)
     rows = query(
         source.session,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS "
         "WHERE CHARACTER_SET_NAME IS NOT NULL",
     )
     for database, table, column, charset in rows:
-        if canonical(charset) not in CHARSETS and TableId(database, table) in wanted:
+        if canonical(charset) not in CHARSETS and TableId(database, table) in captured:
             yield (
                 f"column {database}.{table}.{column} has the character set {charset}, which is not supported; "
                 f"ALTER TABLE {TableId(database, table).quoted} CONVERT TO CHARACTER SET utf8mb4"
@@ -215,7 +215,7 @@ def charsets_are_supported(source: CheckedSource) -> Iterator[str]:
 
 def cascades_are_not_logged(source: CheckedSource) -> Iterator[str]:
     """The engine does not log rows that it changes by CASCADE and SET NULL."""
-    wanted = set(source.tables)
+    captured = set(source.tables)
     rows = query(
         source.session,
         "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE "
@@ -223,7 +223,7 @@ def cascades_are_not_logged(source: CheckedSource) -> Iterator[str]:
     )
     for database, table, name, on_update, on_delete in rows:
         rules = {on_update, on_delete} & {"CASCADE", "SET NULL"}
-        if rules and TableId(database, table) in wanted:
+        if rules and TableId(database, table) in captured:
             yield (
                 f"foreign key {name} of {database}.{table} has {' and '.join(sorted(rules))}: "
                 "the server does not log the rows that it changes this way"

@@ -58,10 +58,10 @@ class MySqlSource:
         """Return a session that connects at its first use."""
         return MySqlCatalogSession(self.connect)
 
-    def open_stream(self, start: Offset, wanted: TableFilter) -> BinlogStream:
+    def open_stream(self, start: Offset, captures: TableFilter) -> BinlogStream:
         """Request the binlog by GTID set."""
         stream = BinlogStream(
-            self._settings, start=mysql_offset(start).gtids, server_id=self._server_id, captures=wanted
+            self._settings, start=mysql_offset(start).gtids, server_id=self._server_id, captures=captures
         )
         stream.open()
         return stream
@@ -73,10 +73,10 @@ class MySqlSource:
         with closing(self.connect()) as session:
             return prerequisites.check(session, tables, server_id=self._server_id)
 
-    def list_tables(self, wanted: TableFilter) -> list[TableId]:
+    def list_tables(self, captures: TableFilter) -> list[TableId]:
         """Read information_schema.TABLES."""
         with closing(self.connect()) as session:
-            return catalog.list_tables(session, wanted)
+            return catalog.list_tables(session, captures)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 

@@ -15,20 +15,20 @@ from tailrace.producer.mysql.key_order import literal, select_key
 
 def _after(columns: Sequence[KeyColumn], key: KeyTuple, last: str) -> str:
     """Return the predicate ``columns > key`` lexicographically; ``last`` is the operator on the last column."""
-    ways = []
+    alternatives = []
     for depth, column in enumerate(columns):
         operator = last if depth == len(columns) - 1 else last[0]
         terms = [
             f"{quote(c.column.name)} = {literal(c.column, c.collation, key[i])}" for i, c in enumerate(columns[:depth])
         ]
         terms.append(f"{quote(column.column.name)} {operator} {literal(column.column, column.collation, key[depth])}")
-        ways.append(" AND ".join(terms))
-    if len(ways) == 1:
-        return ways[0]
+        alternatives.append(" AND ".join(terms))
+    if len(alternatives) == 1:
+        return alternatives[0]
     # The leading bound on the first column lets the optimizer start a range scan there.
     first = columns[0]
     lead = f"{quote(first.column.name)} {last[0]}= {literal(first.column, first.collation, key[0])}"
-    return f"({lead} AND ({' OR '.join(f'({way})' for way in ways)}))"
+    return f"({lead} AND ({' OR '.join(f'({alternative})' for alternative in alternatives)}))"
 
 
 def predicate(columns: Sequence[KeyColumn], span: Range) -> str:

@@ -1,1 +1,1 @@
-"""Notifications: what becomes of snapshots, told to a topic or to the log."""
+"""Notifications: report the progress of snapshots to a topic or to the log."""

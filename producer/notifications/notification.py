@@ -1,9 +1,9 @@
-"""Notifications in Debezium's form: an aggregate, a type, and a map of texts."""
+"""Notifications in Debezium's form: an aggregate type, a type, and a map of strings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ NOTIFICATION_KEY: Final = ConnectSchema(
     version=1,
     fields=(ConnectField("id", ConnectSchema("string")),),
 )
-_TEXTS: Final = ConnectSchema("map", optional=True, keys=ConnectSchema("string"), values=ConnectSchema("string"))
+_STRING_MAP: Final = ConnectSchema("map", optional=True, keys=ConnectSchema("string"), values=ConnectSchema("string"))
 NOTIFICATION_VALUE: Final = ConnectSchema(
     "struct",
     name="io.debezium.connector.common.Notification",
@@ -26,21 +26,21 @@ NOTIFICATION_VALUE: Final = ConnectSchema(
         ConnectField("id", ConnectSchema("string")),
         ConnectField("type", ConnectSchema("string")),
         ConnectField("aggregate_type", ConnectSchema("string")),
-        ConnectField("additional_data", _TEXTS),
+        ConnectField("additional_data", _STRING_MAP),
         ConnectField("timestamp", ConnectSchema("int64")),
     ),
 )
 
 
 class AggregateType(StrEnum):
-    """What a notification is about."""
+    """What a notification reports on."""
 
     INITIAL = "Initial Snapshot"
     INCREMENTAL = "Incremental Snapshot"
 
 
 class NotificationType(StrEnum):
-    """What happened to it."""
+    """The reported event."""
 
     STARTED = "STARTED"
     IN_PROGRESS = "IN_PROGRESS"
@@ -54,54 +54,59 @@ class NotificationType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One notification; ``id`` empty: a new one is made when it is sent."""
+    """One notification."""
 
-    aggregate: AggregateType
-    kind: NotificationType
-    data: Mapping[str, str] = field(default_factory=dict)
-    id: str = ""
+    aggregate_type: AggregateType
+    type: NotificationType
+    additional_data: Mapping[str, str]
+    id: str
 
     def key(self) -> Struct:
         """Return a key of NOTIFICATION_KEY."""
         return {"id": self.id}
 
-    def value(self, prefix: str, ts_ms: int) -> Struct:
-        """Return a value of NOTIFICATION_VALUE; ``ts_ms`` is by our clock."""
+    def value(self, connector_name: str, ts_ms: int) -> Struct:
+        """Return a value of NOTIFICATION_VALUE; ``ts_ms`` is the producer's clock."""
         return {
             "id": self.id,
-            "type": self.kind.value,
-            "aggregate_type": self.aggregate.value,
-            "additional_data": {**self.data, "connector_name": prefix},
+            "type": self.type.value,
+            "aggregate_type": self.aggregate_type.value,
+            "additional_data": {**self.additional_data, "connector_name": connector_name},
             "timestamp": ts_ms,
         }
 
 
-def names(tables: Iterable[TableId]) -> str:
-    """Return a list of tables as one text."""
+def data_collections(tables: Iterable[TableId]) -> str:
+    """Return the names of tables, separated by commas."""
     return ",".join(map(str, tables))
 
 
 def table_scan_data(tables: Iterable[TableId], table: TableId, rows: int, status: str) -> dict[str, str]:
-    """Return what TABLE_SCAN_COMPLETED says."""
+    """Return the data of TABLE_SCAN_COMPLETED."""
     return {
-        "data_collections": names(tables),
+        "data_collections": data_collections(tables),
         "scanned_collection": str(table),
         "total_rows_scanned": str(rows),
         "status": status,
     }
 
 
-def chunk_data(tables: Iterable[TableId], table: TableId, greatest: list[Any] | None, last: list[Any] | None) -> Struct:
-    """Return what IN_PROGRESS of an incremental snapshot says after a split; keys in the state's JSON form."""
+def chunk_data(
+    tables: Iterable[TableId], table: TableId, max_key: list[Any] | None, split_end: list[Any] | None
+) -> dict[str, str]:
+    """Return the data of IN_PROGRESS after a split of an incremental snapshot.
+
+    Keys are in the JSON form of the state topic. ``split_end`` None: the split has no upper bound.
+    """
     return {
-        "data_collections": names(tables),
+        "data_collections": data_collections(tables),
         "current_collection_in_progress": str(table),
-        "maximum_key": _key(greatest),
-        "last_processed_key": _key(last if last is not None else greatest),
+        "maximum_key": _key_text(max_key),
+        "last_processed_key": _key_text(split_end if split_end is not None else max_key),
     }
 
 
-def _key(values: list[Any] | None) -> str:
+def _key_text(values: list[Any] | None) -> str:
     if values is None:
         return '"<null>"'
     return ",".join(str(value["hex"] if isinstance(value, dict) and "hex" in value else value) for value in values)

@@ -1,13 +1,13 @@
-"""Notifier: sends notifications to the channels that are on; into the topic within the log's Kafka transaction.
+"""Sends notifications to the configured channels. Records go into the stream's open Kafka transaction.
 
-So a notification is there exactly if what it tells is, also across a crash.
+So a notification is visible exactly if what it reports was committed, also after a crash.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import replace
+from collections.abc import Mapping
 
 import structlog
 
@@ -19,29 +19,29 @@ log = structlog.get_logger(__name__)
 
 
 class NotificationService:
-    """Used by the log reader's thread. ``topic`` None: the channel ``sink`` is off."""
+    """Sends notifications; used on the stream's thread."""
 
-    def __init__(
-        self,
-        transaction: StreamTransaction,
-        *,
-        topic: TopicConverter | None,
-        to_log: bool,
-    ) -> None:
+    def __init__(self, transaction: StreamTransaction, *, topic: TopicConverter | None, to_log: bool) -> None:
+        """``topic`` None: the channel ``sink`` is off."""
         self._transaction = transaction
         self._topic = topic
         self._to_log = to_log
 
     def send(
-        self, aggregate: AggregateType, kind: NotificationType, data: dict[str, str] | None = None, *, about: str = ""
+        self,
+        aggregate_type: AggregateType,
+        notification_type: NotificationType,
+        data: Mapping[str, str] | None = None,
+        *,
+        correlation_id: str = "",
     ) -> None:
-        """Tell one thing; ``about`` is the signal it follows from, whose id it then bears."""
+        """Send one notification; its id is that of the signal that caused it, or a new one."""
         if self._topic is None and not self._to_log:
             return
-        note = replace(Notification(aggregate, kind, data or {}), id=about or str(uuid.uuid4()))
-        value = note.value(self._transaction.prefix, time.time_ns() // 1_000_000)
+        notification = Notification(aggregate_type, notification_type, data or {}, correlation_id or str(uuid.uuid4()))
+        value = notification.value(self._transaction.prefix, time.time_ns() // 1_000_000)
         if self._topic is not None:
-            key, body = self._topic.record(note.key(), value)
+            key, body = self._topic.record(notification.key(), value)
             self._transaction.send(self._topic.name, key, body)
         if self._to_log:
-            log.info("notification", **{name: part for name, part in value.items() if name != "timestamp"})
+            log.info("notification", **{name: content for name, content in value.items() if name != "timestamp"})

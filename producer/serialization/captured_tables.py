@@ -19,6 +19,7 @@ from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
+from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope_frame import JsonFrame
@@ -62,6 +63,7 @@ class CapturedTables:
     ) -> None:
         """``schema_id`` returns the id of an Avro schema; None: the id in the schema registry of the configuration."""
         self._config = config
+        self._transforms = ColumnTransforms(config.filters)
         self._read_catalog = read_catalog
         self._names = TopicNames(config.topics)
         self._topic_owners: dict[str, TableId] = {}
@@ -81,7 +83,7 @@ class CapturedTables:
         described = self._describe(definition)
         table = _with_key(described, self._config)
         topic = self._own_topic(table.id)
-        projection = self._config.filters.columns.project(table.id, table.columns, table.key)
+        projection = self._transforms.project(table.id, table.columns, table.key)
         record_format = self._record_format(described, table, projection)
         options = CodecOptions(
             self._config.values.options,
@@ -109,7 +111,7 @@ class CapturedTables:
             record_format = self._last_formats.get(table)
         else:
             version = _with_key(described, self._config)
-            projection = self._config.filters.columns.project(table, version.columns, version.key)
+            projection = self._transforms.project(table, version.columns, version.key)
             record_format = self._record_format(described, version, projection)
         return None if record_format is None else record_format.frame().truncate(envelope)
 

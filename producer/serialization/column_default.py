@@ -7,21 +7,18 @@ nullable TIMESTAMP.
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64encode
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from tailrace.producer.model.table import Column
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.base import NULL, ExpressionKind, RawBytes
-from tailrace.producer.mysql.types.registry import column_type, connect_field
+from tailrace.producer.mysql.types.registry import column_type, connect_field, family_of
+from tailrace.producer.mysql.types.text import TextType
 from tailrace.producer.serialization.codegen import CodeBuilder
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectField
-
-_EPOCH: Final = b"1970-01-01 00:00:00"
-_INT64_MAX: Final = (1 << 63) - 1
 
 
 def field_with_default(column: Column, name: str, options: ValueOptions) -> ConnectField:
@@ -35,7 +32,7 @@ def connect_default(column: Column, options: ValueOptions) -> Any:
     data = _stored(column)
     if data is None:
         return None
-    if column.data_type in {"char", "varchar", "text"}:
+    if family_of(column.data_type) is TextType:
         return data.decode()  # the catalog contains the text, whatever the character set of the column
     family = column_type(column, options)
     if family.connect().type in {"struct", "array"}:
@@ -60,21 +57,11 @@ def _stored(column: Column) -> bytes | None:
     if known is None or known.default is None or known.generated:
         return None
     text = known.default
+    family = family_of(column.data_type)
     if known.default_is_expression:
-        now = column.data_type in {"datetime", "timestamp"} and text.upper().startswith("CURRENT_TIMESTAMP")
-        if not now or (column.data_type == "timestamp" and column.nullable):
-            return None
-        return _EPOCH + (b"." + b"0" * column.fsp if column.fsp and column.data_type == "datetime" else b"")
-    if column.data_type == "bit":
-        bits = re.fullmatch(r"b'([01]+)'", text)
-        number = int(bits[1], 2) if bits else int(text)
-        return number.to_bytes((column.length + 7) // 8, "big")
-    if column.charset == "binary" and column.data_type in {"binary", "varbinary", "blob"}:
-        stored = bytes.fromhex(text[2:]) if re.fullmatch(r"0x(?:[0-9A-Fa-f]{2})*", text) else text.encode()
-        return stored.ljust(column.length, b"\0") if column.data_type == "binary" else stored
-    if column.data_type == "timestamp" and text.startswith("0000-00-00"):
-        return b"0000-00-00 00:00:00"
-    return text.encode()
+        now = family.allows_current_timestamp and text.upper().startswith("CURRENT_TIMESTAMP")
+        return family.current_timestamp(column) if now else None
+    return family.default_bytes(column, text)
 
 
 def _plain(found: Any, kind: ExpressionKind, column: Column) -> Any:
@@ -91,7 +78,4 @@ def _plain(found: Any, kind: ExpressionKind, column: Column) -> Any:
         return json.loads(f'"{found}"'.encode("latin-1"))
     if kind is ExpressionKind.JSON:
         return json.loads(found.encode("latin-1"))
-    if column.data_type == "bigint" and column.unsigned and column.catalog and column.catalog.default:
-        # As in Debezium, a default above 63 bits becomes the greatest number, although such a value wraps.
-        return min(int(column.catalog.default), _INT64_MAX)
-    return int(found)
+    return family_of(column.data_type).default_integer(column, int(found))

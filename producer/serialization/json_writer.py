@@ -117,18 +117,18 @@ class JsonWriter:
         other_charsets = [i for i in columns if self._texts[i].transcode is not None]
         for i in other_charsets:
             lines.append(f"    t{i} = {escaped}({self._builder.bind('transcode', self._texts[i].transcode)}(t{i}))")
-            lines += self._quoted_again(i)
+            lines += self._requote(i)
         if len(other_charsets) < len(columns):
             # Most text that is not ASCII needs no escape, so check again before each column is escaped.
             lines.append(f"    if {self._builder.bind('needs_escape', NEEDS_ESCAPE)}(t):")
             for i in columns:
                 if i not in other_charsets:
                     lines.append(f"        t{i} = {escaped}(t{i})")
-                    lines += [f"    {line}" for line in self._quoted_again(i)]
+                    lines += [f"    {line}" for line in self._requote(i)]
         return lines
 
-    def _quoted_again(self, i: int) -> list[str]:
-        """Quote a text again if its quotes are part of the value, because the column is nullable."""
+    def _requote(self, i: int) -> list[str]:
+        """Return the line that quotes an escaped text, if its quotes are part of the value because of NULL."""
         return [f"    if c{i} != {NULL!r}: c{i} = f'\"{{t{i}}}\"'"] if i in self._may_be_null else []
 
     def row(self) -> str:

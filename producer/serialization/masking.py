@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from tailrace.producer.config.column_transforms import Hash, Mask, Transform, Truncate
-from tailrace.producer.model.source_type import known_length
 from tailrace.producer.mysql.types.base import NULL, ColumnType, Expression, ExpressionKind
+from tailrace.producer.mysql.types.binary import BinaryType
 from tailrace.producer.mysql.types.text import escape
 from tailrace.producer.serialization.avro_encoding import unescaped
 from tailrace.producer.serialization.codegen import CodeBuilder
@@ -18,7 +18,6 @@ _STREAM_HEADER: Final = b"\xac\xed\x00\x05"
 _MAX_SHORT_LENGTH: Final = 0xFFFF
 _NOT_STANDARD_UTF8: Final = re.compile(rb"[\x00\xf0-\xf7]").search
 """Finds characters that Java's modified UTF-8 encodes differently."""
-_BINARY: Final = frozenset({"binary", "varbinary", "blob"})
 
 Text = Callable[[str], str]
 """Maps text to text, both of one character per byte of UTF-8."""
@@ -31,15 +30,15 @@ def transform(
     if isinstance(change, Mask):
         return mask(change)
     if isinstance(change, Hash):
-        read, digest = _reader(value), hasher(change, known_length(column.column))
+        read, digest = _reader(value), hasher(change, column.known_length(column.column))
         return Expression(
             f"{builder.bind('hash', lambda text: digest(read(text)))}({value.expr})", ExpressionKind.PLAIN
         )
-    length = known_length(column.column)
+    length = column.known_length(column.column)
     if length is not None and length <= change.length:
         return value
     kind = column.connect().type
-    if kind == "bytes" and column.column.data_type in _BINARY:
+    if kind == "bytes" and isinstance(column, BinaryType):
         return Expression(f"({value.expr})[:{change.length}]", value.kind)
     if kind != "string":
         return value

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.config.column_transforms import ColumnProjection, Truncate
-from tailrace.producer.model.source_type import source_parameters, source_type
+from tailrace.producer.model.source_type import source_parameters
 from tailrace.producer.model.table import Column, Table
+from tailrace.producer.mysql.types.registry import source_type
 from tailrace.producer.serialization.column_default import field_with_default
+from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.name_adjustment import field_names, schema_name
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.schemas.connect import ConnectField, ConnectSchema
@@ -38,8 +40,14 @@ def table_schemas(
         column.name: _with_comment(field_with_default(column, name, config.values.options), column, comments=comments)
         for column, name in zip(columns, names, strict=True)
     }
+    transforms = ColumnTransforms(config.filters)
+    typed = {column.name for column in columns if transforms.carries_source_type(table.id, column)}
     in_rows = tuple(
-        _with_parameters(fields[column.name], _row_parameters(table, column, projection, config)) for column in columns
+        _with_parameters(
+            fields[column.name],
+            _row_parameters(column, projection, comments=comments, typed=column.name in typed),
+        )
+        for column in columns
     )
     name = schema_name(topic, converters.schema_names)
     return TableSchemas(in_rows, key_schema(name, [fields[key] for key in table.key]), envelope_schema(name, in_rows))
@@ -58,9 +66,9 @@ def _with_parameters(field: ConnectField, parameters: tuple[tuple[str, str], ...
 
 
 def _row_parameters(
-    table: Table, column: Column, projection: ColumnProjection | None, config: ProducerConfig
+    column: Column, projection: ColumnProjection | None, *, comments: bool, typed: bool
 ) -> tuple[tuple[str, str], ...]:
-    """Return the parameters that a column has in rows but not in keys: its transform, or its source type."""
+    """Return the parameters that a column has in rows but not in keys: its transform, or its source type if typed."""
     change = projection.transforms.get(column.name) if projection is not None else None
     if isinstance(change, Truncate):
         length = source_type(column).length
@@ -68,6 +76,6 @@ def _row_parameters(
         return (("truncateLength", str(change.length)),) if truncates else ()
     if change is not None:
         return (("masked", "true"),)
-    if config.filters.columns.carries_source_type(table.id, column):
-        return source_parameters(column, comments=config.values.schema_comments)
+    if typed:
+        return source_parameters(column, source_type(column), comments=comments)
     return ()

@@ -1,1 +1,1 @@
-"""Signals: what people ask of a running capture, from a topic, from a table at the source, or from a file."""
+"""Signals: requests to a running capture, from a table at the source, a Kafka topic or a file."""

@@ -1,7 +1,7 @@
-"""Channels beside the log: the topic and the file, looked at now and then on a thread of their own.
+"""The Kafka and file channels of signals, polled on a background thread.
 
-What they find is taken on the log reader's thread. A channel that fails says so and is tried again; nothing of the
-log depends on it.
+Signals are processed on the stream's thread. A channel that fails is polled again later; the stream does not depend on
+it.
 """
 
 from __future__ import annotations
@@ -23,38 +23,41 @@ from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_js
 
 log = structlog.get_logger(__name__)
 
-Found = list[Signal | InvalidSignalError]
-Take = Callable[[Found, Callable[[ChannelOffsets], ChannelOffsets]], None]
-"""Has signals taken; the second argument moves the channel's mark on. Returns when both are done."""
+Signals = list[Signal | InvalidSignalError]
+AdvanceOffsets = Callable[[ChannelOffsets], ChannelOffsets]
+"""Sets the channel's own offset to the last of the signals."""
+ProcessSignals = Callable[[Signals, AdvanceOffsets], None]
+"""Processes signals and stores the channel offsets. Returns when both are committed."""
 
 
 class Channel(Protocol):
-    """One source of signals."""
+    """One channel of signals."""
 
     name: str
 
-    def poll(self, take: Take) -> None:
-        """Have whatever is there taken."""
+    def poll(self, process: ProcessSignals) -> None:
+        """Process the available signals."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release the channel's resources."""
 
 
 class KafkaChannel:
-    """Partition 0 of a topic, from the mark on: records whose key is the topic prefix."""
+    """Partition 0 of a topic, behind the stored offset. Only records with the topic prefix as key are signals."""
 
     name = "kafka"
 
-    def __init__(self, settings: ClientConfig, *, topic: str, prefix: str, mark: int, wait_s: float) -> None:
-        """``settings`` are the consumer's."""
+    def __init__(self, consumer: ClientConfig, *, topic: str, prefix: str, last_offset: int, wait_s: float) -> None:
+        """``last_offset`` is the Kafka offset of the last processed record; -1: none."""
         self._topic = topic
         self._key = prefix.encode()
         self._wait_s = wait_s
-        self._consumer = Consumer(settings)
-        self._consumer.assign([TopicPartition(topic, 0, mark + 1 if mark >= 0 else OFFSET_BEGINNING)])
+        self._consumer = Consumer(consumer)
+        start = last_offset + 1 if last_offset >= 0 else OFFSET_BEGINNING
+        self._consumer.assign([TopicPartition(topic, 0, start)])
 
-    def poll(self, take: Take) -> None:
-        """Have what came meanwhile taken, record by record in order."""
+    def poll(self, process: ProcessSignals) -> None:
+        """Process the new records, one at a time and in order."""
         for message in self._consumer.consume(100, self._wait_s):
             error = message.error()
             if error is not None:
@@ -63,85 +66,86 @@ class KafkaChannel:
                 continue
             offset = message.offset()
             assert offset is not None
-            take(self._read(message.key(), message.value()), lambda marks, at=offset: replace(marks, kafka=at))  # type: ignore[misc]
+            signals = self._parse(message.key(), message.value())
+            process(signals, lambda offsets, kafka=offset: replace(offsets, kafka=kafka))  # type: ignore[misc]
 
-    def _read(self, key: bytes | str | None, value: bytes | str | None) -> Found:
+    def _parse(self, key: bytes | str | None, value: bytes | str | None) -> Signals:
         if key != self._key:
-            log.info("a signal is for another", key=key, mine=self._key)
+            log.info("signal ignored: its key is not the topic prefix", key=key, prefix=self._key)
             return []
-        return [] if not value else [parsed(value)]
+        return [_parse_signal(value)] if value else []
 
     def close(self) -> None:
-        """Leave the topic."""
+        """Close the consumer."""
         self._consumer.close()
 
 
 class FileChannel:
-    """A file of signals, one JSON object a line, which is taken away when it is read.
+    """A file of signals, one JSON object per line. The file is removed after it was processed.
 
-    It is renamed first, so that a line that is written meanwhile is in the next file; a file whose signals were taken
-    is known by its digest, should the process die before it is removed.
+    It is renamed first, so that lines written in the meantime go to a new file. The stored digest identifies a
+    processed file that was not removed before a crash.
     """
 
     name = "file"
 
-    def __init__(self, path: Path, *, mark: str) -> None:
+    def __init__(self, path: Path, *, last_digest: str) -> None:
         self._path = path
-        self._taken = path.with_name(path.name + ".taken")
-        self._mark = mark
+        self._renamed = path.with_name(path.name + ".taken")
+        self._last_digest = last_digest
 
-    def poll(self, take: Take) -> None:
-        """Have the file's signals taken, if there is one."""
-        if not self._taken.exists():
+    def poll(self, process: ProcessSignals) -> None:
+        """Process the signals of the file, if it exists."""
+        if not self._renamed.exists():
             if not self._path.is_file() or not self._path.stat().st_size:
                 return
-            self._path.rename(self._taken)
-        data = self._taken.read_bytes()
-        # The time of writing is part of it: the same lines may be written again on purpose.
-        digest = hashlib.sha256(b"%d/%b" % (self._taken.stat().st_mtime_ns, data)).hexdigest()
-        if digest != self._mark:
-            found = [parsed(line) for line in data.splitlines() if line.strip()]
-            take(found, lambda marks: replace(marks, file=digest))
-            self._mark = digest
-        self._taken.unlink()
+            self._path.rename(self._renamed)
+        data = self._renamed.read_bytes()
+        # The digest includes the modification time, since the same lines may be written again on purpose.
+        digest = hashlib.sha256(b"%d/%b" % (self._renamed.stat().st_mtime_ns, data)).hexdigest()
+        if digest != self._last_digest:
+            signals = [_parse_signal(line) for line in data.splitlines() if line.strip()]
+            process(signals, lambda offsets: replace(offsets, file=digest))
+            self._last_digest = digest
+        self._renamed.unlink()
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: the file is not kept open."""
 
 
-def parsed(text: bytes | str) -> Signal | InvalidSignalError:
-    """Return the signal, or what is wrong with it."""
+def _parse_signal(text: bytes | str) -> Signal | InvalidSignalError:
+    """Return the signal, or the error if it is invalid."""
     try:
         return from_json(text)
-    except InvalidSignalError as fault:
-        return fault
+    except InvalidSignalError as error:
+        return error
 
 
 class Channels:
-    """Looks at the channels every so often until closed."""
+    """Polls the channels at an interval until closed."""
 
     def __init__(
         self,
-        channels: Sequence[Callable[[], Channel]],
-        ask: Callable[[Callable[[], None]], Future[None]],
-        take: Callable[[Found, Callable[[ChannelOffsets], ChannelOffsets]], None],
+        openers: Sequence[Callable[[], Channel]],
+        submit: Callable[[Callable[[], None]], Future[None]],
+        process: ProcessSignals,
         *,
         interval_s: float,
     ) -> None:
-        """``ask`` has work done on the log reader's thread, where ``take`` belongs; commit included."""
-        self._openers = channels
-        self._ask = ask
-        self._take = take
+        """``submit`` runs a function on the stream's thread; ``process`` must run there."""
+        self._openers = openers
+        self._submit = submit
+        self._process = process
         self._interval_s = interval_s
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="signals", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start to poll."""
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=10)
@@ -152,7 +156,7 @@ class Channels:
             try:
                 channels.append(opener())
             except (KafkaException, OSError) as error:
-                log.error("a channel of signals cannot be opened: it is off", error=str(error))
+                log.error("signal channel disabled: it cannot be opened", error=str(error))
         try:
             while not self._closing.is_set():
                 for channel in channels:
@@ -164,15 +168,15 @@ class Channels:
 
     def _poll(self, channel: Channel) -> None:
         try:
-            channel.poll(self._taken)
+            channel.poll(self._process_on_stream)
         except (KafkaException, OSError) as error:
-            log.warning("signals cannot be read now", channel=channel.name, error=str(error))
+            log.warning("signal channel not readable", channel=channel.name, error=str(error))
 
-    def _taken(self, found: Found, move: Callable[[ChannelOffsets], ChannelOffsets]) -> None:
-        answer = self._ask(lambda: self._take(found, move))
+    def _process_on_stream(self, signals: Signals, advance: AdvanceOffsets) -> None:
+        result = self._submit(lambda: self._process(signals, advance))
         while not self._closing.is_set():
             try:
-                return answer.result(timeout=0.2)
+                return result.result(timeout=0.2)
             except TimeoutError:
                 continue
         raise OSError("the capture is closing")

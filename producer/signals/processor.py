@@ -1,13 +1,13 @@
-"""Signal desk: takes signals on the log reader's thread, keeps what is left of them, and notifies of snapshots.
+"""Processes signals, keeps the queue of incremental snapshots, and sends the notifications of snapshots.
 
-All that it changes is written into the log's Kafka transaction. So a signal is taken exactly if the position, or the
-mark of its channel, says so.
+Every change of the queue is written in the stream's open Kafka transaction, together with the binlog offset or the
+channel offset of the signal. So each signal takes effect exactly once.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -21,7 +21,7 @@ from tailrace.producer.notifications.notification import (
     AggregateType,
     NotificationType,
     chunk_data,
-    names,
+    data_collections,
     table_scan_data,
 )
 from tailrace.producer.notifications.service import NotificationService
@@ -36,125 +36,126 @@ log = structlog.get_logger(__name__)
 
 
 class SignalProcessor:
-    """The one place where signals take effect; used by the log reader's thread, but for what says otherwise."""
+    """Applies signals and reports snapshots. Used on the stream's thread, except where a method says otherwise."""
 
     def __init__(
         self,
-        control: IncrementalSnapshotQueue,
+        queue: IncrementalSnapshotQueue,
         registry: SplitRegistry,
         transaction: StreamTransaction,
         notifications: NotificationService,
         table_filter: TableFilter,
     ) -> None:
-        self.control = control
-        """A value that is replaced as a whole: any thread may look at it."""
+        self.queue = queue
+        """Immutable and replaced as a whole, so any thread may read it."""
         self.work = threading.Event()
-        """Set while tables are to be read again; any thread may wait for it."""
+        """Set while incremental snapshots are pending; any thread may wait for it."""
         self._registry = registry
         self._transaction = transaction
         self._notifications = notifications
         self._table_filter = table_filter
-        self._initial: tuple[TableId, ...] = ()
-        self._left: set[TableId] = set()
-        if control.queue:
+        self._initial_tables: tuple[TableId, ...] = ()
+        self._initial_remaining: set[TableId] = set()
+        if queue.requests:
             self.work.set()
 
     # -- signals -----------------------------------------------------------------------------------------------------
 
     @property
-    def marks(self) -> ChannelOffsets:
-        """The last signals taken; any thread may ask."""
-        return self.control.marks
+    def offsets(self) -> ChannelOffsets:
+        """The last processed signals; any thread may read it."""
+        return self.queue.offsets
 
-    def process(self, signals: Iterable[Signal | InvalidSignalError], marks: ChannelOffsets) -> None:
-        """Follow signals of one channel and remember that they were taken."""
+    def process(self, signals: Iterable[Signal | InvalidSignalError], offsets: ChannelOffsets) -> None:
+        """Apply signals of one channel and store the channel offsets behind them."""
         for signal in signals:
             if isinstance(signal, InvalidSignalError):
-                log.warning("a signal cannot be followed", reason=str(signal))
+                log.warning("invalid signal ignored", reason=str(signal))
             else:
-                self._follow(signal)
-        self._store(replace(self.control, marks=marks))
+                self._apply(signal)
+        self._store(replace(self.queue, offsets=offsets))
 
-    def _follow(self, signal: Signal) -> None:
-        facts = {"id": signal.id, "type": signal.type}
+    def _apply(self, signal: Signal) -> None:
+        context = {"id": signal.id, "type": signal.type}
         try:
-            request = parse_action(signal)
-        except InvalidSignalError as fault:
-            log.warning("a signal cannot be followed", **facts, reason=str(fault))
+            action = parse_action(signal)
+        except InvalidSignalError as error:
+            log.warning("invalid signal ignored", **context, reason=str(error))
             return
-        if isinstance(request, LogSignal):
-            log.info(request.message, signal=signal.id)
+        if isinstance(action, LogSignal):
+            log.info(action.message, signal=signal.id)
             return
-        log.info("signal", **facts, data=dict(signal.data))
+        log.info("signal received", **context, data=dict(signal.data))
         captured = [table for table in self._registry.tables if self._table_filter.includes(table)]
-        after, told, odd = apply_signal(self.control, request, signal.id, captured, self.is_running)
-        if odd:
-            log.warning("signal followed in part" if after != self.control else "signal not followed", **facts, why=odd)
-        about = after.about or self.control.about
-        self._store(after)
-        for kind, data in told:
-            self._notifications.send(AggregateType.INCREMENTAL, kind, data, about=about)
+        result = apply_signal(self.queue, action, signal.id, captured, self.is_running)
+        if result.warning:
+            event = "signal partly applied" if result.queue != self.queue else "signal not applied"
+            log.warning(event, **context, reason=result.warning)
+        # Stopping the last snapshot clears the id, but its notifications still need it.
+        correlation_id = result.queue.correlation_id or self.queue.correlation_id
+        self._store(result.queue)
+        for notification in result.notifications:
+            self._notifications.send(
+                AggregateType.INCREMENTAL, notification.type, notification.data, correlation_id=correlation_id
+            )
 
-    def process_row(self, table: SourceSignalChannel, event: RowsEvent, gtid: str, number: int) -> None:
-        """Follow what was inserted into the signal table by rows event ``number`` of a transaction."""
-        seen, last = self.marks.source
-        if event.op != Op.CREATE or (gtid == seen and number <= last):
+    def process_row(self, channel: SourceSignalChannel, event: RowsEvent, gtid: str, number: int) -> None:
+        """Apply the signals inserted by rows event ``number`` of a transaction, unless they are already processed."""
+        last_gtid, last_number = self.offsets.source
+        if event.op != Op.CREATE or (gtid == last_gtid and number <= last_number):
             return
-        self.process(table.signals(event), replace(self.marks, source=(gtid, number)))
+        self.process(channel.signals(event), replace(self.offsets, source=(gtid, number)))
 
     def request_incremental(self, tables: Iterable[TableId]) -> None:
-        """Have tables read again without a signal; those that are asked for already stay as they are."""
-        present = set(self.control.tables)
-        fresh = tuple(SnapshotRequest(table) for table in tables if table not in present)
-        if fresh:
-            self._store(replace(self.control, queue=self.control.queue + fresh))
-            data = {"data_collections": names(self.control.tables)}
+        """Request incremental snapshots without a signal; tables that are already requested are skipped."""
+        queued = set(self.queue.tables)
+        added = tuple(SnapshotRequest(table) for table in tables if table not in queued)
+        if added:
+            self._store(replace(self.queue, requests=self.queue.requests + added))
+            data = {"data_collections": data_collections(self.queue.tables)}
             self._notifications.send(AggregateType.INCREMENTAL, NotificationType.STARTED, data)
 
     def is_running(self, table: TableId) -> bool:
-        """Whether an incremental snapshot of a table is running; on the stream's thread."""
+        """Return whether an incremental snapshot of a table is running."""
         tracked = self._registry.tables.get(table)
         return tracked is not None and tracked.mode is TableMode.INCREMENTAL
 
-    def _store(self, control: IncrementalSnapshotQueue) -> None:
-        self.control = control
-        self._transaction.store(SIGNALS_KEY, control.to_json())
-        if control.queue:
+    def _store(self, queue: IncrementalSnapshotQueue) -> None:
+        self.queue = queue
+        self._transaction.store(SIGNALS_KEY, queue.to_json())
+        if queue.requests:
             self.work.set()
         else:
             self.work.clear()
 
-    # -- what the enumerator asks, on its thread ---------------------------------------------------------------------
+    # -- SnapshotControl: read by the enumerator on its thread -------------------------------------------------------
 
     @property
     def paused(self) -> bool:
-        """Whether no split may be handed out now."""
-        return self.control.paused
+        """Whether no split may be assigned now."""
+        return self.queue.paused
 
     def stopped(self, table: TableId) -> bool:
-        """Tell whether the rest of a table is not wanted any more."""
-        entry = self._entry(table)
-        return entry is None or entry.stopped
+        """Return whether the rest of a table is no longer requested."""
+        request = self.queue.first_request(table)
+        return request is None or request.stopped
 
     def condition(self, table: TableId) -> str:
-        """Return the SQL that the rows of a table must meet; empty: all rows."""
-        entry = self._entry(table)
-        return entry.condition if entry is not None else ""
+        """Return the SQL condition on the rows of a table; empty: all rows."""
+        request = self.queue.first_request(table)
+        return request.condition if request is not None else ""
 
     def pending_tables(self) -> list[TableId]:
-        """Return the tables to read again, in the order they were asked for."""
-        return list(dict.fromkeys(wanted.table for wanted in self.control.queue))
+        """Return the requested tables in the order of their requests."""
+        return list(dict.fromkeys(request.table for request in self.queue.requests))
 
-    def _entry(self, table: TableId) -> SnapshotRequest | None:
-        return self.control.wanted(table)
-
-    # -- what becomes of snapshots -----------------------------------------------------------------------------------
+    # -- SnapshotProgressListener ------------------------------------------------------------------------------------
 
     def initial_snapshot_started(self, tables: Iterable[TableId], *, resumed: bool) -> None:
         """Set the remaining tables of the initial snapshot; ``resumed``: it started before this process."""
-        self._initial = tuple(tables)
-        self._left = set(self._initial)
-        if not self._initial:
+        self._initial_tables = tuple(tables)
+        self._initial_remaining = set(self._initial_tables)
+        if not self._initial_tables:
             self._notifications.send(AggregateType.INITIAL, NotificationType.SKIPPED)
         elif not resumed:
             self._notifications.send(AggregateType.INITIAL, NotificationType.STARTED)
@@ -162,58 +163,56 @@ class SignalProcessor:
     def on_table_started(self, table: TableId, *, incremental: bool) -> None:
         """See ``SnapshotProgressListener``; an incremental snapshot notifies after each split instead."""
         if not incremental:
-            data = {"current_collection_in_progress": str(table), "data_collections": names(self._initial)}
+            data = {
+                "current_collection_in_progress": str(table),
+                "data_collections": data_collections(self._initial_tables),
+            }
             self._notifications.send(AggregateType.INITIAL, NotificationType.IN_PROGRESS, data)
 
     def on_split_completed(self, table: TableId, state: SplitState, plan: TableState, *, incremental: bool) -> None:
         """See ``SnapshotProgressListener``; a stopped table has no notifications after ABORTED."""
-        entry = self._entry(table)
-        if incremental and state.rows and entry is not None and not entry.stopped:
-            data = dict(chunk_data(self.control.tables, table, plan.greatest, state.upper))
-            self._notifications.send(
-                AggregateType.INCREMENTAL, NotificationType.IN_PROGRESS, data, about=self.control.about
-            )
+        request = self.queue.first_request(table)
+        if incremental and state.rows and request is not None and not request.stopped:
+            data = chunk_data(self.queue.tables, table, plan.greatest, state.upper)
+            self._notify_incremental(NotificationType.IN_PROGRESS, data)
 
     def on_table_completed(self, table: TableId, rows: int, *, incremental: bool) -> None:
         """See ``SnapshotProgressListener``."""
-        if not incremental:
-            self._notifications.send(
-                AggregateType.INITIAL,
-                NotificationType.TABLE_SCAN_COMPLETED,
-                table_scan_data(self._initial, table, rows, "SUCCEEDED"),
-            )
-            self._less_initial(table)
+        if incremental:
+            self._incremental_completed(table, rows, "SUCCEEDED" if rows else "EMPTY")
             return
-        before = self.control
-        entry = before.wanted(table)
-        if entry is not None and not entry.stopped:
-            status = "SUCCEEDED" if rows else "EMPTY"
-            data = table_scan_data(before.tables, table, rows, status)
-            self._notifications.send(
-                AggregateType.INCREMENTAL, NotificationType.TABLE_SCAN_COMPLETED, data, about=before.about
-            )
-            if before.tables == (table,):
-                self._notifications.send(AggregateType.INCREMENTAL, NotificationType.COMPLETED, about=before.about)
-        self._store(before.without(table))
+        data = table_scan_data(self._initial_tables, table, rows, "SUCCEEDED")
+        self._notifications.send(AggregateType.INITIAL, NotificationType.TABLE_SCAN_COMPLETED, data)
+        self._initial_completed(table)
 
     def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
-        """See ``SnapshotProgressListener``; also called for a requested table that does not exist by then."""
-        self._less_initial(table)
-        before = self.control
-        entry = before.wanted(table)
-        if entry is None:
+        """See ``SnapshotProgressListener``; also called for a requested table that no longer exists."""
+        self._initial_completed(table)
+        if self.queue.first_request(table) is None:
             return
-        if incremental and not entry.stopped:
-            data = table_scan_data(before.tables, table, 0, "SQL_EXCEPTION")
-            self._notifications.send(
-                AggregateType.INCREMENTAL, NotificationType.TABLE_SCAN_COMPLETED, data, about=before.about
-            )
-            if before.tables == (table,):
-                self._notifications.send(AggregateType.INCREMENTAL, NotificationType.COMPLETED, about=before.about)
-        self._store(before.without(table))
+        if incremental:
+            self._incremental_completed(table, 0, "SQL_EXCEPTION")
+        else:
+            self._store(self.queue.without(table))
 
-    def _less_initial(self, table: TableId) -> None:
-        if table in self._left:
-            self._left.discard(table)
-            if not self._left:
+    def _initial_completed(self, table: TableId) -> None:
+        """Remove a table from the initial snapshot and report its end with the last one."""
+        if table in self._initial_remaining:
+            self._initial_remaining.discard(table)
+            if not self._initial_remaining:
                 self._notifications.send(AggregateType.INITIAL, NotificationType.COMPLETED)
+
+    def _incremental_completed(self, table: TableId, rows: int, status: str) -> None:
+        """Report the end of a table unless it was stopped, and remove its request."""
+        request, tables = self.queue.first_request(table), self.queue.tables
+        if request is not None and not request.stopped:
+            data = table_scan_data(tables, table, rows, status)
+            self._notify_incremental(NotificationType.TABLE_SCAN_COMPLETED, data)
+            if tables == (table,):
+                self._notify_incremental(NotificationType.COMPLETED)
+        self._store(self.queue.without(table))
+
+    def _notify_incremental(self, notification_type: NotificationType, data: Mapping[str, str] | None = None) -> None:
+        self._notifications.send(
+            AggregateType.INCREMENTAL, notification_type, data, correlation_id=self.queue.correlation_id
+        )

@@ -1,171 +1,187 @@
-"""Control: what signals have asked for and what is left of it, as a value; how each request changes it, without I/O.
+"""The queue of requested incremental snapshots, as an immutable value, and how each signal changes it. No I/O.
 
-It stands in the state topic under ``signals``, written in the same Kafka transactions as what follows from it. The
-marks say which signals were taken, so that each is taken once, whatever crashes.
+It is stored in the state topic under ``signals``, in the same Kafka transactions as the notifications of its changes.
+The channel offsets name the last processed signals, so that each signal is processed once, also after a crash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from tailrace.producer.model.table import TableId
-from tailrace.producer.notifications.notification import NotificationType, names
+from tailrace.producer.notifications.notification import NotificationType, data_collections
 from tailrace.producer.signals.signal import ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, SignalAction, StopSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """A table that is to be read again."""
+    """A requested incremental snapshot of one table."""
 
     table: TableId
     condition: str = ""
+    """SQL condition on the rows; empty: all rows."""
     stopped: bool = False
-    """Its reading is under way and shall end where it stands."""
+    """The snapshot is running and must end after the splits that are already assigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelOffsets:
-    """The last signal taken of each channel."""
+    """The last processed signal of each channel."""
 
     kafka: int = -1
-    """Offset in the topic."""
+    """Kafka offset in the signal topic."""
     file: str = ""
-    """Digest of a file that was taken and may not be removed yet."""
+    """Digest of the last processed file, which may still have to be removed."""
     source: tuple[str, int] = ("", 0)
     """GTID, and number of the rows event within the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class IncrementalSnapshotQueue:
-    """Tables to read again, in order; ``about`` is the id of the signal that notifications follow from."""
+    """Requested incremental snapshots, in order."""
 
-    queue: tuple[SnapshotRequest, ...] = ()
+    requests: tuple[SnapshotRequest, ...] = ()
     paused: bool = False
-    about: str = ""
-    marks: ChannelOffsets = ChannelOffsets()
+    correlation_id: str = ""
+    """Id of the signal that started the snapshot; its notifications have this id."""
+    offsets: ChannelOffsets = ChannelOffsets()
 
     @property
     def tables(self) -> tuple[TableId, ...]:
-        """The tables in the queue that are still wanted."""
-        return tuple(dict.fromkeys(wanted.table for wanted in self.queue if not wanted.stopped))
+        """The requested tables that are not stopped."""
+        return tuple(dict.fromkeys(request.table for request in self.requests if not request.stopped))
 
-    def wanted(self, table: TableId) -> SnapshotRequest | None:
-        """Return the first entry of a table."""
-        return next((wanted for wanted in self.queue if wanted.table == table), None)
+    def first_request(self, table: TableId) -> SnapshotRequest | None:
+        """Return the first request for a table."""
+        return next((request for request in self.requests if request.table == table), None)
 
     def without(self, table: TableId) -> IncrementalSnapshotQueue:
-        """Return the control with the first entry of a table gone; the last one takes the signal and a pause along."""
-        entry = self.wanted(table)
-        queue = tuple(wanted for wanted in self.queue if wanted is not entry)
-        return replace(self, queue=queue) if queue else IncrementalSnapshotQueue(marks=self.marks)
+        """Return the queue without the first request for a table; an empty queue is not paused and has no signal."""
+        removed = self.first_request(table)
+        requests = tuple(request for request in self.requests if request is not removed)
+        return replace(self, requests=requests) if requests else IncrementalSnapshotQueue(offsets=self.offsets)
 
     def to_json(self) -> bytes:
         """Return the record value."""
         return orjson.dumps(
             {
-                "queue": [[*wanted.table, wanted.condition, wanted.stopped] for wanted in self.queue],
+                "queue": [[*request.table, request.condition, request.stopped] for request in self.requests],
                 "paused": self.paused,
-                "about": self.about,
-                "kafka": self.marks.kafka,
-                "file": self.marks.file,
-                "source": self.marks.source,
+                "correlation_id": self.correlation_id,
+                "kafka": self.offsets.kafka,
+                "file": self.offsets.file,
+                "source": self.offsets.source,
             }
         )
 
     @classmethod
-    def from_state(cls, body: Mapping[str, Any] | None) -> IncrementalSnapshotQueue:
-        """Return what was stored, or the beginning."""
-        if body is None:
+    def from_state(cls, stored: Mapping[str, Any] | None) -> IncrementalSnapshotQueue:
+        """Return the stored queue; None: an empty one."""
+        if stored is None:
             return cls()
-        queue = tuple(SnapshotRequest(TableId(db, name), sql, stopped) for db, name, sql, stopped in body["queue"])
-        gtid, event = body["source"]
-        return cls(queue, body["paused"], body["about"], ChannelOffsets(body["kafka"], body["file"], (gtid, event)))
+        requests = tuple(
+            SnapshotRequest(TableId(database, name), condition, stopped)
+            for database, name, condition, stopped in stored["queue"]
+        )
+        gtid, event = stored["source"]
+        offsets = ChannelOffsets(stored["kafka"], stored["file"], (gtid, event))
+        return cls(requests, stored["paused"], stored["correlation_id"], offsets)
 
 
-NotificationsDue = tuple[NotificationType, dict[str, str]]
-"""A notification of the aggregate Incremental Snapshot."""
+class PendingNotification(NamedTuple):
+    """A notification of the aggregate Incremental Snapshot that is not sent yet."""
+
+    type: NotificationType
+    data: dict[str, str]
+
+
+class SignalResult(NamedTuple):
+    """The effect of one signal."""
+
+    queue: IncrementalSnapshotQueue
+    notifications: tuple[PendingNotification, ...] = ()
+    warning: str = ""
+    """Why the signal was not applied, or only in part; empty if it was applied."""
 
 
 def apply_signal(
-    control: IncrementalSnapshotQueue,
-    request: SignalAction,
-    signal: str,
+    queue: IncrementalSnapshotQueue,
+    action: SignalAction,
+    signal_id: str,
     captured: Iterable[TableId],
-    under_way: Callable[[TableId], bool],
-) -> tuple[IncrementalSnapshotQueue, list[NotificationsDue], str]:
-    """Return the control after a request, what to notify of, and what to say in the log ('' for nothing odd).
-
-    ``under_way`` tells whether a table is being read again at this moment.
-    """
-    if isinstance(request, ExecuteSnapshot):
-        return _execute(control, request, signal, sorted(captured))
-    if isinstance(request, StopSnapshot):
-        return _stop(control, request, under_way)
-    if isinstance(request, (PauseSnapshot, ResumeSnapshot)):
-        pause = isinstance(request, PauseSnapshot)
-        if not control.tables or control.paused == pause:
-            why = "no snapshot is under way" if not control.tables else f"it is {'' if pause else 'not '}paused"
-            return control, [], f"nothing to {'pause' if pause else 'resume'}: {why}"
-        kind = NotificationType.PAUSED if pause else NotificationType.RESUMED
-        return replace(control, paused=pause), [(kind, {"data_collections": names(control.tables)})], ""
-    return control, [], ""
+    is_running: Callable[[TableId], bool],
+) -> SignalResult:
+    """Return the queue after a signal. ``is_running``: whether an incremental snapshot of a table is running."""
+    if isinstance(action, ExecuteSnapshot):
+        return _execute(queue, action, signal_id, sorted(captured))
+    if isinstance(action, StopSnapshot):
+        return _stop(queue, action, is_running)
+    if isinstance(action, (PauseSnapshot, ResumeSnapshot)):
+        return _pause_or_resume(queue, pause=isinstance(action, PauseSnapshot))
+    return SignalResult(queue)
 
 
 def _execute(
-    control: IncrementalSnapshotQueue, request: ExecuteSnapshot, signal: str, captured: list[TableId]
-) -> tuple[IncrementalSnapshotQueue, list[NotificationsDue], str]:
-    found: dict[TableId, None] = {}
+    queue: IncrementalSnapshotQueue, action: ExecuteSnapshot, signal_id: str, captured: list[TableId]
+) -> SignalResult:
+    matched: dict[TableId, None] = {}
     unmatched = []
-    for expression in request.tables:
-        matching = [table for table in captured if expression.fullmatch(str(table))]
-        found |= dict.fromkeys(matching)
-        if not matching:
+    for expression in action.tables:
+        tables = [table for table in captured if expression.fullmatch(str(table))]
+        matched |= dict.fromkeys(tables)
+        if not tables:
             unmatched.append(expression.pattern)
-    present = set(control.tables)
-    fresh = tuple(SnapshotRequest(table, request.condition(str(table))) for table in found if table not in present)
-    odd = []
+    queued = set(queue.tables)
+    added = tuple(SnapshotRequest(table, action.condition(str(table))) for table in matched if table not in queued)
+    warnings = []
     if unmatched:
-        odd.append(f"no captured table matches {', '.join(unmatched)}")
-    if incremental := [str(table) for table in found if table in present]:
-        odd.append(f"already in the snapshot: {', '.join(incremental)}")
-    if request.surrogate:
-        odd.append("surrogate-key has no effect: splits are cut by the table's own key")
-    if request.blocking:
-        odd.append("type BLOCKING is read as INCREMENTAL: tables are read beside the log, which does not stop")
-    if not fresh:
-        return control, [], "; ".join(odd)
-    after = replace(control, queue=control.queue + fresh, about=signal)
-    told: list[NotificationsDue] = (
-        [] if present else [(NotificationType.STARTED, {"data_collections": names(after.tables)})]
-    )
-    return after, told, "; ".join(odd)
+        warnings.append(f"no captured table matches {', '.join(unmatched)}")
+    if duplicates := [str(table) for table in matched if table in queued]:
+        warnings.append(f"already in the snapshot: {', '.join(duplicates)}")
+    if action.surrogate_key:
+        warnings.append("surrogate-key has no effect: the table's own key defines the splits")
+    if action.blocking:
+        warnings.append("type BLOCKING is handled as INCREMENTAL: the snapshot does not stop the stream")
+    warning = "; ".join(warnings)
+    if not added:
+        return SignalResult(queue, warning=warning)
+    after = replace(queue, requests=queue.requests + added, correlation_id=signal_id)
+    started = PendingNotification(NotificationType.STARTED, {"data_collections": data_collections(after.tables)})
+    return SignalResult(after, () if queued else (started,), warning)
 
 
-def _stop(
-    control: IncrementalSnapshotQueue, request: StopSnapshot, under_way: Callable[[TableId], bool]
-) -> tuple[IncrementalSnapshotQueue, list[NotificationsDue], str]:
-    if not control.tables:
-        return control, [], "nothing to stop: no snapshot is under way"
-    expressions = request.tables
-    chosen = [
+def _stop(queue: IncrementalSnapshotQueue, action: StopSnapshot, is_running: Callable[[TableId], bool]) -> SignalResult:
+    if not queue.tables:
+        return SignalResult(queue, warning="nothing to stop: no snapshot is running")
+    expressions = action.tables
+    matched = [
         table
-        for table in control.tables
+        for table in queue.tables
         if expressions is None or any(expression.fullmatch(str(table)) for expression in expressions)
     ]
-    if not chosen:
-        return control, [], "nothing to stop: none of the tables is in the snapshot"
-    queue = []
-    for wanted in control.queue:
-        if wanted.stopped or wanted.table not in chosen:
-            queue.append(wanted)
-        elif under_way(wanted.table):
-            queue.append(replace(wanted, stopped=True))
-    after = replace(control, queue=tuple(queue)) if queue else IncrementalSnapshotQueue(marks=control.marks)
+    if not matched:
+        return SignalResult(queue, warning="nothing to stop: none of the tables is in the snapshot")
+    requests = []
+    for request in queue.requests:
+        if request.stopped or request.table not in matched:
+            requests.append(request)
+        elif is_running(request.table):
+            requests.append(replace(request, stopped=True))
+    after = replace(queue, requests=tuple(requests)) if requests else IncrementalSnapshotQueue(offsets=queue.offsets)
     if not after.tables:
         after = replace(after, paused=False)
-    data = {} if expressions is None else {"data_collections": names(chosen)}
-    return after, [(NotificationType.ABORTED, data)], ""
+    data = {} if expressions is None else {"data_collections": data_collections(matched)}
+    return SignalResult(after, (PendingNotification(NotificationType.ABORTED, data),))
+
+
+def _pause_or_resume(queue: IncrementalSnapshotQueue, *, pause: bool) -> SignalResult:
+    if not queue.tables or queue.paused == pause:
+        reason = "no snapshot is running" if not queue.tables else f"it is {'' if pause else 'not '}paused"
+        return SignalResult(queue, warning=f"nothing to {'pause' if pause else 'resume'}: {reason}")
+    notification_type = NotificationType.PAUSED if pause else NotificationType.RESUMED
+    data = {"data_collections": data_collections(queue.tables)}
+    return SignalResult(replace(queue, paused=pause), (PendingNotification(notification_type, data),))

@@ -1,4 +1,4 @@
-"""The signal table at the source: what is inserted there is a signal, met in the log."""
+"""The source channel: each row inserted into the signal table is a signal, read from the binlog."""
 
 from __future__ import annotations
 
@@ -12,34 +12,37 @@ from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_row
 from tailrace.runtime.errors import SchemaError
 
-_STAMP = EventEnvelope(b',"row":', b',"op":"', b'"}')
+_ENVELOPE = EventEnvelope(b',"row":', b',"op":"', b'"}')
 
 
 class SourceSignalChannel:
-    """Reads the rows of one table, whatever its key, in the plain JSON form."""
+    """Decodes the rows of the signal table with a codec of its own. The table may have any key, or none."""
 
     def __init__(self, table: TableId) -> None:
         self.id = table
-        self._version: tuple[TableVersion, TableCodec] | None = None
+        self._cached: tuple[TableVersion, TableCodec] | None = None
 
     def signals(self, event: RowsEvent) -> list[Signal | InvalidSignalError]:
-        """Return the signals of an insert into the table."""
+        """Return the signals of an insert event."""
         try:
-            rows = self._codec(event.table).inserts(event.data, event.start, event.stop, _STAMP)
+            rows = self._codec(event.table).inserts(event.data, event.start, event.stop, _ENVELOPE)
         except SchemaError as error:
             return [InvalidSignalError(f"{self.id}: {error}")]
-        return [_signal(record[1]) for record in rows.records if isinstance(record, tuple) and record[1] is not None]
+        return [
+            _parse_signal(record[1]) for record in rows.records if isinstance(record, tuple) and record[1] is not None
+        ]
 
-    def _codec(self, mapped: TableVersion) -> TableCodec:
-        if self._version is None or self._version[0] is not mapped:
-            columns = tuple(mapped.columns)
-            version = Table(mapped.id, columns, (columns[0].name,))
-            self._version = mapped, TableCodec(version, str(mapped.id), CodecOptions(ValuesConfig().options))
-        return self._version[1]
+    def _codec(self, version: TableVersion) -> TableCodec:
+        if self._cached is None or self._cached[0] is not version:
+            columns = tuple(version.columns)
+            # The codec needs a key; the first column serves, since the key of the record is not used.
+            table = Table(version.id, columns, (columns[0].name,))
+            self._cached = version, TableCodec(table, str(version.id), CodecOptions(ValuesConfig().options))
+        return self._cached[1]
 
 
-def _signal(value: bytes) -> Signal | InvalidSignalError:
+def _parse_signal(value: bytes) -> Signal | InvalidSignalError:
     try:
         return from_row(list(orjson.loads(value)["after"].values()))
-    except InvalidSignalError as fault:
-        return fault
+    except InvalidSignalError as error:
+        return error

@@ -133,7 +133,7 @@ class SplitRegistry:
 
     def __init__(self) -> None:
         self.tables: dict[TableId, TrackedTable] = {}
-        self._unended: dict[str, TrackedSplit] = {}
+        self._open_splits: dict[str, TrackedSplit] = {}
         self._all_read: set[TableId] = set()
 
     # -- tables ------------------------------------------------------------------------------------------------------
@@ -170,9 +170,9 @@ class SplitRegistry:
         """Return the tables whose snapshot is complete: everything is read and ended."""
         if not self._all_read:
             return []
-        unended = {tracked.split.table for tracked in self._unended.values()}
+        open_splits = {tracked.split.table for tracked in self._open_splits.values()}
         running = {TableMode.SNAPSHOT, TableMode.INCREMENTAL}
-        return [table for table in self._all_read if table not in unended and self.tables[table].mode in running]
+        return [table for table in self._all_read if table not in open_splits and self.tables[table].mode in running]
 
     def finish_table(self, table: TableId) -> None:
         """Only stream the table from here on, and forget its splits."""
@@ -180,7 +180,7 @@ class SplitRegistry:
         tracked.move_to(TableMode.STREAMING)
         self._all_read.discard(table)
         for split in tracked.opened:
-            self._unended.pop(split, None)
+            self._open_splits.pop(split, None)
         tracked.end_snapshot()
 
     def abandon(self, table: TableId) -> None:
@@ -192,8 +192,8 @@ class SplitRegistry:
         """Track a table no longer; return its committed splits that have not ended."""
         tracked = self.tables.pop(table)
         self._all_read.discard(table)
-        unended = [self._unended.pop(split) for split in tracked.opened if split in self._unended]
-        return [split for split in unended if split.high is not None]
+        open_splits = [self._open_splits.pop(split) for split in tracked.opened if split in self._open_splits]
+        return [split for split in open_splits if split.high is not None]
 
     # -- splits ------------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class SplitRegistry:
         """Hold the split's changes: a reader is about to take its low watermark."""
         table = self.tables[split.table]
         assert table.mode in {TableMode.SNAPSHOT, TableMode.INCREMENTAL}, f"{split.id} opened in mode {table.mode}"
-        self._unended[split.id] = table.add(split)
+        self._open_splits[split.id] = table.add(split)
 
     def commit(self, split: Split, low: Offset, high: Offset, *, backfill: int = 0) -> None:
         """The split's rows are in Kafka."""
@@ -212,30 +212,30 @@ class SplitRegistry:
     def abandon_split(self, split: Split) -> None:
         """The split will not be read: its table is missing."""
         self.tables[split.table].opened[split.id].abandoned = True
-        del self._unended[split.id]
+        del self._open_splits[split.id]
 
     def end_passed(self, offset: Offset) -> list[TrackedSplit]:
         """End the splits whose HW is at or before ``offset``; return them in order of HW."""
-        done = [t for t in self._unended.values() if t.high is not None and not offset.before(t.high)]
+        done = [t for t in self._open_splits.values() if t.high is not None and not offset.before(t.high)]
         done.sort(key=cmp_to_key(_compare_high))
         for tracked in done:
             tracked.ended = True
-            del self._unended[tracked.split.id]
+            del self._open_splits[tracked.split.id]
         return done
 
     def mark_ended(self, split: Split) -> None:
         """The split's END was written before a restart."""
         self.tables[split.table].opened[split.id].ended = True
-        del self._unended[split.id]
+        del self._open_splits[split.id]
 
     @property
     def waiting_for_end(self) -> bool:
         """Whether any split has not ended."""
-        return bool(self._unended)
+        return bool(self._open_splits)
 
     def open_backfills(self) -> dict[str, int]:
         """Return the backfill counts of committed splits that have not ended, by id."""
-        return {i: t.backfill for i, t in self._unended.items() if t.high is not None}
+        return {i: t.backfill for i, t in self._open_splits.items() if t.high is not None}
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

@@ -61,12 +61,12 @@ class StreamTransaction:
     @property
     def records(self) -> int:
         """Number of records in the open transaction; 0 if none is open."""
-        return self._producer.sent if self._producer.in_transaction else 0
+        return self._producer.records_in_transaction if self._producer.in_transaction else 0
 
     @property
     def full(self) -> bool:
         """Whether the transaction has as many records as it may have."""
-        return self._producer.sent >= self._settings.max_records and self._producer.in_transaction
+        return self._producer.records_in_transaction >= self._settings.max_records and self._producer.in_transaction
 
     def open(self) -> None:
         """Open a transaction, unless one is open."""

@@ -1,1 +1,1 @@
-"""Moving house: takes over the place where a Debezium connector stopped, its topics go on without a snapshot."""
+"""Takes over the topics of a stopped Debezium connector, without a new snapshot."""

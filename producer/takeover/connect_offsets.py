@@ -120,7 +120,7 @@ def _keep(last: dict[_K, _Last], key: _K, message: Message) -> None:
 
 def _read(kafka: KafkaSettings, topic: str, take: Callable[[Message], None]) -> bool:
     """Pass every committed record of a topic to ``take``; return False if the topic does not exist."""
-    consumer = Consumer({**kafka.reader(), "enable.partition.eof": True})
+    consumer = Consumer({**kafka.consumer(), "enable.partition.eof": True})
     try:
         # Lists all topics: a request for one topic would create it if the broker creates topics automatically.
         known = consumer.list_topics(timeout=kafka.request_timeout_s).topics

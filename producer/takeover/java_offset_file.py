@@ -88,8 +88,8 @@ class _Reader:
         (length,) = struct.unpack(">i", self._take(4))
         return self._take(length)
 
-    def _expect(self, wanted: bytes) -> None:
-        if self._take(len(wanted)) != wanted:
+    def _expect(self, expected: bytes) -> None:
+        if self._take(len(expected)) != expected:
             raise _FormatError
 
     def _take(self, length: int) -> bytes:

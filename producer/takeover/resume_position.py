@@ -30,7 +30,7 @@ _FIRST_EVENT_S: Final = 300.0
 
 
 class ResumePosition(NamedTuple):
-    """The offset that is stored for the binlog reader; ``notes`` tell the operator what to know about it."""
+    """The offset that is stored for the binlog reader; ``notes`` are for the operator."""
 
     offset: StoredOffset
     notes: Sequence[str]

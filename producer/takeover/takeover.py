@@ -197,11 +197,11 @@ def _store(
         for name, policy in ((topic, COMPACTED), (schemas_topic(prefix), COMPACTED), (watermarks_topic(prefix), {}))
     )
     with closing(TransactionalProducer(kafka, stream_transactional_id(prefix))) as producer:
-        producer.fence()
+        producer.init_transactions()
         known = states.read_compacted(kafka, topic)
         for worker in range(max(states.decode(known, MySqlOffset.from_json).readers, workers)):
             with closing(TransactionalProducer(kafka, reader_transactional_id(prefix, worker))) as reader:
-                reader.fence()
+                reader.init_transactions()
         known = states.read_compacted(kafka, topic)
         _require_no_state(states.decode(known, MySqlOffset.from_json), options)
         producer.begin()

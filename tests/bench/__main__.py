@@ -1,24 +1,42 @@
-"""``python -m tests.bench``: how fast each phase is on this machine, on real servers. Nothing is asserted."""
+"""``./run bench``: measures the speed of each phase on this machine with real servers. It asserts nothing."""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
+from collections.abc import Sequence
 
 from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.interrupt import interrupt_on
 from tests.bench import customer, phases, report
 from tests.bench.stack import Stack
 from tests.bench.usage import Usage
+from tests.embedded.prepare import prepare
 
-_PHASES = ("snapshot", "log", "consumer", "all")
+_PHASES = ("snapshot", "stream", "consumer", "all")
 _PER_TRANSACTION = 20
 _LATENCY_CHANGES = 500
 
 
-def main(arguments: list[str]) -> int:
-    """Run the chosen phases and print their figures; return the exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return the exit code: 130 after Ctrl-C."""
+    interrupt_on(signal.SIGINT, signal.SIGTERM)
     options = _options(arguments)
+    try:
+        prepare(("mysql", "kafka", "spark"))
+        _run(options)
+    except KeyboardInterrupt:
+        return 130
+    except TailraceError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    """Run the chosen phases and print their results."""
     begun = time.monotonic()
 
     def say(text: str) -> None:
@@ -33,13 +51,13 @@ def main(arguments: list[str]) -> int:
         customer.fill(stack.mysql, options.rows)
         say("snapshot into Kafka")
         results.append(phases.snapshot(stack, usage, options.rows))
-        if last >= _PHASES.index("log"):
-            say(f"{options.changes:,} changes, then the log into Kafka")
-            results.append(_log(stack, usage, "mixed", options.changes))
-        if last == _PHASES.index("log") or options.phase == "all":
+        if last >= _PHASES.index("stream"):
+            say(f"{options.changes:,} changes, then the stream into Kafka")
+            results.append(_stream(stack, usage, "mixed", options.changes))
+        if last == _PHASES.index("stream") or options.phase == "all":
             for kind, per_transaction in (("insert", 20), ("update", 20), ("mixed", 1)) if options.variants else ():
-                say(f"log: {kind}, {per_transaction} a transaction")
-                results.append(_log(stack, usage, kind, options.changes, per_transaction))
+                say(f"stream: {kind}, {per_transaction} per transaction")
+                results.append(_stream(stack, usage, kind, options.changes, per_transaction))
             say("latency of single changes")
             latency = phases.latency(stack, min(_LATENCY_CHANGES, options.rows // 2))
         if last >= _PHASES.index("consumer"):
@@ -48,19 +66,24 @@ def main(arguments: list[str]) -> int:
             results.append(phases.consume(stack, usage, applied))
         say("stopping")
     report.show(results, latency, rows=options.rows, changes=options.changes)
-    return 0
 
 
-def _log(stack: Stack, usage: Usage, kind: str, changes: int, per_transaction: int = _PER_TRANSACTION) -> phases.Result:
-    return phases.log(stack, usage, kind, changes, per_transaction=per_transaction)
+def _stream(
+    stack: Stack, usage: Usage, kind: str, changes: int, per_transaction: int = _PER_TRANSACTION
+) -> phases.Result:
+    return phases.stream(stack, usage, kind, changes, per_transaction=per_transaction)
 
 
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table (1,000,000)")
-    parser.add_argument("--changes", type=int, default=200_000, help="changes in the log (200,000)")
-    parser.add_argument("--phase", choices=_PHASES, default="all", help="the last phase; those before it make its data")
-    parser.add_argument("--variants", action="store_true", help="also logs of only inserts, only updates, and one-row")
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./run bench", description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table (default 1,000,000)")
+    parser.add_argument("--changes", type=int, default=200_000, help="changes to stream (default 200,000)")
+    parser.add_argument(
+        "--phase", choices=_PHASES, default="all", help="the last phase to run; earlier phases create its data"
+    )
+    parser.add_argument(
+        "--variants", action="store_true", help="also stream inserts only, updates only, and transactions of one row"
+    )
     parser.add_argument(
         "--set", action="append", default=[], type=_setting, metavar="NAME=VALUE", help="a property of the producer"
     )
@@ -73,7 +96,4 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except TailraceError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(main())

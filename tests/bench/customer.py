@@ -1,6 +1,6 @@
-"""The table that is measured: like TPC-DS customer, 18 columns, ~180 bytes a row; filled and changed within the server.
+"""The measured table: like TPC-DS customer, 18 columns, about 180 bytes per row. The server fills and changes it.
 
-Every value is arithmetic on the row's number ``n``, so that all runs measure rows of the same size.
+Every value is computed from the row number ``n``, so that all runs measure rows of the same size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.embedded.mysql import MySqlServer
 DATABASE: Final = "bench"
 TABLE: Final = "customer"
 KINDS: Final = ("mixed", "insert", "update")
-"""Kinds of changes. Mixed: of five changes two are inserts, two updates, one a delete."""
+"""Kinds of changes. Mixed: two inserts, two updates and one delete in five changes."""
 
 _FIRST_NAMES: Final = "Javier Amy Latisha Michael Robert Brunilda Fonda Sherman Margaret William"
 _LAST_NAMES: Final = "Lewis Moses Hamilton White Sharp Wiles Dominguez Jones Gomez Rutherford"
@@ -57,7 +57,7 @@ COLUMNS: Final[tuple[tuple[str, str, str], ...]] = (
     ("c_email_address", "CHAR(50)", _or_null(16, f"LEFT({_EMAIL}, 40)")),
     ("c_last_review_date", "CHAR(10)", _or_null(17, _number(17, 366, 2_452_283))),
 )
-"""Name, type and value of each column; one has no values at all, as in TPC-DS."""
+"""Name, type and value of each column. One is always NULL, as in TPC-DS."""
 
 _VALUES: Final = ", ".join(value for _, _, value in COLUMNS)
 _FILL_STEP: Final = 250_000
@@ -67,7 +67,7 @@ CREATE PROCEDURE {DATABASE}.change_rows(kind TEXT, changes INT, per_transaction 
 BEGIN
   DECLARE i, n INT DEFAULT 0;
   DECLARE step INT;
-  DECLARE run TEXT DEFAULT NOW(6);  -- an update to the same values would not be logged
+  DECLARE run TEXT DEFAULT NOW(6);  -- an update to the same values is not in the binlog
   WHILE i < changes DO
     IF i % per_transaction = 0 THEN START TRANSACTION; END IF;
     SET step = CASE kind WHEN 'insert' THEN 0 WHEN 'update' THEN 2 ELSE i % 5 END;
@@ -91,7 +91,7 @@ END
 
 
 def fill(server: MySqlServer, rows: int) -> None:
-    """Make the table and fill it with ``rows`` rows, keys 1 to ``rows``; nothing of it is in the log."""
+    """Create the table with ``rows`` rows, keys 1 to ``rows``. The binlog does not contain them."""
     with server.connect() as session, session.cursor() as cursor:
         cursor.execute("SET sql_log_bin = 0, cte_max_recursion_depth = 1000000")
         cursor.execute(f"CREATE DATABASE {DATABASE}")
@@ -109,25 +109,25 @@ def fill(server: MySqlServer, rows: int) -> None:
 
 
 def change(server: MySqlServer, kind: str, changes: int, *, per_transaction: int) -> None:
-    """Change ``changes`` rows, one statement each; updates stay in the lower half, deletes come from the upper end."""
+    """Run ``changes`` statements of one row. Updates hit the lower half of the keys, deletes the upper end."""
     with server.connect(database=DATABASE) as session, session.cursor() as cursor:
         cursor.execute(f"SELECT MAX(c_customer_sk), COUNT(*) FROM {TABLE}")
         greatest, count = cursor.fetchone()
         if changes // 5 > count // 2:
-            raise ValueError(f"{changes} changes need a table of at least {changes * 2 // 5} rows, here are {count}")
+            raise ValueError(f"{changes} changes need a table of at least {changes * 2 // 5} rows; it has {count}")
         arguments: tuple[Any, ...] = (kind, changes, per_transaction, count // 2, greatest, greatest)
         cursor.callproc("change_rows", arguments)
 
 
 def count_rows(server: MySqlServer) -> int:
-    """Return how many rows the table has."""
+    """Return the number of rows."""
     with server.connect(database=DATABASE) as session, session.cursor() as cursor:
         cursor.execute(f"SELECT COUNT(*) FROM {TABLE}")
         return int(cursor.fetchone()[0])
 
 
 def executed_gtids(server: MySqlServer) -> str:
-    """Return the GTIDs of all that is committed."""
+    """Return the GTIDs of all committed transactions."""
     with server.connect() as session, session.cursor() as cursor:
         cursor.execute("SELECT @@global.gtid_executed")
         return str(cursor.fetchone()[0])

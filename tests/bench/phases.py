@@ -1,6 +1,6 @@
-"""The measured phases, each apart: snapshot into Kafka, log into Kafka, consumer into Delta; and the latency.
+"""The measured phases: snapshot into Kafka, stream into Kafka, consumer into Delta; and the latency.
 
-A phase is timed by what a read_committed consumer can see: its end is when its last record became readable.
+A phase ends when a read_committed consumer can read its last record.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.demo.delta_log import DeltaLog
 _LATENCY_RATE = 50
 """Transactions per second."""
 _PAUSE_S = 2.0
-"""Before latency is measured: what a phase before left to do is done."""
+"""Pause before latency is measured, so that the work of the previous phase is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One phase: so many rows or changes in so many seconds; ``whole_s`` counts from the program's start."""
+    """One phase: rows or changes, and seconds. ``whole_s`` includes the start of the program."""
 
     name: str
     rows: int
@@ -43,17 +43,17 @@ class Result:
 
     @property
     def cpu_rate(self) -> float:
-        """Rows per CPU second of the program itself, servers left out."""
+        """Rows per CPU second of the program, without the servers."""
         return self.rows / max(0.01, sum(used.cpu_s for used in self.used if used.name not in {"MySQL", "Kafka"}))
 
     @property
     def whole_cpu_rate(self) -> float:
-        """Rows per CPU second of everything that took part, servers too: what one core to spare would do."""
+        """Rows per CPU second of all processes, servers included."""
         return self.rows / max(0.01, sum(used.cpu_s for used in self.used))
 
 
 def snapshot(stack: Stack, usage: Usage, rows: int) -> Result:
-    """Measure from the first low watermark to the END of the last split; the producer is stopped then."""
+    """Measure from the first LOW watermark to the END of the last split. Stop the producer then."""
     started = time.time()
     producer = stack.produce()
     begin, end, splits = topics.wait_snapshot(stack.kafka.bootstrap, rows, producer)
@@ -62,8 +62,8 @@ def snapshot(stack: Stack, usage: Usage, rows: int) -> Result:
     return result
 
 
-def log(stack: Stack, usage: Usage, kind: str, changes: int, *, per_transaction: int) -> Result:
-    """Measure from the first record to the position behind the last, on changes made while the producer was down."""
+def stream(stack: Stack, usage: Usage, kind: str, changes: int, *, per_transaction: int) -> Result:
+    """Measure from the first record to the offset after the last one, for changes made while the producer was down."""
     made = time.monotonic()
     customer.change(stack.mysql, kind, changes, per_transaction=per_transaction)
     made = time.monotonic() - made
@@ -72,20 +72,20 @@ def log(stack: Stack, usage: Usage, kind: str, changes: int, *, per_transaction:
     stored = topics.end_offset(bootstrap, state_topic(PREFIX))
     started = time.time()
     producer = stack.produce()
-    end = topics.wait_log(bootstrap, customer.executed_gtids(stack.mysql), producer, start=stored)
+    end = topics.wait_stream(bootstrap, customer.executed_gtids(stack.mysql), producer, start=stored)
     begin = topics.sent_at(bootstrap, first)
     records = topics.end_offset(bootstrap) - first
     if records < changes:
-        raise AssertionError(f"{changes} changes gave only {records} records")
+        raise AssertionError(f"{changes} changes produced only {records} records")
     facts: dict[str, object] = {"server_seconds": round(made, 1), "records": records}
-    name = f"log, {kind}, {per_transaction} a transaction"
+    name = f"stream, {kind}, {per_transaction} per transaction"
     result = Result(name, changes, end - begin, end - started, _used(usage, begin, end), facts)
     producer.stop()
     return result
 
 
 def latency(stack: Stack, changes: int) -> dict[str, float]:
-    """Return ms from the return of a single-row COMMIT to its record being readable: median, p95, greatest."""
+    """Return the ms from the end of a single-row COMMIT until its record is readable: median, p95, maximum."""
     producer = stack.produce()
     bootstrap = stack.kafka.bootstrap
     committed: dict[int, float] = {}
@@ -96,7 +96,7 @@ def latency(stack: Stack, changes: int) -> dict[str, float]:
         session.cursor() as cursor,
     ):
         table = customer.TABLE
-        # The first change shows that the producer is up; it is not counted.
+        # The first change shows that the producer streams; it is not counted.
         cursor.execute(f"UPDATE {table} SET c_login = UUID_SHORT() % 1000000000 WHERE c_customer_sk = 1")
         _wait_record(follower, producer)
         _idle(follower, _PAUSE_S)
@@ -110,16 +110,16 @@ def latency(stack: Stack, changes: int) -> dict[str, float]:
             _collect(follower, committed, delays, until=time.monotonic() + 0.1)
     producer.stop()
     delays.sort()
-    at = {"median": 0.5, "p95": 0.95, "greatest": 1.0}
+    at = {"median": 0.5, "p95": 0.95, "maximum": 1.0}
     return {name: delays[min(int(changes * part), changes - 1)] * 1000 for name, part in at.items()}
 
 
 def _wait_record(follower: topics.Follower, producer: Program) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while follower.next(0.2) is None:
         producer.check()
         if time.monotonic() > until:
-            raise TimeoutError(f"no change came through{producer.tail()}")
+            raise TimeoutError(f"no record of the first change{producer.tail()}")
 
 
 def _idle(follower: topics.Follower, seconds: float) -> None:
@@ -129,7 +129,7 @@ def _idle(follower: topics.Follower, seconds: float) -> None:
 
 
 def _collect(follower: topics.Follower, committed: dict[int, float], delays: list[float], *, until: float) -> None:
-    """Take the records that become readable before ``until``."""
+    """Collect the records that become readable before ``until``."""
     while (left := until - time.monotonic()) > 0:
         message = follower.next(left)
         if message is not None:
@@ -138,7 +138,7 @@ def _collect(follower: topics.Follower, committed: dict[int, float], delays: lis
 
 
 def consume(stack: Stack, usage: Usage, rows: int) -> Result:
-    """Measure from the begin of the first micro-batch to the end of the last; ``rows`` counts changes too."""
+    """Measure from the start of the first micro-batch to the end of the last one. ``rows`` includes changes."""
     started = time.time()
     consumer = stack.consume()
     while not consumer.ended:
@@ -158,14 +158,14 @@ def consume(stack: Stack, usage: Usage, rows: int) -> Result:
 
 
 def _batches(consumer: Program) -> list[tuple[float, float]]:
-    """Return begin and end of each micro-batch, wall time, from what the consumer logs."""
+    """Return start and end of each micro-batch, in wall time, from the consumer's log."""
     found = []
     for line in consumer.log.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("{") and (said := json.loads(line)).get("event") == "batch":
-            end = datetime.fromisoformat(said["timestamp"]).timestamp()
-            found.append((end - said["seconds"], end))
+        if line.startswith("{") and (entry := json.loads(line)).get("event") == "batch":
+            end = datetime.fromisoformat(entry["timestamp"]).timestamp()
+            found.append((end - entry["seconds"], end))
     if not found:
-        raise AssertionError(f"the consumer told of no batch{consumer.tail()}")
+        raise AssertionError(f"the consumer logged no batch{consumer.tail()}")
     return found
 
 

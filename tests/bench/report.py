@@ -1,4 +1,4 @@
-"""What was measured, for people (tables) and machines (one line of JSON)."""
+"""Prints the results: tables, and one line of JSON for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def show(results: list[Result], latency: dict[str, float] | None, *, rows: int, 
     console.print(_processes(results))
     if latency:
         console.print(
-            "latency, one change committed to readable with read_committed: "
+            "latency from COMMIT until a read_committed consumer can read the record: "
             + ", ".join(f"{name} {ms:.0f} ms" for name, ms in latency.items())
         )
     facts = {
@@ -46,7 +46,7 @@ def show(results: list[Result], latency: dict[str, float] | None, *, rows: int, 
 
 
 def machine() -> dict[str, str]:
-    """Return what the figures depend on."""
+    """Return the facts about this machine that the results depend on."""
     names = ("confluent-kafka", "PyMySQL", "pyspark")
     model = next((line for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ": unknown")
     return {
@@ -62,18 +62,18 @@ def machine() -> dict[str, str]:
 
 def _rates(results: list[Result], rows: int, changes: int) -> Table:
     table = Table(title=f"{rows:,} rows of 18 columns, {changes:,} changes")
-    for name in ("phase", "rows", "seconds", "rows/s", "rows/CPU s", "with servers", "s from start", "more"):
-        table.add_column(name, justify="left" if name in {"phase", "more"} else "right")
+    for name in ("phase", "rows", "seconds", "rows/s", "rows/CPU s", "with servers", "s with start", "details"):
+        table.add_column(name, justify="left" if name in {"phase", "details"} else "right")
     for each in results:
-        more = ", ".join(f"{name} {value}" for name, value in each.facts.items())
+        details = ", ".join(f"{name} {value}" for name, value in each.facts.items())
         speeds = (f"{rate:,.0f}" for rate in (each.rate, each.cpu_rate, each.whole_cpu_rate))
-        table.add_row(each.name, f"{each.rows:,}", f"{each.seconds:.2f}", *speeds, f"{each.whole_s:.1f}", more)
+        table.add_row(each.name, f"{each.rows:,}", f"{each.seconds:.2f}", *speeds, f"{each.whole_s:.1f}", details)
     return table
 
 
 def _processes(results: list[Result]) -> Table:
-    table = Table(title="processes while measured")
-    for name in ("phase", "process", "CPU s", "peak MB", "MB in the first third", "in the last"):
+    table = Table(title="processes during the phases")
+    for name in ("phase", "process", "CPU s", "peak MB", "MB, first third", "MB, last third"):
         table.add_column(name, justify="left" if name in {"phase", "process"} else "right")
     for each in results:
         for used in each.used:

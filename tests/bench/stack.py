@@ -1,4 +1,4 @@
-"""The servers and the processes that are measured, with all their files in one temporary folder."""
+"""The servers and the measured processes, with all their files in one temporary folder."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Program:
         self.log = log
 
     def check(self) -> None:
-        """Raise where it has ended by itself with an error."""
+        """Raise TailraceError if it has failed."""
         if self._process.poll():
-            raise TailraceError("a measured program ended", hint="read what it said", log=self.tail())
+            raise TailraceError("a measured program failed", hint="read its log", log=self.tail())
 
     @property
     def ended(self) -> bool:
@@ -42,19 +42,19 @@ class Program:
         return self._process.poll() is not None
 
     def stop(self) -> None:
-        """End it as an operator would."""
+        """Terminate it and wait for its end."""
         supervised.end(self._process, grace_s=60)
 
     def tail(self) -> str:
-        """Return the end of what it said."""
+        """Return the last lines of its log."""
         return "\n" + "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-25:])
 
 
 class Stack:
-    """MySQL and Kafka, running while the block lasts; programs started here end with it."""
+    """MySQL and Kafka as a context manager. Programs started by it end with it."""
 
     def __init__(self, changes: dict[str, str]) -> None:
-        """``changes`` are properties of the producer to set or replace."""
+        """``changes`` are added to (or replace) the producer's properties."""
         self.work = Path(tempfile.mkdtemp(prefix="tailrace-bench-"))
         self.mysql = MySqlServer(
             directory=self._folder("mysql"), settings={"innodb_buffer_pool_size": "512M", "max_binlog_size": "1G"}
@@ -101,10 +101,10 @@ class Stack:
             "snapshot.max.threads": 2,
             **self._changes,
         }
-        return self._start("produce", [sys.executable, "-m", "producer", "produce"], settings)
+        return self._start("produce", [sys.executable, "-m", "tailrace.producer", "produce"], settings)
 
     def consume(self) -> Program:
-        """Start the consumer; it ends when it has applied what is in Kafka."""
+        """Start the consumer. It ends when it has applied everything that is in Kafka."""
         settings = {
             "bootstrap.servers": self.kafka.bootstrap,
             "topic.prefix": PREFIX,

@@ -1,4 +1,4 @@
-"""Following the producer's own topics as a read_committed consumer: what has become readable, and when."""
+"""Reads the producer's topics as a read_committed consumer: when records become readable."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tailrace.schemas.names import state_topic, watermarks_topic
 from tailrace.schemas.watermark import Watermark, WatermarkKind
 from tests.bench.stack import PREFIX, TOPIC, Program
 
-_PATIENCE_S: Final = 900.0
+_DEADLINE_S: Final = 3600.0
 
 
 class Follower:
-    """Reads one topic of one partition from an offset on."""
+    """Reads a topic with one partition from an offset on."""
 
     def __init__(self, bootstrap: str, topic: str, offset: int = OFFSET_BEGINNING) -> None:
         self._consumer = Consumer(
@@ -43,32 +43,32 @@ class Follower:
         self._consumer.close()
 
     def next(self, timeout_s: float) -> Message | None:
-        """Return the next record, or None; a topic that is not there yet has none."""
+        """Return the next record, or None after the timeout or if the topic does not exist yet."""
         message = self._consumer.poll(timeout_s)
         return None if message is None or message.error() else message
 
 
 def end_offset(bootstrap: str, topic: str = TOPIC) -> int:
-    """Return the offset behind the last record of a topic of one partition."""
+    """Return the end offset of a topic with one partition."""
     with_group: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0}
     consumer = Consumer(with_group)
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1])
     finally:
         consumer.close()
 
 
 def sent_at(bootstrap: str, offset: int, topic: str = TOPIC) -> float:
-    """Return when the record at an offset, or the first behind it, was handed to Kafka's client, by the wall clock."""
+    """Return the timestamp of the record at an offset, or of the first one after it, in wall time."""
     with Follower(bootstrap, topic, offset) as follower:
-        message = follower.next(30)
+        message = follower.next(120)
     if message is None:
-        raise TimeoutError(f"no record of {topic} at offset {offset} or behind it")
+        raise TimeoutError(f"no record of {topic} at offset {offset} or after it")
     return int(message.timestamp()[1]) / 1000
 
 
 def wait_snapshot(bootstrap: str, rows: int, producer: Program) -> tuple[float, float, int]:
-    """Wait until END of all splits is readable; return the first LOW's wall time, now in wall time, and the splits."""
+    """Wait until END of all splits is readable. Return the wall times of the first LOW and of now, and the splits."""
     topic = watermarks_topic(PREFIX)
     _wait_topic(bootstrap, topic, producer)
     first_low = float("inf")
@@ -85,8 +85,8 @@ def wait_snapshot(bootstrap: str, rows: int, producer: Program) -> tuple[float, 
     raise AssertionError("unreachable")
 
 
-def wait_log(bootstrap: str, gtids: str, producer: Program, *, start: int) -> float:
-    """Wait until a stored log position that holds ``gtids`` is readable; return its wall time."""
+def wait_stream(bootstrap: str, gtids: str, producer: Program, *, start: int) -> float:
+    """Wait until a stored stream offset that contains ``gtids`` is readable. Return its wall time."""
     wanted = GtidSet.parse(gtids)
     with Follower(bootstrap, state_topic(PREFIX), start) as follower:
         for message in _messages(follower, producer):
@@ -102,7 +102,7 @@ def _wait_topic(bootstrap: str, topic: str, producer: Program) -> None:
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0}
     consumer = Consumer(settings)
     try:
-        while topic not in consumer.list_topics(timeout=10).topics:
+        while topic not in consumer.list_topics(timeout=60).topics:
             producer.check()
             time.sleep(0.05)
     finally:
@@ -110,11 +110,11 @@ def _wait_topic(bootstrap: str, topic: str, producer: Program) -> None:
 
 
 def _messages(follower: Follower, producer: Program) -> Iterator[Message]:
-    until = time.monotonic() + _PATIENCE_S
+    until = time.monotonic() + _DEADLINE_S
     while time.monotonic() < until:
         message = follower.next(0.2)
         if message is None:
             producer.check()
         else:
             yield message
-    raise TimeoutError(f"the producer did not finish within {_PATIENCE_S:.0f} s{producer.tail()}")
+    raise TimeoutError(f"the producer did not finish within {_DEADLINE_S:.0f} s{producer.tail()}")

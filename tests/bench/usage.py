@@ -1,4 +1,4 @@
-"""What processes use: CPU seconds and memory of all descendants of this process, sampled from /proc."""
+"""CPU seconds and memory of all descendants of this process, sampled from /proc."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _PERIOD_S: Final = 0.1
 _MB: Final = 1024
 _LEAST_SAMPLES: Final = 3
-"""Less is a process on its way to another program: a fork of a large one, that counts nothing itself."""
+"""A process with fewer samples is a fork before its exec: it has no load of its own."""
 
 
 @dataclass(slots=True)
 class Timeline:
-    """One process: monotonic time, CPU seconds so far (user and system), resident MB."""
+    """One process: monotonic time, CPU seconds (user and system) so far, resident MB."""
 
     name: str
     samples: list[tuple[float, float, float]] = field(default_factory=list)
     peak_mb: float = 0.0
 
     def cpu_s(self, begin: float, end: float) -> float:
-        """Return the CPU seconds spent between two moments, to the nearest samples outside."""
+        """Return the CPU seconds between two times, from the nearest samples outside."""
         before = [cpu for at, cpu, _ in self.samples if at <= begin]
         until = [cpu for at, cpu, _ in self.samples if at <= end + _PERIOD_S]
         return (until[-1] if until else 0.0) - (before[-1] if before else 0.0)
 
     def resident_mb(self, begin: float, end: float) -> tuple[float, float]:
-        """Return the median memory of the first and of the last third of a stretch: equal where memory is flat."""
+        """Return the median memory of the first and the last third of a period: equal if memory does not grow."""
         seen = [mb for at, _, mb in self.samples if begin <= at <= end]
         third = max(1, len(seen) // 3)
         return (_median(seen[:third]), _median(seen[-third:])) if seen else (0.0, 0.0)
@@ -39,7 +39,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What one process used in a phase."""
+    """The usage of one process in a phase."""
 
     name: str
     cpu_s: float
@@ -49,7 +49,7 @@ class Used:
 
 
 class Usage:
-    """Samples in a thread while its block lasts."""
+    """A context manager that samples in a background thread."""
 
     def __init__(self) -> None:
         self._timelines: dict[int, Timeline] = {}
@@ -66,7 +66,7 @@ class Usage:
         self._thread.join()
 
     def used(self, begin: float, end: float) -> list[Used]:
-        """Return what every process that ran between two monotonic moments used then."""
+        """Return the usage of every process that ran between two monotonic times."""
         with self._lock:
             lines = list(self._timelines.values())
             found = []
@@ -94,11 +94,11 @@ class Usage:
                 line.samples.append((now, (int(fields[11]) + int(fields[12])) * _TICK_S, _mb(status, "VmRSS:")))
                 line.peak_mb = max(line.peak_mb, _mb(status, "VmHWM:"))
         except (FileNotFoundError, ProcessLookupError):
-            return  # it has ended meanwhile
+            return  # the process has ended
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return the processes below one, as far as they are there while it is looked."""
+    """Return the descendants of a process that exist now."""
     found: list[int] = []
     try:
         threads = [entry.name for entry in os.scandir(f"/proc/{pid}/task")]
@@ -115,7 +115,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _name(command: bytes) -> str:
-    """Return which part of the whole a command line is; '' while it is not its own yet (after a fork)."""
+    """Return the name of a command line; '' if it is unknown, such as after a fork and before exec."""
     text = command.replace(b"\0", b" ").decode(errors="replace")
     known = {
         "mysqld": "MySQL",

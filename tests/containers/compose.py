@@ -1,4 +1,4 @@
-"""docker/compose.yaml as a project of its own: small tables, the password in a file, and everything gone at the end."""
+"""Runs docker/compose.yaml as a separate project and removes it at the end."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from typing import Any, Final, Self
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMPOSE_FILE: Final = ROOT / "docker" / "compose.yaml"
 
-_STEP_S: Final = 900
+_STEP_S: Final = 1800
 _POLL_S: Final = 0.5
 
 
 def missing() -> str:
-    """Return why no container can be run here, '' where one can."""
+    """Return why no container can run here, '' if one can."""
     if shutil.which("docker") is None:
         return "the command docker is not installed"
     for command, what in ((("compose", "version"), "docker compose"), (("info",), "a container engine")):
         done = subprocess.run(["docker", *command], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            return f"{what} is not there: {said[-1] if said else 'no answer'}"
+            output = (done.stderr or done.stdout).strip().splitlines()
+            return f"{what} is not available: {output[-1] if output else 'no output'}"
     return ""
 
 
 class Project:
-    """One run of the compose file under a random name; a context manager that leaves nothing behind."""
+    """One run of the compose file under a random name. A context manager that removes everything at the end."""
 
     def __init__(self, override: dict[str, Any], folder: Path) -> None:
         self._name = f"tailrace-test-{uuid.uuid4().hex[:8]}"
@@ -51,27 +51,27 @@ class Project:
         )
 
     def run(self, *arguments: str) -> str:
-        """Run one compose command and return what it printed; AssertionError with its errors where it fails."""
+        """Run one compose command and return its output. Raises AssertionError with its errors if it fails."""
         done = subprocess.run(
             [*self._base, *arguments], capture_output=True, text=True, check=False, timeout=_STEP_S, cwd=ROOT
         )
         assert done.returncode == 0, f"{' '.join(arguments)}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done.stdout
 
-    def begin(self, *arguments: str, output: Path) -> subprocess.Popen[bytes]:
-        """Start one compose command; what it prints goes to ``output``."""
+    def start(self, *arguments: str, output: Path) -> subprocess.Popen[bytes]:
+        """Start one compose command that writes to ``output``."""
         with output.open("wb") as stream:
             return subprocess.Popen([*self._base, *arguments], stdout=stream, stderr=stream, cwd=ROOT)
 
     def state(self, service: str) -> dict[str, Any]:
-        """Return the engine's view of a service's container: Status, ExitCode, Health."""
+        """Return the state of a service's container: Status, ExitCode, Health."""
         return dict(self._inspect(service)["State"])
 
     def user(self, service: str) -> str:
-        """Return the user that the container's process runs as."""
+        """Return the user of the container's process."""
         return str(self._inspect(service)["Config"]["User"])
 
-    def wait(self, service: str, *, status: str, deadline_s: float = 120) -> None:
+    def wait(self, service: str, *, status: str, deadline_s: float = 600) -> None:
         """Wait until a service's container is ``healthy``, ``running`` or ``exited``."""
         until = time.monotonic() + deadline_s
         while status not in {(now := self.state(service))["Status"], now.get("Health", {}).get("Status")}:

@@ -1,4 +1,4 @@
-"""What the images and the compose file say, checked without an engine: every name in them is one that exists."""
+"""The images and the compose file, checked without an engine: every name in them exists."""
 
 from __future__ import annotations
 
@@ -20,9 +20,15 @@ DOCKERFILES: Final = sorted(DOCKER.glob("*.Dockerfile"))
 
 
 def _instructions(path: Path) -> list[tuple[str, str]]:
-    """Return a Dockerfile's instructions with their arguments, continued lines joined, comments left out."""
+    """Return a Dockerfile's instructions with their arguments: continued lines joined, comments removed."""
     text = re.sub(r"^#.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE).replace("\\\n", " ")
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in text.splitlines() if line.strip()]
+
+
+def _copied(path: Path) -> list[str]:
+    """Return the files and folders that an image copies from the repository."""
+    copies = [rest.split() for name, rest in _instructions(path) if name == "COPY"]
+    return [source for words in copies if not words[0].startswith("--from=") for source in words[:-1]]
 
 
 def _environment(path: Path) -> dict[str, str]:
@@ -30,15 +36,15 @@ def _environment(path: Path) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def test_the_producers_settings_are_known_and_each_has_a_meaning() -> None:
-    """The mounted file over the image's own environment: no fault, no warning."""
+def test_producer_settings_are_known_and_have_an_effect() -> None:
+    """The mounted file and the image's environment give no error and no warning."""
     settled = load_producer(DOCKER / "producer.json", _environment(DOCKER / "producer.Dockerfile"))
 
     assert settled.warnings == ()
     assert describe(settled)["tailrace.http.address"] == "0.0.0.0"  # noqa: S104 - a container is reached from outside itself
 
 
-def test_the_images_environment_alone_opens_the_port_that_its_healthcheck_asks() -> None:
+def test_healthcheck_uses_the_port_of_the_image() -> None:
     image = DOCKER / "producer.Dockerfile"
     least = {"database.hostname": "h", "database.user": "u", "database.server.id": "1", "topic.prefix": "p"}
     settled = load_producer(None, _environment(image), {**least, "bootstrap.servers": "k:1"})
@@ -46,7 +52,7 @@ def test_the_images_environment_alone_opens_the_port_that_its_healthcheck_asks()
     assert f"http://127.0.0.1:{settled.ops.http_port}/readyz" in image.read_text(encoding="utf-8")
 
 
-def test_the_consumers_settings_are_known() -> None:
+def test_consumer_settings_are_known() -> None:
     image = DOCKER / "spark.Dockerfile"
     settled = load_consumer(DOCKER / "consumer.json", _environment(image))
 
@@ -55,16 +61,22 @@ def test_the_consumers_settings_are_known() -> None:
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_what_an_image_copies_is_there_and_nobody_is_root(path: Path) -> None:
-    instructions = _instructions(path)
-    for name, rest in instructions:
-        if name == "COPY" and not rest.startswith("--from="):
-            *sources, _ = rest.split()
-            assert all((ROOT / source).exists() for source in sources), rest
-    assert [rest for name, rest in instructions if name == "USER"][-1] == "10001"
+def test_copied_files_exist_and_the_user_is_not_root(path: Path) -> None:
+    assert all((ROOT / source).exists() for source in _copied(path))
+    assert [rest for name, rest in _instructions(path) if name == "USER"][-1] == "10001"
 
 
-def test_the_compose_file_names_files_and_stages_that_exist() -> None:
+@pytest.mark.parametrize("name", ["producer", "spark"])
+def test_production_image_copies_the_distribution_and_no_tests(name: str) -> None:
+    """What it copies is what setuptools needs, the parts of the distribution and the image's lock."""
+    parts = {"producer": {"producer"}, "spark": {"spark_consumer"}}[name] | {"runtime", "schemas"}
+
+    copied = _copied(DOCKER / f"{name}.Dockerfile")
+
+    assert set(copied) == {"pyproject.toml", "setup.py", "README.md", f"docker/{name}.lock"} | parts
+
+
+def test_compose_file_names_existing_files_and_stages() -> None:
     text = COMPOSE_FILE.read_text(encoding="utf-8")
     built = re.findall(r"dockerfile: (\S+)(?:\n\s+target: (\S+))?", text)
     assert len(built) == 5
@@ -77,8 +89,8 @@ def test_the_compose_file_names_files_and_stages_that_exist() -> None:
 
 
 @pytest.mark.parametrize("name", ["producer.lock", "spark.lock"])
-def test_an_images_versions_are_those_that_are_tested(name: str) -> None:
-    """Each half's lock is a part of requirements.lock, hashes included."""
+def test_lock_of_an_image_is_a_part_of_the_tested_lock(name: str) -> None:
+    """Versions and hashes are equal."""
 
     def pins(path: Path) -> set[str]:
         return set(re.split(r"\n(?=\S)", path.read_text(encoding="utf-8").strip()))
@@ -86,8 +98,8 @@ def test_an_images_versions_are_those_that_are_tested(name: str) -> None:
     assert pins(DOCKER / name) <= pins(ROOT / "requirements.lock")
 
 
-def test_compose_takes_the_file() -> None:
-    """By compose's own parser, which needs no engine."""
+def test_compose_accepts_the_file() -> None:
+    """Compose's own parser needs no engine."""
     if shutil.which("docker") is None or subprocess.run(["docker", "compose", "version"], check=False).returncode:
         pytest.skip("docker compose is not installed")
     done = subprocess.run(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import pickle
+import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from tailrace.runtime.interrupt import interrupt_on
 from tests.debezium_parity import about, golden
 from tests.debezium_parity.compare import Report
 from tests.debezium_parity.debezium import debezium_prefix
@@ -19,17 +22,29 @@ from tests.debezium_parity.run import Outcome, run
 from tests.debezium_parity.table import column_types, print_tables
 from tests.debezium_parity.variants import VARIANTS, Variant
 from tests.debezium_parity.verdict import verdict
+from tests.embedded.prepare import prepare
 
 
-def main(arguments: list[str]) -> int:
-    """Run the comparison and return the exit code."""
-    parser = argparse.ArgumentParser(prog="parity", description=__doc__)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return the exit code: 130 after Ctrl-C."""
+    interrupt_on(signal.SIGINT, signal.SIGTERM)
+    try:
+        return _run(_options(arguments))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./run parity", description=__doc__)
     parser.add_argument("--record", action="store_true", help="store golden records; compare nothing")
     parser.add_argument("--variants", default="", help="names of variants, comma-separated (default: all)")
     parser.add_argument("--show", type=int, default=3, help="number of differences to print per table and variant")
     parser.add_argument("--save", type=Path, help="save all records to this file")
     parser.add_argument("--load", type=Path, help="use the records of a file made with --save; run nothing")
-    options = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def _run(options: argparse.Namespace) -> int:
     chosen = [each for each in VARIANTS if not options.variants or each.name in options.variants.split(",")]
     started = time.monotonic()
 
@@ -39,6 +54,7 @@ def main(arguments: list[str]) -> int:
     if options.load:
         outcomes = pickle.loads(options.load.read_bytes())  # noqa: S301 - a file that --save wrote
     else:
+        prepare(("mysql", "kafka", "registry", "debezium"))
         outcomes = run(chosen, with_tailrace=not options.record, report=report)
     if options.save:
         options.save.write_bytes(pickle.dumps(outcomes))
@@ -77,4 +93,4 @@ def _record(outcomes: list[Outcome]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -8,8 +8,9 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+from tailrace.spark_consumer.artifacts import Artifact
 from tests.embedded import artifacts
-from tests.embedded.artifacts import Artifact, unpack_once
+from tests.embedded.artifacts import unpack_once
 from tests.embedded.kafka import classpath
 
 LIST: Final = Path(__file__).with_name("artifacts.toml")

@@ -11,17 +11,16 @@ from typing import Any, Final
 
 from tests.debezium_parity.artifacts import connect_classpath, plugin_path
 from tests.embedded.java import EmbeddedServerError, java
-from tests.embedded.server import Launch, LeashedServer
+from tests.embedded.server import Launch, SupervisedServer
 
 CONNECTOR_CLASS: Final = "io.debezium.connector.mysql.MySqlConnector"
 
 
-class ConnectWorker(LeashedServer):
+class ConnectWorker(SupervisedServer):
     """A Connect process on 127.0.0.1, controlled through its REST interface. A context manager."""
 
     kind = "connect"
     title = "Kafka Connect"
-    start_s = 120
     pause_s = 0.3
     main: str = "org.apache.kafka.connect.cli.ConnectStandalone"
 

@@ -21,7 +21,7 @@ from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.embedded.registry import API, SchemaRegistry
 
-_PHASE_S: Final = 300
+_PHASE_S: Final = 900
 
 MYSQL_SETTINGS: Final = {"binlog_rows_query_log_events": "ON"}
 """Makes the statements available for include.query."""

@@ -26,7 +26,7 @@ QUICK: Final = {"plain", "ahead", "avro"}
 
 MAX_BYTES: Final = 3_000_000
 
-on_servers = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.timeout(600)]
+on_servers = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.registry, pytest.mark.timeout(1800)]
 
 
 def _clock_default(difference: Difference) -> bool:

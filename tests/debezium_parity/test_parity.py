@@ -6,7 +6,14 @@ import pytest
 
 from tests.debezium_parity.__main__ import main
 
-pytestmark = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.mysql,
+    pytest.mark.kafka,
+    pytest.mark.registry,
+    pytest.mark.debezium,
+    pytest.mark.long,
+    pytest.mark.timeout(2700),
+]
 
 
 def test_records_equal_those_of_real_debezium(capsys: pytest.CaptureFixture[str]) -> None:

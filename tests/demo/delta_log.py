@@ -1,4 +1,4 @@
-"""How many rows a Delta table holds, from its log alone: cheap enough for a live screen."""
+"""The number of rows in a Delta table, computed from its transaction log: cheap enough for a live screen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class DeltaLog:
-    """Follows the log of one table; each look reads only the commits that are new."""
+    """The transaction log of one table. Each call reads only new commits."""
 
     def __init__(self, table: Path) -> None:
         self._folder = table / "_delta_log"
@@ -17,11 +17,11 @@ class DeltaLog:
 
     @property
     def commits(self) -> int:
-        """Commits seen so far."""
+        """Commits read so far."""
         return self._next
 
     def rows(self) -> int:
-        """Return the rows of the table's newest version, 0 before its first."""
+        """Return the rows of the newest version, 0 before the first one."""
         while (commit := self._folder / f"{self._next:020d}.json").is_file():
             for line in commit.read_text(encoding="utf-8").splitlines():
                 self._apply(json.loads(line))
@@ -29,15 +29,15 @@ class DeltaLog:
         return sum(self._rows.values())
 
     def _apply(self, action: dict[str, Any]) -> None:
-        # One commit may remove a file and add it again with a deletion vector, in either order.
+        # One commit may remove a file and add it with a deletion vector, in either order.
         if add := action.get("add"):
-            hidden = (add.get("deletionVector") or {}).get("cardinality", 0)
-            self._rows[_identity(add)] = json.loads(add["stats"])["numRecords"] - hidden
+            deleted = (add.get("deletionVector") or {}).get("cardinality", 0)
+            self._rows[_identity(add)] = json.loads(add["stats"])["numRecords"] - deleted
         elif remove := action.get("remove"):
             self._rows.pop(_identity(remove), None)
 
 
 def _identity(action: dict[str, Any]) -> str:
-    """Return what tells files of a version apart: the path, and the deletion vector that lies over it."""
+    """Return what identifies a file of one version: its path and its deletion vector."""
     vector = action.get("deletionVector") or {}
     return f"{action['path']} {vector.get('storageType')} {vector.get('pathOrInlineDv')} {vector.get('offset')}"

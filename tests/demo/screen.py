@@ -1,4 +1,4 @@
-"""The one live screen, or a line every few seconds where there is no terminal."""
+"""The live screen; without a terminal, one line every few seconds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.demo.progress import Progress
-from tests.demo.verdict import Comparison
+from tests.demo.verification import Comparison
 
-_LINE_EVERY_S: Final = 5.0
+_LINE_INTERVAL_S: Final = 5.0
 
 
 class Screen:
-    """Shows where everything stands while it is open."""
+    """Shows the progress while it is open."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -38,55 +38,56 @@ class Screen:
             self._live.stop()
 
     def show(self, progress: Progress, *, doing: str, changes: int) -> None:
-        """Draw ``progress``; ``doing`` says what is waited for, ``changes`` how many rows the writer has changed."""
+        """Draw ``progress``. ``doing`` is the current step, ``changes`` the rows that the workload has changed."""
         elapsed = time.monotonic() - self._started
         if self._live is not None:
-            self._live.update(_picture(progress, doing, changes, elapsed), refresh=True)
+            self._live.update(_render(progress, doing, changes, elapsed), refresh=True)
         elif elapsed >= self._line_due:
-            self._line_due = elapsed + _LINE_EVERY_S
-            read = sum(table.rows_read for table in progress.tables.values())
-            stored = sum(table.sink_rows for table in progress.tables.values())
+            self._line_due = elapsed + _LINE_INTERVAL_S
+            tables = progress.tables.values()
             self._console.print(
-                f"{elapsed:5.0f} s  {doing}: read {read:,}, written by the shop {changes:,},"
-                f" log {progress.position or '-'}, behind {_number(progress.behind)}, in the sink {stored:,}"
+                f"{elapsed:5.0f} s  {doing}: producer {progress.phase},"
+                f" snapshot rows {sum(table.snapshot_rows for table in tables):,}, changed rows {changes:,},"
+                f" offset {progress.position or '-'}, consumer lag {_number(progress.lag_records)},"
+                f" sink rows {sum(table.sink_rows for table in tables):,}"
             )
 
 
-def _picture(progress: Progress, doing: str, changes: int, elapsed: float) -> Group:
+def _render(progress: Progress, doing: str, changes: int, elapsed: float) -> Group:
     table = Table(title="MySQL -> Kafka -> Spark -> Delta", title_justify="left")
     table.add_column("table")
-    for title in ("rows planned", "rows read", "splits done", "changes", "rows in sink"):
+    for title in ("estimated rows", "snapshot rows", "splits done", "change records", "sink rows"):
         table.add_column(title, justify="right")
     for name, row in progress.tables.items():
         table.add_row(
             name,
-            f"{row.rows_planned:,}",
-            f"{row.rows_read:,}",
+            f"{row.estimated_rows:,}",
+            f"{row.snapshot_rows:,}",
             f"{row.splits_done} / {row.splits_planned}",
-            f"{row.changes:,}",
+            f"{row.change_records:,}",
             f"{row.sink_rows:,}",
         )
     lag = "-" if progress.lag_ms is None else f"{progress.lag_ms / 1000:.1f} s"
     facts = (
-        f"producer   {progress.phase}, binlog {progress.position or '-'}, lag {lag}\n"
-        f"consumer   {progress.batches} batches, {_number(progress.behind)} records behind\n"
-        f"shop       {changes:,} rows changed\n"
+        f"producer   {progress.phase}, offset {progress.position or '-'}, lag {lag}\n"
+        f"consumer   {progress.batches} batches, lag {_number(progress.lag_records)} records\n"
+        f"workload   {changes:,} rows changed\n"
         f"{elapsed:4.0f} s     {doing}"
     )
     return Group(table, Text(facts))
 
 
-def verdict_table(found: list[Comparison]) -> Table:
-    """Return the verdict as a table, one line for each compared table."""
-    table = Table(title="every row of the sink against its source", title_justify="left")
+def comparison_table(found: list[Comparison]) -> Table:
+    """Return a table with one line per compared table."""
+    table = Table(title="every sink row compared with its source row", title_justify="left")
     table.add_column("table")
-    for title in ("source rows", "sink rows", "missing", "extra", "different", "repeated"):
+    for title in ("source rows", "sink rows", "missing", "extra", "different", "duplicate"):
         table.add_column(title, justify="right")
-    table.add_column("verdict")
+    table.add_column("result")
     for each in found:
-        counts = (each.source_rows, each.sink_rows, each.missing, each.extra, each.different, each.repeated)
-        verdict = Text("equal", style="green") if each.equal else Text("DIFFERENT", style="bold red")
-        table.add_row(each.table, *(f"{count:,}" for count in counts), verdict)
+        counts = (each.source_rows, each.sink_rows, each.missing, each.extra, each.different, each.duplicate)
+        result = Text("equal", style="green") if each.equal else Text("DIFFERENT", style="bold red")
+        table.add_row(each.table, *(f"{count:,}" for count in counts), result)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Everything that runs for the demo: MySQL, Kafka, the producer and the consumer, each a process that ends with it."""
+"""The demo's servers and processes: MySQL, Kafka, the producer and the consumer. All of them end with the demo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tailrace.runtime.errors import TailraceError
-from tests.demo import shop
+from tests.demo import sample_database
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
@@ -38,11 +38,11 @@ class Stack:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        # In this order, so that the folder goes last.
+        # Called in reverse order: processes end first, the folder is removed last.
         self._open.callback(shutil.rmtree, self.work, ignore_errors=True)
         self._open.callback(self.kafka.close)
         self._open.callback(self.mysql.close)
-        self._open.callback(self.end_processes)
+        self._open.callback(self.stop_processes)
         return self
 
     def __exit__(
@@ -86,8 +86,8 @@ class Stack:
             "database.user": self.mysql.capture_user,
             "database.password": self.mysql.capture_password,
             "database.server.id": 5401,
-            "topic.prefix": shop.PREFIX,
-            "table.include.list": rf"{shop.DATABASE}\..*",
+            "topic.prefix": sample_database.PREFIX,
+            "table.include.list": rf"{sample_database.DATABASE}\..*",
             "bootstrap.servers": self.kafka.bootstrap,
             "snapshot.max.threads": 2,
             "tailrace.http.port": self.producer_port,
@@ -97,7 +97,7 @@ class Stack:
         """Return the consumer's configuration."""
         return {
             "bootstrap.servers": self.kafka.bootstrap,
-            "topic.prefix": shop.PREFIX,
+            "topic.prefix": sample_database.PREFIX,
             "checkpointLocation": self.checkpoint,
             "sink": "delta",
             "sink.path": self.sink,
@@ -106,7 +106,7 @@ class Stack:
         }
 
     def spark_settings(self) -> dict[str, Any]:
-        """Return what Spark itself must be told: jars that are here, and sizes for a small machine."""
+        """Return Spark's own settings: the jars, and sizes for a small machine."""
         return {
             "spark.jars": ",".join(map(str, spark_jars())),
             "spark.driver.memory": "2g",
@@ -117,24 +117,24 @@ class Stack:
         }
 
     def write_settings(self, name: str, settings: dict[str, Any]) -> Path:
-        """Write a configuration file, readable by its owner alone since it holds a password."""
+        """Write a configuration file that only its owner can read, because it holds a password."""
         path = self.work / f"{name}.json"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             json.dump({key: str(value) for key, value in settings.items()}, file, indent=2)
         return path
 
     def check(self) -> None:
-        """Raise where a process has ended that should be running."""
+        """Raise TailraceError if a process has ended."""
         for name, process in self._processes.items():
             if process.poll() is not None:
                 raise TailraceError(
                     f"tailrace {name} ended with code {process.returncode}",
-                    hint="read what it said",
+                    hint="read its log",
                     log=self.log(name),
                 )
 
     def log(self, name: str, *, lines: int = 25) -> str:
-        """Return the end of what a process said."""
+        """Return the last lines that a process logged."""
         text = (self.work / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         return "\n".join(["", *text.splitlines()[-lines:]])
 
@@ -145,8 +145,8 @@ class Stack:
             environment = {**os.environ, **spark_environment()}
             self._processes[name] = supervised.spawn(command, output=log, env=environment, cwd=self.work)
 
-    def end_processes(self) -> None:
-        """Stop consumer and producer in order; each that does not end by itself within some seconds is killed."""
+    def stop_processes(self) -> None:
+        """Stop the consumer, then the producer; kill each that is still alive after its grace time."""
         while self._processes:
             _, process = self._processes.popitem()
             supervised.end(process, grace_s=15)

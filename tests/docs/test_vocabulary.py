@@ -9,7 +9,6 @@ import pytest
 from tests.docs.vocabulary import findings, sources
 
 
-@pytest.mark.xfail(reason="the renames are not finished: python -m tests.docs.vocabulary lists what is left")
 def test_sources_use_no_retired_word() -> None:
     """Neither in names nor in docstrings, comments and messages."""
     assert [str(finding) for path in sources() for finding in findings(path)] == []

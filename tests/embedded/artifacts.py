@@ -1,62 +1,58 @@
-"""Fetches the fixed list of server packages and jars once, checks their SHA-256 and keeps them in a cache.
+"""The cache of server packages and jars: each pinned file is fetched once, checked and kept.
 
-``artifacts.toml`` lists them in sections: ``"group:artifact:version[:classifier][@ext]" = "sha256"``.
-Apache Ivy does the transfer: its jar comes with pyspark, and its defaults know where public artifacts are.
+``artifacts.toml`` pins the servers; ``spark_consumer/jars.toml`` pins the jars of Spark.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, NamedTuple
-from xml.sax.saxutils import quoteattr
+from typing import IO
 
+from tailrace.spark_consumer.artifacts import (
+    Artifact,
+    Pins,
+    download,
+    fetch_unverified,
+    fetched_file,
+    read_pins,
+    sha256,
+)
 from tests.embedded.java import EmbeddedServerError, java
 
 LIST = Path(__file__).with_name("artifacts.toml")
 
-# Poms are not read: the list is complete, and names no artifact that another would replace.
-_SETTINGS = """<ivysettings>
-  <settings defaultResolver="public"/>
-  <resolvers><ibiblio name="public" m2compatible="true" usepoms="false" checksums=""/></resolvers>
-</ivysettings>
-"""
+
+class _Prepared:
+    """The entries of the cache that this process has asked for, and whether it may ask for others."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._sealed = False
+
+    def use(self, name: str) -> None:
+        """Note an entry. Raises EmbeddedServerError if it is a new one after :func:`seal`."""
+        if self._sealed and name not in self._names:
+            raise EmbeddedServerError(
+                f"{name} was not prepared before the first test",
+                hint="mark the test with what it starts: mysql, kafka, spark, registry or debezium",
+            )
+        self._names.add(name)
+
+    def seal(self) -> None:
+        """Refuse entries that were not used before."""
+        self._sealed = True
 
 
-class Artifact(NamedTuple):
-    """One file of a public repository, by its coordinates."""
-
-    group: str
-    name: str
-    version: str
-    classifier: str = ""
-    extension: str = "jar"
-
-    @classmethod
-    def parse(cls, text: str) -> Artifact:
-        """Read ``group:artifact:version[:classifier][@ext]``."""
-        coordinates, _, extension = text.partition("@")
-        parts = coordinates.split(":")
-        if len(parts) not in {3, 4} or not all(parts):
-            raise ValueError(f"not group:artifact:version[:classifier][@ext]: {text!r}")
-        return cls(parts[0], parts[1], parts[2], parts[3] if len(parts) == 4 else "", extension or "jar")
-
-    @property
-    def file_name(self) -> str:
-        """The name under which repositories keep it."""
-        tail = f"-{self.classifier}" if self.classifier else ""
-        return f"{self.name}-{self.version}{tail}.{self.extension}"
+_prepared = _Prepared()
+seal = _prepared.seal
 
 
 def cache_dir() -> Path:
@@ -72,29 +68,41 @@ def cache_dir() -> Path:
 
 
 def fetch(section: str, *, listing: Path = LIST) -> list[Path]:
-    """Return the files of one section of a list, in its order, transferring those that the cache lacks.
+    """Return the files of one section of a list, in its order. Files that the cache lacks are fetched."""
+    sections = read_pins(listing)
+    if section not in sections:
+        raise EmbeddedServerError(
+            f"no artifacts are listed for {section!r}", hint=f"choose one of {', '.join(sorted(sections))}"
+        )
+    return fetch_pins(section, sections[section])
 
-    Raises EmbeddedServerError where one cannot be had or its SHA-256 differs.
+
+def fetch_pins(name: str, pins: Pins) -> list[Path]:
+    """Return the files of ``pins``, kept in the cache under ``artifacts/<name>``.
+
+    Raises DownloadError if a file cannot be fetched or its SHA-256 differs.
     """
-    pins = _section(section, listing)
-    folder = cache_dir() / "artifacts" / section
+    _prepared.use(name)
+    folder = cache_dir() / "artifacts" / name
     paths = [folder / artifact.file_name for artifact in pins]
     if all(path.is_file() for path in paths):
         return paths
-    with locked(f"artifacts-{section}"):
+    with locked(f"artifacts-{name}"):
         missing = {artifact: pin for artifact, pin in pins.items() if not (folder / artifact.file_name).is_file()}
         if missing:
-            folder.mkdir(parents=True, exist_ok=True)
-            _transfer(missing, folder, section=section)
+            _report(f"fetching {len(missing)} file(s) for {name} into {folder}")
+            download(missing, folder, java=java(), report=_report)
     return paths
 
 
 def unpack_once(name: str, unpack: Callable[[Path], None]) -> Path:
-    """Return the cache folder ``name``, filled by ``unpack`` the first time; it appears whole or not at all."""
+    """Return the cache folder ``name``. The first call fills it by ``unpack``; it appears only when complete."""
+    _prepared.use(name)
     target = cache_dir() / name
     if not target.is_dir():
         with locked(name.replace("/", "-")):
             if not target.is_dir():
+                _report(f"preparing {name}")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with _scratch() as scratch:
                     unpack(scratch)
@@ -103,11 +111,11 @@ def unpack_once(name: str, unpack: Callable[[Path], None]) -> Path:
 
 
 def unpack_tar(stream: IO[bytes], folder: Path) -> None:
-    """Unpack a gzipped tar into ``folder``, whatever its members' names try."""
+    """Unpack a gzipped tar; members cannot escape from ``folder``."""
     with tarfile.open(fileobj=stream, mode="r:gz") as archive:
         if hasattr(tarfile, "data_filter"):
             archive.extractall(folder, filter="data")
-        else:  # Python before 3.11.4, as Debian 12 has it; the archive's checksum is pinned
+        else:  # Python before 3.11.4, as in Debian 12; the archive's checksum is pinned
             archive.extractall(folder)  # noqa: S202
 
 
@@ -123,7 +131,7 @@ def locked(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """Give a folder on the cache's own file system, removed afterwards unless renamed."""
+    """Yield a folder on the cache's file system; remove it afterwards unless it was renamed."""
     folder = Path(tempfile.mkdtemp(prefix=".new-", dir=cache_dir()))
     try:
         yield folder
@@ -131,113 +139,21 @@ def _scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _section(section: str, listing: Path) -> dict[Artifact, str]:
-    listed = tomllib.loads(listing.read_text(encoding="utf-8"))
-    if section not in listed:
-        raise EmbeddedServerError(
-            f"no artifacts are listed for {section!r}", hint=f"choose one of {', '.join(sorted(listed))}"
-        )
-    return {Artifact.parse(coordinates): pin for coordinates, pin in listed[section].items()}
-
-
-def _transfer(wanted: dict[Artifact, str], folder: Path, *, section: str) -> None:
-    """Bring ``wanted`` into ``folder``; each file appears there only after its checksum was found right."""
-    sys.stderr.write(f"fetching {len(wanted)} artifact(s) for {section} into {folder} ...\n")
-    with _scratch() as scratch:
-        _run_ivy(tuple(wanted), scratch)
-        for artifact, pin in wanted.items():
-            fetched = scratch / "files" / artifact.group / artifact.file_name
-            if not fetched.is_file():
-                raise EmbeddedServerError(
-                    f"{artifact.file_name} of {artifact.group} could not be fetched",
-                    hint="check the network, or a proxy by JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...",
-                )
-            seen = sha256(fetched)
-            if seen != pin:
-                fetched.unlink()
-                raise EmbeddedServerError(
-                    f"{artifact.file_name} does not have the SHA-256 that is listed; it was removed",
-                    hint="run again; if it stays so, the public file was replaced: do not trust it",
-                    expected=pin,
-                    seen=seen,
-                )
-            fetched.replace(folder / artifact.file_name)
-            sys.stderr.write(f"  {artifact.file_name}\n")
-
-
-def _run_ivy(artifacts: Sequence[Artifact], scratch: Path) -> None:
-    """Let Ivy put ``artifacts`` under ``scratch/files/<group>/``."""
-    settings, module, log = scratch / "settings.xml", scratch / "ivy.xml", scratch / "ivy.log"
-    settings.write_text(_SETTINGS, encoding="utf-8")
-    module.write_text(_ivy_module(artifacts), encoding="utf-8")
-    command: list[str | Path] = [java(), f"-Divy.default.ivy.user.dir={scratch}/home", "-jar", _ivy_jar()]
-    command += ["-settings", settings, "-ivy", module, "-cache", scratch / "cache"]
-    command += ["-retrieve", f"{scratch}/files/[organisation]/[artifact]-[revision](-[classifier]).[ext]"]
-    with log.open("wb") as output:
-        done = subprocess.run(command, stdout=output, stderr=output, check=False)
-    if done.returncode != 0:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        told = [line.strip() for line in lines if "UNRESOLVED" in line or "ERROR" in line or "FAILED" in line]
-        raise EmbeddedServerError(
-            "artifacts could not be fetched",
-            hint="check the network, or a proxy by JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...",
-            ivy="; ".join(told[:8]) or "; ".join(lines[-4:]),
-        )
-
-
-def _ivy_module(artifacts: Sequence[Artifact]) -> str:
-    """Write the module description that depends on exactly ``artifacts``."""
-    lines = []
-    for each in artifacts:
-        extra = f" m:classifier={quoteattr(each.classifier)}" if each.classifier else ""
-        lines.append(
-            f"  <dependency org={quoteattr(each.group)} name={quoteattr(each.name)} rev={quoteattr(each.version)}"
-            f' transitive="false" conf="default->*">'
-            f"<artifact name={quoteattr(each.name)} type={quoteattr(each.extension)} ext={quoteattr(each.extension)}"
-            f"{extra}/></dependency>"
-        )
-    return (
-        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">\n'
-        '<info organisation="tailrace" module="embedded"/>\n<configurations><conf name="default"/></configurations>\n'
-        "<dependencies>\n" + "\n".join(lines) + "\n</dependencies>\n</ivy-module>\n"
-    )
-
-
-def _ivy_jar() -> Path:
-    """Return the Ivy jar that pyspark carries."""
-    spec = find_spec("pyspark")
-    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
-    if not found:
-        raise EmbeddedServerError("pyspark, whose Ivy fetches artifacts, is not installed", hint="run: ./run setup")
-    return found[-1]
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hex."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+def _report(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _print_pins(coordinates: Sequence[str]) -> None:
-    """Print list lines for new artifacts, with the checksums that are served now."""
+    """Print list lines for new artifacts, with the checksums of what the repository serves now."""
     artifacts = [Artifact.parse(text) for text in coordinates]
     with _scratch() as scratch:
-        _run_ivy(artifacts, scratch)
+        fetch_unverified(artifacts, scratch, java=java(), report=_report)
         for text, artifact in zip(coordinates, artifacts, strict=True):
-            print(f'"{text}" = "{sha256(scratch / "files" / artifact.group / artifact.file_name)}"')
-
-
-def _copy(section: str, folder: Path) -> None:
-    """Put the files of a section into ``folder``, for an image to carry them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in fetch(section):
-        shutil.copy2(path, folder)
+            print(f'"{text}" = "{sha256(fetched_file(scratch, artifact))}"')
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["copy"] and len(sys.argv) == 4:
-        _copy(sys.argv[2], Path(sys.argv[3]))
-    elif sys.argv[1:2] == ["pin"]:
-        _print_pins(sys.argv[2:])
-    else:
-        sys.exit("usage: python -m tests.embedded.artifacts copy SECTION FOLDER | pin COORDINATES...")
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m tests.embedded.artifacts COORDINATES...")
+    _print_pins(sys.argv[1:])

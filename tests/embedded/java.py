@@ -1,4 +1,4 @@
-"""Finds Java 17 or 21, and brings Debian packages that a server needs where that is allowed."""
+"""Finds Java 17 or 21, and installs Debian packages that a server needs if this process may."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from typing import Final
 from tailrace.runtime.errors import TailraceError
 
 SUPPORTED: Final = (17, 21)
-"""Major versions that run Kafka 4.3 and Spark 4.1 alike, the preferred one first."""
+"""Major versions that run both Kafka 4.3 and Spark 4.1, the preferred one first."""
 
 PACKAGE: Final = "openjdk-17-jre-headless"
 
 LIBRARY_PACKAGES: Final = {"libaio.so.1": "libaio1", "libnuma.so.1": "libnuma1"}
-"""Shared library -> Debian package that carries it."""
+"""Shared library -> Debian package."""
 
 
 class EmbeddedServerError(TailraceError):
-    """A server or an artifact for tests could not be brought up on this machine."""
+    """A test server or an artifact is not available on this machine."""
 
 
 @functools.cache
 def java_home() -> Path:
-    """Return the home of a Java 17 or 21, installing one where none is found and this process may.
+    """Return the home of a Java 17 or 21. Install one if none is found and this process may.
 
-    Raises EmbeddedServerError with the command to run where it may not.
+    Raises EmbeddedServerError with the command to run if it may not.
     """
     found = _search()
     if found is None:
@@ -52,10 +52,10 @@ def java() -> Path:
 
 
 def require_library(name: str) -> Path | None:
-    """Make sure that a shared library (a key of LIBRARY_PACKAGES) is there.
+    """Make sure that a shared library (a key of LIBRARY_PACKAGES) is installed.
 
-    Returns None where it loads under its name; else the file that must be linked to that name: newer Debian and Ubuntu
-    call the same library ``...t64``.
+    Returns None if it loads under its name; else the file to link to that name: newer Debian and Ubuntu call the same
+    library ``...t64``.
     """
     package = LIBRARY_PACKAGES[name]
     if not _loads(name) and not _loads(f"{name}t64"):
@@ -77,7 +77,7 @@ def _loads(name: str) -> bool:
 
 
 def install_packages(packages: Sequence[str], *, why: str) -> None:
-    """Install Debian packages as root, or raise with the exact command."""
+    """Install Debian packages as root; otherwise raise EmbeddedServerError with the command to run."""
     command = _install_command(packages)
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
@@ -93,13 +93,13 @@ def install_packages(packages: Sequence[str], *, why: str) -> None:
 
 
 def major_version(home: Path) -> int | None:
-    """Return the major version of the Java at ``home``, None where it is no Java."""
+    """Return the major version of the Java at ``home``, None if there is none."""
     if not (home / "bin" / "java").is_file():
         return None
     try:
         text = (home / "release").read_text(encoding="utf-8")
     except OSError:
-        # Some distributions ship no release file; asking the program costs 50 ms.
+        # Some distributions ship no release file; running the program takes 50 ms.
         done = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=False)
         text = done.stderr
     match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
@@ -107,7 +107,7 @@ def major_version(home: Path) -> int | None:
 
 
 def _search() -> Path | None:
-    """Return the best home: JAVA_HOME, then PATH, then /usr/lib/jvm, each only if of a supported version."""
+    """Return the first home with a supported version: JAVA_HOME, then PATH, then /usr/lib/jvm."""
     return next((home for home in _candidates() if major_version(home) in SUPPORTED), None)
 
 

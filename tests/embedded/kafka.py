@@ -1,4 +1,4 @@
-"""A real Kafka broker (KRaft, one node) from public packages, on a folder of its own."""
+"""A real Kafka broker (KRaft, one node) from public packages, with its own folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 from tests.embedded import supervised
 from tests.embedded.artifacts import fetch, unpack_once
 from tests.embedded.java import EmbeddedServerError, java
-from tests.embedded.server import Launch, LeashedServer
+from tests.embedded.server import Launch, SupervisedServer
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -24,7 +24,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "process.roles": "broker,controller",
     "node.id": 1,
     "controller.listener.names": "CONTROLLER",
-    # A typing error in a topic's name must fail, not make a topic.
+    # A typing error in a topic name must fail, not create a topic.
     "auto.create.topics.enable": "false",
     "num.partitions": 1,
     "offsets.topic.num.partitions": 4,
@@ -39,14 +39,13 @@ SETTINGS: Final[Mapping[str, object]] = {
     "log.retention.ms": -1,
     "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
 }
-"""What every broker here starts with; a test may replace any of them."""
+"""The settings of every broker; a test may replace any of them."""
 
 
-class KafkaBroker(LeashedServer):
+class KafkaBroker(SupervisedServer):
     """One broker on 127.0.0.1 that is its own controller.
 
-    ``settings`` are added to (or replace) SETTINGS; ``heap_mb`` bounds the Java heap. Used as a context manager it
-    starts, stops, and removes its data.
+    ``settings`` are added to (or replace) SETTINGS; ``heap_mb`` limits the Java heap.
     """
 
     kind = "kafka"
@@ -68,61 +67,61 @@ class KafkaBroker(LeashedServer):
         self._heap_mb = heap_mb
 
     def listen(self, address: str, *, advertised: str) -> None:
-        """Set another address to listen on, and the ``host:port`` that clients are told; before the start."""
+        """Set the listening address and the advertised ``host:port``. Call it before the start."""
         self._listen, self._advertised = address, advertised
 
     @property
     def bootstrap(self) -> str:
-        """The address that clients are given: ``host:port``."""
+        """The ``host:port`` for clients."""
         return f"{self.host}:{self.port}"
 
     def restart(self, **settings: object) -> Self:
-        """Stop and start on the same data and port; ``settings`` (dots as underscores) change for good."""
+        """Stop and start on the same data and port. ``settings`` (dots as underscores) keep their new values."""
         self.stop()
         self._settings.update({name.replace("_", "."): value for name, value in settings.items()})
         return self.start()
 
     def admin(self) -> AdminClient:
-        """Return a new administration client of this broker."""
+        """Return a new admin client of this broker."""
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - unit tests load this module without a client
 
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create_topic(self, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
-        """Create a topic and wait until it is there."""
+        """Create a topic and wait until it exists."""
         from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
 
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings or {}))
-        admin = self.admin()  # dropped, it would take its requests with it
-        admin.create_topics([topic])[name].result(30)
+        admin = self.admin()  # a reference: its requests end with it
+        admin.create_topics([topic])[name].result(120)
 
     def _end_old_session(self, data: Path) -> None:
-        """Let the controller alone note that the killed broker is gone, before the broker comes back.
+        """Run the controller alone until it has fenced the killed broker, before the broker starts again.
 
-        A broker that is its own controller finds itself registered as alive after a crash, begins to finish its
-        transactions, and is fenced in the midst of that; it then takes their partitions for deleted, and
-        transactions committed just before the crash stay open for ever. With brokers apart this cannot happen.
+        A broker that is its own controller is still registered as alive after a crash. It begins to complete its
+        transactions and is fenced meanwhile. Then it regards their partitions as deleted, and transactions that were
+        committed just before the crash stay open forever. This cannot happen to separate brokers.
         """
         own: dict[str, object] = {"broker.session.timeout.ms": 500, "broker.heartbeat.interval.ms": 100}
         text = self._properties(data, **{"process.roles": "controller", **own})
         properties = self.directory / "controller.properties"
         properties.write_text(text, encoding="utf-8")
-        told = self.directory / "controller.log"
-        with told.open("wb") as log:
+        log_file = self.directory / "controller.log"
+        with log_file.open("wb") as log:
             options = ["-Dorg.slf4j.simpleLogger.log.org.apache.kafka.controller=info", "-Xmx256m"]
             command = _command("kafka.Kafka", properties, options=options)
             controller = supervised.spawn(command, output=log, cwd=self.directory)
         try:
             supervised.wait_until(
-                lambda: "Fencing broker 1" in told.read_text(encoding="utf-8", errors="replace"),
+                lambda: "Fencing broker 1" in log_file.read_text(encoding="utf-8", errors="replace"),
                 what="the end of the killed broker's session",
-                deadline_s=60,
+                deadline_s=300,
             )
         finally:
             supervised.end(controller, grace_s=30)
 
     def _launch(self) -> Launch:
-        """Make the data, empty, the first time; after a crash, end what the controller still takes for alive."""
+        """Create empty data at the first start; after a crash, let the controller fence the old broker session."""
         data = self.directory / "data"
         if not data.is_dir():
             shutil.copytree(_template(), data)
@@ -137,9 +136,9 @@ class KafkaBroker(LeashedServer):
         from confluent_kafka import KafkaException  # noqa: PLC0415
 
         try:
-            # Asking the client library first would print its complaints about a port that does not listen yet.
+            # The client library prints errors about a port that does not listen yet.
             socket.create_connection((self.host, self.port), timeout=1).close()
-            return bool(self.admin().list_topics(timeout=5).brokers)
+            return bool(self.admin().list_topics(timeout=10).brokers)
         except (OSError, KafkaException):
             return False
 
@@ -168,8 +167,14 @@ def _command(main: str, *arguments: object, options: list[str] | None = None) ->
     return [str(java()), *(options or []), *quiet, "-cp", classpath("kafka"), main, *map(str, arguments)]
 
 
+def prepare() -> None:
+    """Put everything that a start needs into the cache."""
+    classpath("kafka")
+    _template()
+
+
 def _template() -> Path:
-    """Return a formatted, empty data folder, made into the cache the first time (formatting starts a second Java)."""
+    """Return a formatted, empty data folder. It is kept in the cache: formatting starts a second Java."""
 
     def format_storage(folder: Path) -> None:
         properties = folder.parent / f"{folder.name}.properties"
@@ -187,7 +192,7 @@ def _template() -> Path:
             properties.unlink()
         if done.returncode != 0:
             raise EmbeddedServerError(
-                "Kafka could not format its data", hint="read what it said", log=(done.stdout + done.stderr)[-3000:]
+                "Kafka could not format its data", hint="read its output", log=(done.stdout + done.stderr)[-3000:]
             )
 
     return unpack_once(f"kafka-{VERSION}-data", format_storage)

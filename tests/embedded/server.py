@@ -1,4 +1,4 @@
-"""One child process that serves on a port, with a folder and a log of its own; what runs, each kind of server says."""
+"""The base of the test servers: one child process with a port, a folder and a log."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from typing import ClassVar, Final, NamedTuple, Self
 from tests.embedded import supervised
 from tests.embedded.java import EmbeddedServerError
 
-_TOLD_CHARACTERS: Final = 4000
-"""How much of its log's end a server that does not start is quoted with."""
+_LOG_CHARACTERS: Final = 4000
+"""How much of the log is quoted if a server does not start."""
 
 
 class Launch(NamedTuple):
-    """What to run for a server; ``env`` None: this process's environment."""
+    """The command of a server. Without ``env`` it inherits the environment."""
 
     command: Sequence[str | Path]
     env: dict[str, str] | None = None
 
 
-class LeashedServer(ABC):
-    """A server on 127.0.0.1 that cannot outlive this process.
+class SupervisedServer(ABC):
+    """A server on 127.0.0.1 that ends with this process.
 
-    Used as a context manager it starts, ends, and removes its folder. Without a ``directory`` it makes a temporary one.
+    As a context manager it starts, ends, and removes its folder. Without ``directory`` it creates a temporary one.
     """
 
     host: Final = "127.0.0.1"
     kind: ClassVar[str]
-    """Names its folder and its log."""
-    start_s: ClassVar[float] = 90
-    """How long it may take until it answers."""
-    grace_s: ClassVar[float] = 30
-    """How long it may take to end in order."""
+    """Part of the names of its folder and its log."""
+    start_s: ClassVar[float] = 300
+    """Deadline of a start; generous for a machine that is busy with other work."""
+    grace_s: ClassVar[float] = 60
+    """Deadline of a shutdown; the server is killed then."""
     pause_s: ClassVar[float] = 0.05
-    """Between two questions whether it answers."""
+    """Interval of the checks whether it answers."""
 
     def __init__(self, *, port: int | None = None, directory: Path | None = None) -> None:
         self.port = port or supervised.free_port()
@@ -61,7 +61,7 @@ class LeashedServer(ABC):
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return self.kind
 
     @property
@@ -71,35 +71,35 @@ class LeashedServer(ABC):
 
     @property
     def pid(self) -> int:
-        """The process id; an error where none was started."""
+        """The process id. Raises RuntimeError before the first start."""
         if self._process is None:
             raise RuntimeError("the server was not started")
         return self._process.pid
 
     @property
     def log_file(self) -> Path:
-        """What the server says."""
+        """The log of the server."""
         return self.directory / f"{self.kind}.log"
 
     def start(self) -> Self:
-        """Start the server on what its folder holds and wait until it answers; nothing where it runs."""
+        """Start the server on its existing data, unless it runs, and wait until it answers."""
         if self.running:
             return self
         launch = self._launch()
         with self.log_file.open("ab") as log:
             self._process = supervised.spawn(launch.command, output=log, env=launch.env, cwd=self.directory)
         supervised.wait_until(
-            self._is_up, what=f"an answer of {self.title}", deadline_s=self.start_s, pause_s=self.pause_s
+            self._is_up, what=f"the start of {self.title}", deadline_s=self.start_s, pause_s=self.pause_s
         )
         return self
 
     def stop(self) -> None:
-        """Shut the server down in order; its folder stays."""
+        """Shut the server down. Its folder stays."""
         if self._process is not None:
             supervised.end(self._process, grace_s=self.grace_s)
 
     def kill(self) -> None:
-        """End the server with SIGKILL, as a crash would; its folder stays."""
+        """Kill the server like a crash. Its folder stays."""
         if self._process is not None:
             supervised.kill(self._process)
 
@@ -110,14 +110,14 @@ class LeashedServer(ABC):
 
     @abstractmethod
     def _launch(self) -> Launch:
-        """Make the folder ready and return what to run."""
+        """Prepare the folder and return the command."""
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Tell whether a client is served; the process is alive."""
+        """Return whether a client can connect. The process is alive."""
 
     def _is_up(self) -> bool:
         if not self.running:
-            log = self.log_file.read_text(encoding="utf-8", errors="replace")[-_TOLD_CHARACTERS:]
+            log = self.log_file.read_text(encoding="utf-8", errors="replace")[-_LOG_CHARACTERS:]
             raise EmbeddedServerError(f"{self.title} did not start", hint="read its log", log=f"\n{log}")
         return self._answers()

@@ -1,4 +1,4 @@
-"""The jars of a Spark session that reads Kafka and writes Delta, and the settings of a small local one."""
+"""The jars of a Spark session that reads Kafka and writes Delta, and the settings of a small local session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.embedded.artifacts import fetch
+from tailrace.spark_consumer import jars
+from tests.embedded.artifacts import fetch_pins
 from tests.embedded.java import java_home
 
 if TYPE_CHECKING:
@@ -28,18 +29,19 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-"""A session for tests: two cores, no UI, nothing of the host's network, few and small shuffles."""
+"""The settings of a test session: two cores, no UI, loopback only, few and small shuffles."""
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars that Spark needs beside its own, fetched the first time."""
-    return fetch("spark")
+    """Return the jars that Spark needs in addition to its own; the first call fetches them."""
+    return fetch_pins("spark", jars.pins())
 
 
 def spark_settings(work: Path, **changes: str) -> dict[str, str]:
-    """Return the settings of a local session whose warehouse and temporary files lie under ``work``."""
+    """Return the settings of a local session with its warehouse and temporary files under ``work``."""
     # Derby would otherwise write its log and its metastore into the current folder.
-    java_options = f"-Dderby.system.home={work} -Djava.io.tmpdir={work}"
+    # With little data the optimizing compiler would take a third of the CPU time.
+    java_options = f"-Dderby.system.home={work} -Djava.io.tmpdir={work} -XX:TieredStopAtLevel=1"
     return {
         **LOCAL_SETTINGS,
         "spark.jars": ",".join(str(path) for path in spark_jars()),
@@ -51,7 +53,7 @@ def spark_settings(work: Path, **changes: str) -> dict[str, str]:
 
 
 def spark_environment() -> dict[str, str]:
-    """Return the environment variables that a Spark program needs: this Python, a Java that fits, this machine."""
+    """Return the environment variables of a Spark program: this Python, a supported Java, the loopback address."""
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -1,4 +1,4 @@
-"""Starts child processes that cannot outlive this one, however it ends."""
+"""Starts child processes that end with this process, also if it is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Job = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[b
 
 
 class _Spawner:
-    """One thread that does all the forking.
+    """The one thread that forks.
 
     Linux sends the parent-death signal when the *thread* that forked ends, so a server started from a short-lived
     thread would die with it. This thread lives as long as the process.
@@ -32,14 +32,14 @@ class _Spawner:
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self.pid = os.getpid()
-        threading.Thread(target=self._run, name="leash", daemon=True).start()
+        threading.Thread(target=self._run, name="spawner", daemon=True).start()
 
     def _run(self) -> None:
         while True:
             job, result = self._jobs.get()
             try:
                 result.set_result(job())
-            except BaseException as error:  # noqa: BLE001 - handed to the caller
+            except BaseException as error:  # noqa: BLE001 - raised in the caller
                 result.set_exception(error)
 
     def call(self, job: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
@@ -61,16 +61,16 @@ def spawn(
     cwd: Path | None = None,
     stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` in a session of its own, killed by the kernel when this process ends.
+    """Start ``command`` in its own session. The kernel kills it when this process ends.
 
-    Its own session keeps a Ctrl-C in the terminal from it, so that servers outlive their clients' orderly end.
-    ``output`` takes both stdout and stderr.
+    A Ctrl-C in the terminal does not reach another session: servers keep running until their clients have stopped.
+    ``output`` receives stdout and stderr.
     """
     parent = os.getpid()
 
-    def tie() -> None:
+    def die_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before the line above
+        if os.getppid() != parent:  # the parent ended before prctl
             os._exit(1)
 
     def start() -> subprocess.Popen[bytes]:
@@ -82,17 +82,17 @@ def spawn(
             env=env,
             cwd=cwd,
             start_new_session=True,
-            preexec_fn=tie,  # noqa: PLW1509 - two system calls, no locks taken
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - two system calls, no locks taken
         )
 
     with _lock:
-        if not _spawner or _spawner[0].pid != parent:  # a fork has no threads but its own
+        if not _spawner or _spawner[0].pid != parent:  # threads do not survive a fork
             _spawner[:] = [_Spawner()]
         return _spawner[0].call(start)
 
 
 def end(process: subprocess.Popen[bytes], *, grace_s: float) -> None:
-    """Ask ``process`` to end, and kill it and its whole session when it has not done so in ``grace_s`` seconds."""
+    """Terminate ``process``. Kill it and its session if it is still alive after ``grace_s`` seconds."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -103,9 +103,9 @@ def end(process: subprocess.Popen[bytes], *, grace_s: float) -> None:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill ``process`` and its whole session at once, and wait for its end."""
+    """Kill ``process`` and its session, and wait for its end."""
     _kill_group(process)
-    process.wait(30)
+    process.wait(120)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -114,7 +114,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback address that nothing uses now."""
+    """Return a TCP port of the loopback address that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -122,7 +122,7 @@ def free_port() -> int:
 
 
 def wait_until(ready: Callable[[], bool], *, what: str, deadline_s: float, pause_s: float = 0.05) -> None:
-    """Wait until ``ready`` returns true; raise TimeoutError naming ``what`` after ``deadline_s`` seconds."""
+    """Wait until ``ready`` returns true. Raise TimeoutError with ``what`` after ``deadline_s`` seconds."""
     end_at = time.monotonic() + deadline_s
     while not ready():
         if time.monotonic() > end_at:

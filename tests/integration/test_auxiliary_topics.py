@@ -144,12 +144,12 @@ def test_schema_changes(mysql_server: MySqlServer, kafka_broker: KafkaBroker, pr
         (name, "t"),
     ]
     logged = [value for value in values if value["source"]["snapshot"] == "false"]
-    told = [
+    changes = [
         (v["source"]["table"], v["ddl"].split(" (")[0][:40], [(c["type"], c["id"]) for c in v["tableChanges"]])
         for v in logged
     ]
-    dropped = sorted(told[-2:], key=lambda change: change[1])
-    assert [*told[:-2], *dropped] == [
+    dropped = sorted(changes[-2:], key=lambda change: change[1])
+    assert [*changes[:-2], *dropped] == [
         ("t", "ALTER TABLE t ADD COLUMN n DECIMAL(5,2) ", [("ALTER", f'"{name}"."t"')]),
         ("", "CREATE INDEX ix ON t", []),
         ("t2", "RENAME TABLE t TO t2", [("ALTER", f'"{name}"."t2"')]),

@@ -29,7 +29,7 @@ def _produce(settings: Mapping[str, str], folder: Path) -> str:
         [sys.executable, "-m", "tailrace.producer", "produce", "--config", str(config)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("DATABASE_")},
     )
@@ -48,7 +48,7 @@ def settings(
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     database.execute("INSERT INTO t VALUES (1, 1)")
     yield properties(mysql_server, kafka_broker, prefix, database.name)
-    topics = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}).list_topics(timeout=10).topics
+    topics = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}).list_topics(timeout=60).topics
     assert [name for name in topics if name.startswith(prefix)] == []
 
 

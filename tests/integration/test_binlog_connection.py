@@ -34,14 +34,14 @@ def test_wake_ends_a_waiting_poll(database: Database) -> None:
         began = time.monotonic()
         timer = threading.Timer(0.3, stream.wake)
         timer.start()
-        while time.monotonic() - began < 0.3 and stream.poll(20.0):
+        while time.monotonic() - began < 0.3 and stream.poll(120.0):
             pass
         timer.join()
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
         stream.wake()
         # A slow machine may have a heartbeat waiting: then the poll returns it, also at once.
-        assert all(isinstance(event, PositionAdvanced) for event in stream.poll(20.0))
-        assert time.monotonic() - began < 15
+        assert all(isinstance(event, PositionAdvanced) for event in stream.poll(120.0))
+        assert time.monotonic() - began < 60
     finally:
         stream.close()
         stream.wake()

@@ -69,9 +69,9 @@ def _fill_bytes(database: Database) -> None:
     database.execute("INSERT INTO bytes VALUES " + ", ".join(f"({n}, x'{n:02x}')" for n in range(256)))
 
 
-def _misread(charset: str, told: dict[bytes, str]) -> list[tuple[str, str, str]]:
+def _misread(charset: str, decoded: dict[bytes, str]) -> list[tuple[str, str, str]]:
     read = text_decoder(charset)
-    return [(data.hex(), text, read(data)) for data, text in told.items() if read(data) != text]
+    return [(data.hex(), text, read(data)) for data, text in decoded.items() if read(data) != text]
 
 
 def test_every_set_of_the_server_is_known(database: Database) -> None:
@@ -87,10 +87,10 @@ def test_every_byte_is_read_as_the_server_reads_it(database: Database, charset: 
     """All 256 of them; newer servers hold ascii to its 128."""
     _fill_bytes(database)
 
-    told = _stored(database, charset, "SELECT b FROM bytes")
+    decoded = _stored(database, charset, "SELECT b FROM bytes")
 
-    assert len(told) == 256 or (charset == "ascii" and len(told) == 129)
-    assert not _misread(charset, told)
+    assert len(decoded) == 256 or (charset == "ascii" and len(decoded) == 129)
+    assert not _misread(charset, decoded)
 
 
 @pytest.mark.parametrize("charset", DOUBLE)
@@ -98,16 +98,16 @@ def test_every_pair_is_read_as_the_server_reads_it(database: Database, charset: 
     """Every pair that a column can hold, mapped or not; a half of a surrogate pair is refused where it can be held."""
     _fill_bytes(database)
 
-    told = _stored(database, charset, "SELECT CONCAT(a.b, b.b) FROM bytes a, bytes b")
+    decoded = _stored(database, charset, "SELECT CONCAT(a.b, b.b) FROM bytes a, bytes b")
     if charset == "ucs2":
-        halves = [data for data in told if int.from_bytes(data, "big") in _SURROGATES]
+        halves = [data for data in decoded if int.from_bytes(data, "big") in _SURROGATES]
         assert len(halves) == len(_SURROGATES)
-        assert {told.pop(half) for half in halves} == {""}
+        assert {decoded.pop(half) for half in halves} == {""}
         with pytest.raises(UnicodeError):
             text_decoder(charset)(halves[0])
 
-    assert len(told) > 7_000
-    assert not _misread(charset, told)
+    assert len(decoded) > 7_000
+    assert not _misread(charset, decoded)
 
 
 @pytest.mark.parametrize("charset", EUC)
@@ -117,10 +117,10 @@ def test_every_character_of_two_or_three_bytes_is_read_as_the_server_reads_it(da
     pairs = "SELECT CONCAT(a.b, b.b) FROM bytes a, bytes b WHERE a.n > 127"
     triples = "SELECT CONCAT(x'8f', a.b, b.b) FROM bytes a, bytes b WHERE a.n > 160 AND b.n > 160"
 
-    told = _stored(database, charset, f"{pairs} UNION ALL {triples}")
+    decoded = _stored(database, charset, f"{pairs} UNION ALL {triples}")
 
-    assert len(told) > 2 * 94 * 94
-    assert not _misread(charset, told)
+    assert len(decoded) > 2 * 94 * 94
+    assert not _misread(charset, decoded)
 
 
 @pytest.mark.parametrize("charset", ["gb18030", "utf16", "utf16le", *UNICODE])
@@ -139,10 +139,10 @@ def test_characters_of_four_bytes_are_read_as_the_server_reads_them(database: Da
         values = ", ".join(f"(x'{chr(n).encode(codec).hex()}')" for n in points[start : start + 20_000])
         database.execute(f"INSERT INTO bytes VALUES {values}")
 
-    told = _stored(database, charset, "SELECT b FROM bytes")
+    decoded = _stored(database, charset, "SELECT b FROM bytes")
 
-    assert len(told) == len(points)
-    assert not _misread(charset, told)
+    assert len(decoded) == len(points)
+    assert not _misread(charset, decoded)
 
 
 @pytest.mark.parametrize("charset", [*SINGLE, *DOUBLE, *EUC, *UNICODE])
@@ -168,12 +168,12 @@ def test_select_and_log_give_what_the_server_says(database: Database, charset: s
                          "WHERE a.n NOT BETWEEN 216 AND 223 AND b.n NOT BETWEEN 216 AND 223 "
                          "AND a.n >= 64 AND b.n % 5 = 0 ORDER BY a.n, b.n")  # fmt: skip
     table = both.table("t")
-    told = database.execute("SELECT CAST(CONVERT(v USING utf8mb4) AS BINARY) FROM t ORDER BY id")
+    decoded = database.execute("SELECT CAST(CONVERT(v USING utf8mb4) AS BINARY) FROM t ORDER BY id")
 
     selected = both.selected(table, value_options())
 
     assert selected == both.logged(table, value_options())
-    assert [json.loads(row)["v"] for _, row in selected] == [bytes(text).decode() for (text,) in told]
+    assert [json.loads(row)["v"] for _, row in selected] == [bytes(text).decode() for (text,) in decoded]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_documented_example_is_printed(
             "--config",
             str(config),
         ]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     printed = run(f"{database.name}.items")
     missing = run(f"{database.name}.nothing")

@@ -91,10 +91,10 @@ def test_avro_topic_is_readable_through_the_registry(
     assert by_op["c", 20]["source"]["snapshot"] == "false"
     assert by_op["c", 3]["after"] == {"id": 3, "name": "n", "price": b"\x01\x90", "note": "new"}
 
-    subjects = {each for each in registry.ask("/subjects") if each.startswith(prefix)}
+    subjects = {each for each in registry.request("/subjects") if each.startswith(prefix)}
     assert subjects == {f"{topic}-key", f"{topic}-value"}
-    assert registry.ask(f"/subjects/{topic}-value/versions") == [1, 2]
-    latest = json.loads(registry.ask(f"/subjects/{topic}-value/versions/latest")["schema"])
+    assert registry.request(f"/subjects/{topic}-value/versions") == [1, 2]
+    latest = json.loads(registry.request(f"/subjects/{topic}-value/versions/latest")["schema"])
     assert (latest["namespace"], latest["name"], latest["connect.version"]) == (topic, "Envelope", 2)
     row = next(each for each in latest["fields"] if each["name"] == "before")["type"][1]
     assert row["connect.name"] == f"{topic}.Value"
@@ -172,11 +172,11 @@ def test_auxiliary_records_are_avro(
     }
 
     def registered(subject: str) -> Any:
-        return json.loads(registry.ask(f"/subjects/{subject}/versions/latest")["schema"])
+        return json.loads(registry.request(f"/subjects/{subject}/versions/latest")["schema"])
 
     names = {
         subject: registered(subject)["connect.name"].rpartition(".")[2]
-        for subject in registry.ask("/subjects")
+        for subject in registry.request("/subjects")
         if prefix in subject and not subject.startswith(topic)
     }
     assert names == {
@@ -224,7 +224,7 @@ def test_incompatible_schema_stops_the_capture(
     capture = CaptureThread(settings)
     with pytest.raises(SchemaError) as caught, capture:  # noqa: PT012 - the capture stops by itself
         capture.wait_snapshot()
-        registry.ask(f"/config/{topic}-value", {"compatibility": "BACKWARD"}, method="PUT")
+        registry.request(f"/config/{topic}-value", {"compatibility": "BACKWARD"}, method="PUT")
         database.execute("INSERT INTO item VALUES (2, 2)")
         capture.wait_position(database.server)
         database.execute("ALTER TABLE item MODIFY size VARCHAR(10)")
@@ -238,7 +238,7 @@ def test_incompatible_schema_stops_the_capture(
     reader = _Reader(registry)
     assert [key["id"] for key, _ in _rows(read_topic(kafka_broker.bootstrap, topic), reader)] == [1, 2]
 
-    registry.ask(f"/config/{topic}-value", {"compatibility": "NONE"}, method="PUT")
+    registry.request(f"/config/{topic}-value", {"compatibility": "NONE"}, method="PUT")
     with CaptureThread(settings) as incremental:
         incremental.wait_position(database.server)
     rows = _rows(read_topic(kafka_broker.bootstrap, topic), reader)
@@ -269,10 +269,10 @@ def test_errors_of_the_registry(registry: SchemaRegistry) -> None:
     schema_id = client.schema_id("client-value", record)
     assert client.schema_id("client-value", record) == schema_id
     assert registry.schema(schema_id)["name"] == "R"
-    asking = SchemaRegistryClient(registry_settings(registry.url, auto_register=False))
-    assert asking.schema_id("client-value", record) == schema_id
+    lookup_only = SchemaRegistryClient(registry_settings(registry.url, auto_register=False))
+    assert lookup_only.schema_id("client-value", record) == schema_id
     with pytest.raises(SchemaError, match="does not know"):
-        asking.schema_id("client-value", {**record, "name": "S"})
+        lookup_only.schema_id("client-value", {**record, "name": "S"})
     with pytest.raises(SchemaError, match="as invalid"):
         client.schema_id("client-value", {"type": "record", "name": "a-b", "fields": []})
     with pytest.raises(KafkaRequestError, match="returned no id"):

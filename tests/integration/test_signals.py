@@ -1,4 +1,4 @@
-"""Signals over every channel and of every type: tables that are read again while they are written to."""
+"""Signals of every type over every channel: incremental snapshots of tables under load."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tailrace.schemas.names import state_topic, watermarks_topic
 from tests.support.background_writes import writing
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
 from tests.support.incremental_checks import (
-    ends_again,
+    incremental_ends,
+    incremental_rows,
     notifications,
-    rows_again,
     send,
-    settled,
     signal,
+    signal_completed,
     state_of,
-    verified_again,
+    verified_incremental,
 )
 from tests.support.topics import read_topic
 
@@ -46,26 +46,26 @@ def _source(database: Database) -> dict[int, str]:
     return dict(database.execute("SELECT id, v FROM t"))
 
 
-def _equal(broker: KafkaBroker, prefix: str, database: Database) -> None:
-    rows = verified_again(broker, prefix, database.name)
+def _verify_rows(broker: KafkaBroker, prefix: str, database: Database) -> None:
+    rows = verified_incremental(broker, prefix, database.name)
     assert {row["id"]: row["v"] for row in rows.values()} == _source(database)
 
 
-def _splits_again(broker: KafkaBroker, prefix: str) -> int:
-    marks = [orjson.loads(r.value) for r in read_topic(broker.bootstrap, watermarks_topic(prefix)) if r.value]
-    return sum(mark["kind"] == "HIGH" and mark.get("incremental", False) for mark in marks)
+def _splits_read(broker: KafkaBroker, prefix: str) -> int:
+    watermarks = [orjson.loads(r.value) for r in read_topic(broker.bootstrap, watermarks_topic(prefix)) if r.value]
+    return sum(mark["kind"] == "HIGH" and mark.get("incremental", False) for mark in watermarks)
 
 
-def _in_log(broker: KafkaBroker, prefix: str, database: Database) -> bool:
-    table = state_of(broker, prefix, f"table/{database.name}.t") if _made(broker, prefix) else None
+def _streaming(broker: KafkaBroker, prefix: str, database: Database) -> bool:
+    table = state_of(broker, prefix, f"table/{database.name}.t") if _state_topic_exists(broker, prefix) else None
     return table is not None and table["mode"] == "streaming"
 
 
-def _made(broker: KafkaBroker, prefix: str) -> bool:
-    return state_topic(prefix) in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+def _state_topic_exists(broker: KafkaBroker, prefix: str) -> bool:
+    return state_topic(prefix) in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
 
 
-def _position_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:
+def _offset_reached(broker: KafkaBroker, prefix: str, database: Database) -> bool:
     executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
     stored: Any = state_of(broker, prefix, "offset")
     return bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, stored["position"]["gtids"]))[0][0])
@@ -83,10 +83,10 @@ def _tables(database: Database, *names: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("moment", ["before_low", "after_low", "before_high", "after_high"])
-def test_changes_while_a_table_is_read_again_are_all_there(
+def test_no_change_is_lost_during_an_incremental_snapshot(
     moment: str, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """Updates, deletes, inserts and moved keys in each window of each split, with the log far and near."""
+    """Updates, deletes, inserts and changed keys in each window of each split."""
     _fill(database)
     lock = threading.Lock()
     incremental = False
@@ -106,18 +106,18 @@ def test_changes_while_a_table_is_read_again_are_all_there(
         capture.wait_snapshot()
         incremental = True
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database))
-        eventually(lambda: settled(kafka_broker, prefix), "read again")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "incremental snapshot")
         database.execute("UPDATE t SET v = CONCAT(v, '.')")
         capture.wait_position(mysql_server)
 
-    _equal(kafka_broker, prefix, database)
-    assert len(ends_again(kafka_broker, prefix)) >= ROWS // 40
+    _verify_rows(kafka_broker, prefix, database)
+    assert len(incremental_ends(kafka_broker, prefix)) >= ROWS // 40
 
 
-def test_only_rows_that_meet_the_condition_are_read_again(
+def test_only_rows_that_meet_the_condition_are_read(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """A table by expression, rows by additional-conditions; another table is left alone."""
+    """A table by expression, rows by additional-conditions; another table is not read."""
     _fill(database)
     database.execute("CREATE TABLE other (id INT PRIMARY KEY)")
     database.execute("INSERT INTO other VALUES (1)")
@@ -130,103 +130,103 @@ def test_only_rows_that_meet_the_condition_are_read_again(
             "execute-snapshot",
             {"data-collections": [rf"{database.name}\.t+"], "additional-conditions": conditions},
         )
-        eventually(lambda: settled(kafka_broker, prefix), "read again")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "incremental snapshot")
 
-    found = sorted(record.json["after"]["id"] for record in rows_again(kafka_broker, prefix, database.name))
+    found = sorted(record.json["after"]["id"] for record in incremental_rows(kafka_broker, prefix, database.name))
     assert found == [n for n in range(1, 150) if str(n).startswith("1")]
-    assert rows_again(kafka_broker, prefix, database.name, "other") == []
-    _equal(kafka_broker, prefix, database)
+    assert incremental_rows(kafka_broker, prefix, database.name, "other") == []
+    _verify_rows(kafka_broker, prefix, database)
 
 
-def test_killed_while_a_table_is_read_again(
+def test_killed_during_an_incremental_snapshot(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
 ) -> None:
-    """SIGKILL between splits, with changes under way: what is read stays, the rest is read, the signal counts once."""
+    """SIGKILL between splits under load: completed splits are kept, the rest is read, the signal is applied once."""
     _fill(database, 4_000)
     settings = properties(mysql_server, kafka_broker, prefix, database.name, KAFKA)
     with CaptureProcess(settings, tmp_path) as producer:
-        eventually(lambda: _in_log(kafka_broker, prefix, database), "snapshot finished")
+        eventually(lambda: _streaming(kafka_broker, prefix, database), "snapshot finished")
         with writing(database, _change, pause_s=0.002):
             signal(kafka_broker, prefix, "execute-snapshot", _tables(database))
             for splits in (5, 30):
-                eventually(lambda: _splits_again(kafka_broker, prefix) >= splits, "splits")  # noqa: B023
+                eventually(lambda: _splits_read(kafka_broker, prefix) >= splits, "splits")  # noqa: B023
                 producer.kill()
                 producer.start()
-            eventually(lambda: settled(kafka_broker, prefix), "read again")
-        eventually(lambda: _position_reached(kafka_broker, prefix, database), "log read to its end")
+            eventually(lambda: signal_completed(kafka_broker, prefix), "incremental snapshot")
+        eventually(lambda: _offset_reached(kafka_broker, prefix, database), "the binlog read to its end")
         assert producer.stop() == 0
 
-    _equal(kafka_broker, prefix, database)
-    ends = ends_again(kafka_broker, prefix)
-    assert len({end.snapshot for end in ends}) == 1, "the signal was followed twice"
-    keys = [record.key for record in rows_again(kafka_broker, prefix, database.name)]
+    _verify_rows(kafka_broker, prefix, database)
+    ends = incremental_ends(kafka_broker, prefix)
+    assert len({end.snapshot for end in ends}) == 1, "the signal was applied twice"
+    keys = [record.key for record in incremental_rows(kafka_broker, prefix, database.name)]
     assert len(keys) == len(set(keys)), "a split was read twice"
 
 
-def test_a_snapshot_is_paused_resumed_and_stopped(
+def test_pause_resume_and_stop(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """While it is paused the log goes on and nothing is read; stopped, what was read is certified; then once more.
+    """Paused: changes are streamed, no split is read. Stopped: completed splits get their END; then another snapshot.
 
-    The stop comes while a split is being read: its rows are written, but nothing is told of them after ABORTED.
+    The stop arrives while a split is being read: its rows are written, without notifications after ABORTED.
     """
     _fill(database)
     database.execute("CREATE TABLE later (id INT PRIMARY KEY)")
     topic = f"{prefix}.notes"
-    wanted = {
+    values = {
         **KAFKA,
         "snapshot.max.threads": 1,
         "notification.enabled.channels": "sink,log",
         "notification.sink.topic.name": topic,
     }
-    asked: list[str] = []
+    paused: list[str] = []
     stopping = False
 
     def act(split: Split) -> None:
-        if split.incremental and split.number == 2 and not asked:
-            asked.append("pause-snapshot")
+        if split.incremental and split.number == 2 and not paused:
+            paused.append("pause-snapshot")
             signal(kafka_broker, prefix, "pause-snapshot", {"type": "INCREMENTAL"})
             eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("paused"), "paused")
             if stopping:
-                eventually(stopped, "stopped while the split is read")
+                eventually(stopped, "the stop during the split")
 
     def stopped() -> bool:
         queue = (state_of(kafka_broker, prefix, "signals") or {}).get("queue", [])
-        return any(wanted[-1] for wanted in queue)
+        return any(stop_requested for *_, stop_requested in queue)
 
-    def kinds() -> list[str]:
+    def types() -> list[str]:
         return [note["type"] for note in notifications(kafka_broker, topic)]
 
-    settings = properties(mysql_server, kafka_broker, prefix, database.name, wanted)
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, values)
     with CaptureThread(settings, SnapshotHooks(before_low=act)) as capture:
         capture.wait_snapshot()
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database, "t", "later"), "first")
-        eventually(lambda: "PAUSED" in kinds(), "paused")
-        eventually(lambda: _splits_again(kafka_broker, prefix) == 3, "the split under way")
+        eventually(lambda: "PAUSED" in types(), "paused")
+        eventually(lambda: _splits_read(kafka_broker, prefix) == 3, "the running split")
         database.execute("UPDATE t SET v = 'while paused'")
         capture.wait_position(mysql_server)
-        assert _splits_again(kafka_broker, prefix) == 3
+        assert _splits_read(kafka_broker, prefix) == 3
         signal(kafka_broker, prefix, "resume-snapshot")
-        eventually(lambda: "COMPLETED" in kinds(), "resumed and completed")
-        assert _splits_again(kafka_broker, prefix) == ROWS // 40 + 1
+        eventually(lambda: "COMPLETED" in types(), "completed")
+        assert _splits_read(kafka_broker, prefix) == ROWS // 40 + 1
 
         stopping = True
-        asked.clear()
+        paused.clear()
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database, "t", "later"), "second")
-        eventually(lambda: kinds().count("PAUSED") == 2, "paused again")
+        eventually(lambda: types().count("PAUSED") == 2, "paused again")
         signal(kafka_broker, prefix, "stop-snapshot", {**_tables(database, "t", "later"), "type": "INCREMENTAL"})
-        eventually(lambda: "ABORTED" in kinds(), "stopped")
-        eventually(lambda: settled(kafka_broker, prefix), "nothing is left")
+        eventually(lambda: "ABORTED" in types(), "stopped")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "an empty queue")
         database.execute("UPDATE t SET v = 'after'")
         capture.wait_position(mysql_server)
 
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database, "later"), "third")
-        eventually(lambda: kinds().count("COMPLETED") == 2, "another one")
+        eventually(lambda: types().count("COMPLETED") == 2, "another snapshot")
 
-    _equal(kafka_broker, prefix, database)
-    notes = notifications(kafka_broker, topic)
+    _verify_rows(kafka_broker, prefix, database)
+    sent = notifications(kafka_broker, topic)
     tables = f"{database.name}.t,{database.name}.later"
-    first = [note for note in notes if note["id"] == "first"]
+    first = [note for note in sent if note["id"] == "first"]
     assert first[0]["type"] == "STARTED"
     assert first[0]["additional_data"] == {"data_collections": f"{database.name}.later,{database.name}.t"} | {
         "connector_name": prefix
@@ -240,14 +240,14 @@ def test_a_snapshot_is_paused_resumed_and_stopped(
     assert {p["maximum_key"] for p in progress if p["current_collection_in_progress"] == f"{database.name}.t"} == {
         str(ROWS)
     }
-    assert [note["type"] for note in notes if note["id"] == "second"][-1] == "ABORTED"
-    assert set(notes[0]) == {"id", "type", "aggregate_type", "additional_data", "timestamp"}
+    assert [note["type"] for note in sent if note["id"] == "second"][-1] == "ABORTED"
+    assert set(sent[0]) == {"id", "type", "aggregate_type", "additional_data", "timestamp"}
 
 
-def test_the_signal_table_is_read_from_the_log_and_captured_only_where_included(
+def test_signal_table_is_read_and_captured_only_if_included(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """An insert is a signal; old rows, updates and deletes are none; without an include there is no topic of it."""
+    """Inserts are signals; existing rows, updates and deletes are not. A table that is not included has no topic."""
     _fill(database)
     database.execute("CREATE TABLE sig (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))")
     data = orjson.dumps(_tables(database)).decode()
@@ -257,28 +257,28 @@ def test_the_signal_table_is_read_from_the_log_and_captured_only_where_included(
         capture.wait_snapshot()
         database.execute("UPDATE sig SET data = '{}'")
         database.execute("DELETE FROM sig")
-        database.execute("INSERT INTO sig VALUES ('bad', 'execute-snapshot', 'no json'), ('odd', 'what', NULL)")
+        database.execute("INSERT INTO sig VALUES ('bad', 'execute-snapshot', 'no json'), ('odd', 'unknown', NULL)")
         database.execute("UPDATE t SET v = 'before' WHERE id = 1")
         capture.wait_position(mysql_server)
-        assert ends_again(kafka_broker, prefix) == []
+        assert incremental_ends(kafka_broker, prefix) == []
         with database.connect() as session, session.cursor() as cursor:
             cursor.execute("START TRANSACTION")
             cursor.execute("UPDATE t SET v = 'with it' WHERE id < 100")
             cursor.execute("INSERT INTO sig VALUES ('now', 'execute-snapshot', %s)", (data,))
             cursor.execute("UPDATE t SET v = 'behind it' WHERE id < 50")
             cursor.execute("COMMIT")
-        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
-        eventually(lambda: settled(kafka_broker, prefix), "all ended")
+        eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == ROWS, "incremental snapshot")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "all splits ended")
         capture.wait_position(mysql_server)
 
-    _equal(kafka_broker, prefix, database)
+    _verify_rows(kafka_broker, prefix, database)
     assert read_topic(kafka_broker.bootstrap, f"{prefix}.{database.name}.sig") == []
 
     included = {**source, "table.include.list": f"{database.name}.*"}
     with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, included)) as capture:
         capture.wait_snapshot()
         database.execute("INSERT INTO sig VALUES ('more', 'execute-snapshot', %s)", (data,))
-        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == 2 * ROWS, "read once more")
+        eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == 2 * ROWS, "another snapshot")
         capture.wait_position(mysql_server)
     records = read_topic(kafka_broker.bootstrap, f"{prefix}.{database.name}.sig")
     assert sorted((record.json["op"], record.json["after"]["id"]) for record in records) == [
@@ -289,10 +289,10 @@ def test_the_signal_table_is_read_from_the_log_and_captured_only_where_included(
     ]
 
 
-def test_signals_in_a_file_are_taken_once_and_the_file_is_taken_away(
+def test_signal_file_is_processed_and_removed(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
 ) -> None:
-    """Lines that are no signals are told; a file whose signals were taken before a crash is only removed."""
+    """Invalid lines are reported and skipped."""
     _fill(database)
     path = tmp_path / "signals.txt"
     line = orjson.dumps({"id": "f", "type": "execute-snapshot", "data": _tables(database)}).decode()
@@ -306,17 +306,17 @@ def test_signals_in_a_file_are_taken_once_and_the_file_is_taken_away(
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         path.write_text(f"no json\n\n{line}\n")
-        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
-        eventually(lambda: list(tmp_path.glob("signals.txt*")) == [], "the file is taken away")
-        eventually(lambda: settled(kafka_broker, prefix), "all ended")
+        eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == ROWS, "incremental snapshot")
+        eventually(lambda: list(tmp_path.glob("signals.txt*")) == [], "the file removed")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "all splits ended")
 
-    _equal(kafka_broker, prefix, database)
+    _verify_rows(kafka_broker, prefix, database)
 
 
-def test_what_is_no_signal_is_told_and_changes_nothing(
+def test_invalid_signals_are_ignored(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """Nothing of it stops the capture, and signals behind it are followed; each is taken once across a restart."""
+    """They do not stop the capture; later signals are applied; each is processed once across a restart."""
     _fill(database)
     settings = properties(mysql_server, kafka_broker, prefix, database.name, KAFKA)
     with CaptureThread(settings) as capture:
@@ -325,7 +325,7 @@ def test_what_is_no_signal_is_told_and_changes_nothing(
         send(kafka_broker, prefix, b"[1]")
         send(kafka_broker, prefix, b'{"id": "x"}')
         send(kafka_broker, prefix, b"")
-        signal(kafka_broker, prefix, "what")
+        signal(kafka_broker, prefix, "unknown")
         signal(kafka_broker, prefix, "execute-snapshot")
         signal(kafka_broker, prefix, "execute-snapshot", {"data-collections": ["(", 7]})
         signal(kafka_broker, prefix, "execute-snapshot", {"data-collections": ["no.such"]})
@@ -335,20 +335,20 @@ def test_what_is_no_signal_is_told_and_changes_nothing(
         signal(kafka_broker, prefix, "resume-snapshot")
         signal(kafka_broker, prefix, "log", {"message": "hello from a signal"})
         send(kafka_broker, prefix, orjson.dumps({"type": "execute-snapshot", "data": _tables(database)}), key="other")
-        eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("kafka") == 13, "all were looked at")
+        eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("kafka") == 13, "all processed")
         database.execute("UPDATE t SET v = CONCAT(v, '!')")
         capture.wait_position(mysql_server)
-    assert ends_again(kafka_broker, prefix) == []
+    assert incremental_ends(kafka_broker, prefix) == []
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         filters = [{"data-collection": ".*", "filter": "no_such_column = 1"}]
         signal(
             kafka_broker, prefix, "execute-snapshot", {**_tables(database), "additional-conditions": filters}, "wrong"
         )
-        eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("kafka") == 14, "taken")
-        eventually(lambda: settled(kafka_broker, prefix), "given up")
+        eventually(lambda: (state_of(kafka_broker, prefix, "signals") or {}).get("kafka") == 14, "processed")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "cancelled")
         signal(kafka_broker, prefix, "execute-snapshot", _tables(database), "right")
-        eventually(lambda: len(rows_again(kafka_broker, prefix, database.name)) == ROWS, "read again")
-        eventually(lambda: settled(kafka_broker, prefix), "all ended")
+        eventually(lambda: len(incremental_rows(kafka_broker, prefix, database.name)) == ROWS, "incremental snapshot")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "all splits ended")
 
-    _equal(kafka_broker, prefix, database)
+    _verify_rows(kafka_broker, prefix, database)

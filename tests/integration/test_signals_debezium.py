@@ -1,4 +1,4 @@
-"""The same signals to a real Debezium connector and to Tailrace: the same notifications, keys and values."""
+"""The same signals sent to a real Debezium connector and to Tailrace give the same notifications and events."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ pytestmark = pytest.mark.long
 
 ROWS = 50
 VARYING = {"connector_name", "maximum_key", "last_processed_key"}
-"""Debezium's last key is that of the last row read; ours the split's bound."""
+"""Debezium's last key is the key of the last row; Tailrace's is the bound of the split."""
 
 
 def _signals(database: Database) -> list[tuple[str, str, dict[str, Any]]]:
-    tables = [f"{database.name}.t", f"{database.name}.hollow"]
+    tables = [f"{database.name}.t", f"{database.name}.empty"]
     return [
         ("one", "execute-snapshot", {"data-collections": tables[:1], "type": "INCREMENTAL"}),
         ("two", "execute-snapshot", {"data-collections": tables[1:], "type": "INCREMENTAL"}),
     ]
 
 
-def _told(notes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def _comparable(notes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [
         (
             note["id"] if note["aggregate_type"].startswith("Inc") else "",
@@ -47,7 +47,7 @@ def _told(notes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def _record(records: list[Read], prefix: str) -> tuple[list[str], list[str], dict[str, Any]]:
-    """Return what is equal of all records that were read again: members of the value, of the source, and the source."""
+    """Return what all rows of incremental snapshots share: fields of the value and of source, and source values."""
     value = next(r.json for r in records if r.value and r.json["source"]["snapshot"] == "incremental")
     source = value["source"]
     fixed = {name: source[name] for name in ("connector", "snapshot", "db", "sequence", "table", "thread", "query")}
@@ -55,15 +55,15 @@ def _record(records: list[Read], prefix: str) -> tuple[list[str], list[str], dic
     return list(value), list(source), fixed | {"op": value["op"]}
 
 
-def test_debezium_and_tailrace_tell_the_same(
+def test_notifications_equal_debezium(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """An initial snapshot and two incremental ones, one of them of an empty table, one chunk each."""
+    """An initial snapshot and two incremental ones, one of them of an empty table, with one chunk each."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))")
     database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, ROWS + 1)])
-    database.execute("CREATE TABLE hollow (id INT PRIMARY KEY)")
+    database.execute("CREATE TABLE empty (id INT PRIMARY KEY)")
     theirs = f"dbz{prefix}"
-    asked = {
+    common = {
         "signal.enabled.channels": "kafka",
         "signal.kafka.bootstrap.servers": kafka_broker.bootstrap,
         "signal.poll.interval.ms": 100,
@@ -74,11 +74,13 @@ def test_debezium_and_tailrace_tell_the_same(
     }
 
     def settings(name: str) -> dict[str, str]:
-        more = {**asked, "notification.sink.topic.name": f"{name}.notes", "signal.kafka.topic": f"{name}-signal"}
+        more = {**common, "notification.sink.topic.name": f"{name}.notes", "signal.kafka.topic": f"{name}-signal"}
         return properties(mysql_server, kafka_broker, name, database.name, more)
 
-    def ended(name: str, about: str) -> bool:
-        return any(n["id"] == about and n["type"] == "COMPLETED" for n in notifications(kafka_broker, f"{name}.notes"))
+    def ended(name: str, signal_id: str) -> bool:
+        return any(
+            n["id"] == signal_id and n["type"] == "COMPLETED" for n in notifications(kafka_broker, f"{name}.notes")
+        )
 
     for name in (prefix, theirs):
         kafka_broker.create_topic(f"{name}-signal")
@@ -111,23 +113,23 @@ def test_debezium_and_tailrace_tell_the_same(
             return any(note["type"] == "COMPLETED" for note in notes)
 
         eventually(first_done, "Debezium's snapshot", 180)
-        for ident, kind, data in _signals(database):
+        for ident, signal_type, data in _signals(database):
             for name in (prefix, theirs):
-                body = orjson.dumps({"id": ident, "type": kind, "data": data})
+                body = orjson.dumps({"id": ident, "type": signal_type, "data": data})
                 producer.produce(f"{name}-signal", body, name.encode())
             assert producer.flush(30) == 0
 
-            def done(about: str = ident) -> bool:
+            def done(signal_id: str = ident) -> bool:
                 database.execute("UPDATE t SET v = v WHERE id = 1")
                 database.execute("UPDATE t SET v = CONCAT(v, '.') WHERE id = 1")  # a window closes with an event
-                return ended(prefix, about) and ended(theirs, about)
+                return ended(prefix, signal_id) and ended(theirs, signal_id)
 
             eventually(done, f"snapshot {ident}")
         worker.check(theirs)
 
     for aggregate in ("Initial Snapshot", "Incremental Snapshot"):
-        ours = _told(notifications(kafka_broker, f"{prefix}.notes", aggregate))
-        assert sorted(ours) == sorted(_told(notifications(kafka_broker, f"{theirs}.notes", aggregate)))
+        ours = _comparable(notifications(kafka_broker, f"{prefix}.notes", aggregate))
+        assert sorted(ours) == sorted(_comparable(notifications(kafka_broker, f"{theirs}.notes", aggregate)))
     raw = [read_topic(kafka_broker.bootstrap, f"{name}.notes") for name in (prefix, theirs)]
     assert [list(record.json) for record in raw[0][:1]] == [list(record.json) for record in raw[1][:1]]
     assert all(orjson.loads(record.key or b"") == {"id": record.json["id"]} for records in raw for record in records)

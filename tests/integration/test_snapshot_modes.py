@@ -10,13 +10,13 @@ import pytest
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
 from tests.support.incremental_checks import (
-    ends_again,
+    incremental_ends,
+    incremental_rows,
     notifications,
-    rows_again,
-    settled,
     signal,
+    signal_completed,
     state_of,
-    verified_again,
+    verified_incremental,
 )
 from tests.support.reference_model import final_rows
 from tests.support.topics import read_topic
@@ -60,14 +60,16 @@ def test_always_reads_at_each_start(
     settings = properties(mysql_server, kafka_broker, prefix, database.name, mode)
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
-    assert rows_again(kafka_broker, prefix, database.name) == []
+    assert incremental_rows(kafka_broker, prefix, database.name) == []
     database.execute("UPDATE t SET v = 'while away' WHERE id < 10")
     with CaptureThread(settings) as capture:
-        eventually(lambda: sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS, "incremental snapshot")
+        eventually(
+            lambda: sum(end.rows for end in incremental_ends(kafka_broker, prefix)) == ROWS, "incremental snapshot"
+        )
         database.execute("UPDATE t SET v = 'later' WHERE id < 5")
         capture.wait_position(mysql_server)
 
-    rows = verified_again(kafka_broker, prefix, database.name)
+    rows = verified_incremental(kafka_broker, prefix, database.name)
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
 
 
@@ -86,8 +88,8 @@ def test_only_the_binlog_is_streamed(
     """No row that existed before the start is written."""
     _fill(database)
     topic = f"{prefix}.notes"
-    told = {"notification.enabled.channels": "sink", "notification.sink.topic.name": topic}
-    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, {**mode, **told})) as capture:
+    notify = {"notification.enabled.channels": "sink", "notification.sink.topic.name": topic}
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, {**mode, **notify})) as capture:
         capture.wait_snapshot()
         database.execute("INSERT INTO t VALUES (1000, 'new')")
         capture.wait_position(mysql_server)
@@ -135,7 +137,7 @@ def test_the_process_exits_with_0_after_the_initial_snapshot(
     with CaptureThread(settings, SnapshotHooks(before_low=pause)) as capture:
         capture.wait_snapshot()
         signal(kafka_broker, prefix, "execute-snapshot", {"data-collections": [f"{database.name}.t"]})
-        eventually(lambda: len(ends_again(kafka_broker, prefix)) == 2, "two splits")
+        eventually(lambda: len(incremental_ends(kafka_broker, prefix)) == 2, "two splits")
     database.execute("UPDATE t SET v = 'later'")
     with CaptureProcess({**settings, "snapshot.mode": "initial_only"}, tmp_path) as producer:
         assert producer.wait() == 0
@@ -144,10 +146,10 @@ def test_the_process_exits_with_0_after_the_initial_snapshot(
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         signal(kafka_broker, prefix, "resume-snapshot")
-        eventually(lambda: settled(kafka_broker, prefix), "snapshot complete")
+        eventually(lambda: signal_completed(kafka_broker, prefix), "snapshot complete")
         capture.wait_position(mysql_server)
-    assert sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS
-    rows = verified_again(kafka_broker, prefix, database.name)
+    assert sum(end.rows for end in incremental_ends(kafka_broker, prefix)) == ROWS
+    rows = verified_incremental(kafka_broker, prefix, database.name)
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
 
 
@@ -204,14 +206,16 @@ def test_when_needed_reads_the_tables_after_binlog_loss(
     own_database.execute("UPDATE t SET v = 'kept' WHERE id = 1")
     with CaptureThread(settings) as capture:
         capture.wait_position(own_server)
-    assert ends_again(kafka_broker, prefix) == []
+    assert incremental_ends(kafka_broker, prefix) == []
 
     own_database.execute("UPDATE t SET v = 'lost with the log'")
     own_database.execute("FLUSH BINARY LOGS")
     (file,) = own_database.execute("SHOW BINARY LOGS")[-1][:1]
     own_database.execute("PURGE BINARY LOGS TO %s", (file,))
     with CaptureThread(settings) as capture:
-        eventually(lambda: sum(end.rows for end in ends_again(kafka_broker, prefix)) == ROWS, "incremental snapshot")
+        eventually(
+            lambda: sum(end.rows for end in incremental_ends(kafka_broker, prefix)) == ROWS, "incremental snapshot"
+        )
         own_database.execute("DELETE FROM t WHERE id = 2")
         capture.wait_position(own_server)
 

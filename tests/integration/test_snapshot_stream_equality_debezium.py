@@ -89,8 +89,8 @@ def _streamed(variant: str) -> Mapping[tuple[str, int], Mapping[str, str]]:
             _, text = split_schema(text)
         envelope = json.loads(text)
         if envelope.get("op") == "c" and "id" in envelope["after"]:
-            place = (envelope["source"]["table"], envelope["after"]["id"])
-            rows.setdefault(place, _members(text, text.index(',"after":{') + len(',"after":')))
+            table_and_id = (envelope["source"]["table"], envelope["after"]["id"])
+            rows.setdefault(table_and_id, _members(text, text.index(',"after":{') + len(',"after":')))
     return rows
 
 

@@ -193,8 +193,8 @@ def test_command_reports_the_result(scenario: TakeoverSource, tmp_path: Path) ->
     command += ["--offset-topic", scenario.topic]
     command += ["--status-topic", f"{scenario.prefix}-status"]
 
-    first = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    first = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    second = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert first.returncode == 0, first.stderr
     assert first.stdout.splitlines()[:2] == ["connector: old", f"stopped at: {file}:{pos}, event 0, row 0"]
@@ -241,9 +241,9 @@ def test_missing_offset(scenario: TakeoverSource) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "refused"), [("RUNNING", True), ("RESTARTING", True), ("PAUSED", False), ("FAILED", False), (None, False)]
+    ("task", "rejected"), [("RUNNING", True), ("RESTARTING", True), ("PAUSED", False), ("FAILED", False), (None, False)]
 )
-def test_status_of_the_connector(scenario: TakeoverSource, task: str | None, refused: bool) -> None:
+def test_status_of_the_connector(scenario: TakeoverSource, task: str | None, rejected: bool) -> None:
     file, pos, gtids = scenario.position()
     scenario.offset({"file": file, "pos": pos, "gtids": gtids})
     status = f"{scenario.prefix}-status"
@@ -253,10 +253,10 @@ def test_status_of_the_connector(scenario: TakeoverSource, task: str | None, ref
         producer.produce(status, None if state is None else orjson.dumps({"state": state}), key.encode())
         assert producer.flush(30) == 0
 
-    if refused:
+    if rejected:
         with pytest.raises(TakeoverError, match="is running"):
             scenario.take_over()
-    assert scenario.take_over(stopped=refused, dry_run=True).notes == []
+    assert scenario.take_over(stopped=rejected, dry_run=True).notes == []
 
 
 def test_another_server_is_rejected(scenario: TakeoverSource) -> None:

@@ -38,6 +38,8 @@ class BatchRunner:
         self.feed, self.table, self.backend = feed, table, backend
         # Settings that the pipeline changes must not reach other tests.
         self._spark: SparkSession = backend.spark.newSession()
+        # Generating and compiling code for each plan takes longer than the few rows of a case.
+        self._spark.conf.set("spark.sql.codegen.wholeStage", "false")
         self._checkpoint = str(work / "checkpoint")
         self._config = config.parse(
             {
@@ -118,7 +120,7 @@ class BatchRunner:
             found: Offsets = {}
             topics = {self.table.schema.topic: self.table.partitions, watermarks_topic(self.feed.prefix): 1}
             for topic, partitions in topics.items():
-                ends = (client.get_watermark_offsets(TopicPartition(topic, p), timeout=30) for p in range(partitions))
+                ends = (client.get_watermark_offsets(TopicPartition(topic, p), timeout=120) for p in range(partitions))
                 found[topic] = {str(number): end for number, (_, end) in enumerate(ends)}
             return found
         finally:

@@ -26,9 +26,9 @@ class KafkaBackend(ChangelogBackend):
         found: Changelog = defaultdict(list)
         client = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "changelog-reader"})
         try:
-            if topic not in client.list_topics(timeout=30).topics:
+            if topic not in client.list_topics(timeout=120).topics:
                 return {}
-            _, end = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+            _, end = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)
             client.assign([TopicPartition(topic, 0, 0)])
             last: dict[int, tuple[int, ...]] = {}
             read = 0

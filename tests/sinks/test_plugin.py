@@ -71,7 +71,7 @@ def file_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("file_sink")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_sink_of_another_package_runs_in_the_consumer(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

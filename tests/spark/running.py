@@ -52,7 +52,7 @@ def topic_records(broker: KafkaBroker, topic: str) -> dict[bytes, list[tuple[str
     """Return the changelog records of a topic by key, in order."""
     client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
     try:
-        _, end = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        _, end = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)
         client.assign([TopicPartition(topic, 0, 0)])
         found: dict[bytes, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
         read = 0

@@ -81,12 +81,12 @@ def environment(**more: object) -> dict[str, str]:
 
 
 def test_archive_has_packages_data_and_entry_points(zip_file: Path, tmp_path: Path) -> None:
-    again = tmp_path / "again.zip"
-    archive.build(again)
+    second = tmp_path / "second.zip"
+    archive.build(second)
     with ZipFile(zip_file) as opened:
         names = set(opened.namelist())
 
-    assert zip_file.read_bytes() == again.read_bytes()
+    assert zip_file.read_bytes() == second.read_bytes()
     assert names >= {
         "tailrace/",
         "tailrace/runtime/errors.py",
@@ -132,7 +132,7 @@ def test_modules_sinks_and_data_files_are_found_in_the_archive(
     ]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_spark_submit_runs_the_consumer_from_the_archive(  # noqa: PLR0917 - fixtures
     spark: SparkSession, kafka_broker: KafkaBroker, zip_file: Path, driver_python: Path, prefix: str, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NUMBER = ConnectField("n", connect("int32"))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 @pytest.mark.parametrize(("seed", "batch"), [(1, 110), (2, 1000)])
 def test_random_run_gives_the_reference_result(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, seed: int, batch: int
@@ -56,7 +56,7 @@ def test_random_run_gives_the_reference_result(
     assert status.as_dict()["splits_incomplete"] == 0
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_split_waits_for_its_end_across_restarts_and_holds_later_changes_of_its_keys(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -86,7 +86,7 @@ def test_split_waits_for_its_end_across_restarts_and_holds_later_changes_of_its_
     }
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_new_column_is_added_and_older_rows_have_null(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -113,7 +113,7 @@ def test_new_column_is_added_and_older_rows_have_null(
     }
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_early_key_is_not_appended_twice(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -130,7 +130,7 @@ def test_early_key_is_not_appended_twice(
     assert table_rows(spark, tmp_path, "t") == {1: new, 2: {**new, "id": 2}}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 @pytest.mark.parametrize(("batch", "created_before"), [(3, False), (1000, False), (1000, True)])
 def test_incremental_snapshot_ends_with_the_last_record_of_each_key(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, batch: int, created_before: bool
@@ -179,7 +179,7 @@ def test_incremental_snapshot_ends_with_the_last_record_of_each_key(
     assert status.as_dict()["splits_incomplete"] == 0
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_invalid_value_stops_the_query_with_its_offset(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -193,7 +193,7 @@ def test_invalid_value_stops_the_query_with_its_offset(
         consume(spark, settings(kafka_broker, prefix, tmp_path))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_topic_without_schema_is_an_error(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ def run_consumer(work: Path, given: dict[str, str], moment: str) -> int:
             start_new_session=True,
         )
         try:
-            return process.wait(400)
+            return process.wait(1200)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -48,7 +48,7 @@ def run_consumer(work: Path, given: dict[str, str], moment: str) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(5400)
 def test_table_is_exact_after_kills_at_every_step_of_a_batch(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -71,7 +71,7 @@ def test_table_is_exact_after_kills_at_every_step_of_a_batch(
     assert table_rows(spark, tmp_path, "customers") == run.rows
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 def test_kill_between_append_and_merge_repeats_nothing(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -96,7 +96,7 @@ def test_kill_between_append_and_merge_repeats_nothing(
     assert table_rows(spark, tmp_path, "t") == {i: row for i, row in expected.items() if i != 4}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 def test_kill_after_the_append_into_an_empty_table_repeats_nothing(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GEOMETRY = "io.debezium.data.geometry."
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_spatial_and_vector_columns_reach_the_table(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

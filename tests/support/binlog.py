@@ -14,7 +14,7 @@ from tailrace.producer.mysql.connection import SourceSettings, connect, executed
 from tailrace.producer.mysql.gtid import GtidSet
 from tests.embedded.mysql import MySqlServer
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 E = TypeVar("E")
 
 

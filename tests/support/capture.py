@@ -20,10 +20,10 @@ from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import watermarks_topic
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
-from tests.support.reference_model import Row, check_story, ends_of
+from tests.support.reference_model import Row, check_history, ends_of
 from tests.support.topics import Read, read_topic
 
-DEADLINE_S = 90.0
+DEADLINE_S = 300.0
 
 
 def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
@@ -87,7 +87,7 @@ class CaptureThread:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
-        self._thread.join(timeout=60)
+        self._thread.join(timeout=300)
         assert not self._thread.is_alive(), "the capture does not stop"
         if kind is None and self._failure:
             raise self._failure[0]
@@ -157,7 +157,7 @@ class CaptureProcess:
         """Kill the process, as in a crash."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=120)
 
     def wait(self) -> int:
         """Wait until the process ends; return its exit code."""
@@ -168,7 +168,7 @@ class CaptureProcess:
         """Stop the process as an operator does; return its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout=60)
+        return self._process.wait(timeout=300)
 
 
 def records_of(bootstrap: str, prefix: str, database: str, table: str) -> list[Read]:
@@ -180,4 +180,4 @@ def verified_rows(bootstrap: str, prefix: str, database: str, table: str) -> dic
     """Check all records of a table's topic; return the final rows."""
     topic = f"{prefix}.{database}.{table}"
     ends = ends_of(read_topic(bootstrap, watermarks_topic(prefix)), topic)
-    return check_story(read_topic(bootstrap, topic), ends)
+    return check_history(read_topic(bootstrap, topic), ends)

@@ -1,4 +1,4 @@
-"""A distributed Kafka Connect worker: offsets, configurations and states in topics of its own, as in production."""
+"""A distributed Kafka Connect worker: it keeps offsets, configurations and states in topics, as in production."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.embedded import supervised
 
 
 class DistributedWorker(ConnectWorker):
-    """One worker, alone in its group; ``group`` also names its topics."""
+    """The only worker of its group. ``group`` is the prefix of its topics."""
 
     main = "org.apache.kafka.connect.cli.ConnectDistributed"
 
@@ -23,7 +23,7 @@ class DistributedWorker(ConnectWorker):
         self.status_topic = f"{group}-status"
 
     def storage(self) -> Mapping[str, object]:
-        """Return where the worker keeps what it knows."""
+        """Return the storage settings of the worker."""
         return {
             "group.id": self.group,
             "offset.storage.topic": self.offset_topic,
@@ -34,23 +34,23 @@ class DistributedWorker(ConnectWorker):
         }
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
-        """Start connector ``name``; wait until the group has settled and knows it."""
+        """Start a connector. Wait until the group is balanced and reports it."""
 
         def known() -> bool:
-            with contextlib.suppress(urllib.error.HTTPError):  # 409: the group is not settled yet
+            with contextlib.suppress(urllib.error.HTTPError):  # 409: the group is rebalancing
                 ConnectWorker.put(self, name, config)
                 return name in self._request("GET", "/connectors?expand=status")
             return False
 
-        supervised.wait_until(known, what=f"the status of {name}", deadline_s=60, pause_s=0.5)
+        supervised.wait_until(known, what=f"the status of {name}", deadline_s=300, pause_s=0.5)
 
     def stop_connector(self, name: str) -> None:
-        """Stop a connector and wait until its tasks have ended; its offsets are flushed then."""
+        """Stop a connector. Wait until its tasks have ended; their offsets are flushed then."""
         self._request("PUT", f"/connectors/{name}/stop")
-        supervised.wait_until(lambda: self._is_stopped(name), what=f"the end of {name}", deadline_s=60, pause_s=0.2)
+        supervised.wait_until(lambda: self._is_stopped(name), what=f"the end of {name}", deadline_s=300, pause_s=0.2)
 
     def resume(self, name: str) -> None:
-        """Let a stopped connector go on from its offset."""
+        """Resume a stopped connector from its offset."""
         self._request("PUT", f"/connectors/{name}/resume")
 
     def _is_stopped(self, name: str) -> bool:

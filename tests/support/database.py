@@ -1,4 +1,4 @@
-"""A database of its own for one test, on the shared server."""
+"""A database for one test, on the shared server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Database:
-    """A fresh database: run statements in it by :meth:`execute`, or open sessions of its own by :meth:`connect`."""
+    """A new database. :meth:`execute` runs statements in it, :meth:`connect` opens other sessions."""
 
     def __init__(self, server: MySqlServer, name: str) -> None:
         self.server = server
@@ -22,7 +22,7 @@ class Database:
         self._session.select_db(name)
 
     def execute(self, sql: str, args: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
-        """Run one statement with autocommit and return its rows, none for one that returns no rows."""
+        """Run one statement with autocommit and return its rows, if any."""
         with self._session.cursor() as cursor:
             cursor.execute(sql, args)
             return list(cursor.fetchall())
@@ -33,7 +33,7 @@ class Database:
             cursor.executemany(sql, list(rows))
 
     def connect(self, **changes: Any) -> Connection[Any]:
-        """Open another session in this database, as root with autocommit unless ``changes`` say otherwise."""
+        """Open another session in this database, as root with autocommit; ``changes`` override its arguments."""
         return self.server.connect(**{"database": self.name, **changes})
 
     def drop(self) -> None:

@@ -1,4 +1,4 @@
-"""Small tables, what happens in the window of one split that is read again, and what the topic must show of it then."""
+"""Small tables, actions in the window of one incremental split, and checks of the topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.schemas.names import INCREMENTAL_HEADER, state_topic
 from tests.support.capture import eventually, properties
-from tests.support.incremental_checks import ends_again, is_again, notifications, signal
+from tests.support.incremental_checks import incremental_ends, is_incremental, notifications, signal
 from tests.support.topics import Read, read_topic
 
 if TYPE_CHECKING:
@@ -21,50 +21,50 @@ if TYPE_CHECKING:
 ROWS = 200
 CHUNK = 20
 AT = 3
-"""Number of the split in whose window things happen."""
+"""Number of the split in whose window a test acts."""
 
 
 def settings_of(
     server: MySqlServer, broker: KafkaBroker, prefix: str, database: Database, **changes: object
 ) -> dict[str, str]:
-    """Return a configuration with small splits, signals by a topic, and notifications in one."""
+    """Return a configuration with small splits, a signal topic and a notification topic."""
     wanted = {
         "incremental.snapshot.chunk.size": CHUNK,
         "topic.creation.default.partitions": 1,
         "signal.poll.interval.ms": 50,
         "signal.enabled.channels": "kafka",
         "notification.enabled.channels": "sink",
-        "notification.sink.topic.name": notes_topic(prefix),
+        "notification.sink.topic.name": notifications_topic(prefix),
         **{name.replace("_", "."): value for name, value in changes.items()},
     }
     return properties(server, broker, prefix, database.name, wanted)
 
 
-def notes_topic(prefix: str) -> str:
-    """Return the topic of notifications."""
+def notifications_topic(prefix: str) -> str:
+    """Return the notification topic."""
     return f"{prefix}.notes"
 
 
 def fill(database: Database, *tables: str) -> None:
-    """Make tables of ROWS rows."""
+    """Create tables of ROWS rows."""
     for table in tables:
         database.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(50))")
         database.executemany(f"INSERT INTO {table} VALUES (%s, %s)", [(n, f"{table}{n}") for n in range(1, ROWS + 1)])
 
 
 def source_rows(database: Database, table: str) -> dict[int, str]:
-    """Return what the source has."""
+    """Return the rows of the source."""
     return dict(database.execute(f"SELECT id, v FROM {table}"))
 
 
-def ask(broker: KafkaBroker, prefix: str, database: Database, *tables: str) -> None:
-    """Ask for tables to be read again."""
+def request_snapshot(broker: KafkaBroker, prefix: str, database: Database, *tables: str) -> None:
+    """Send a signal for an incremental snapshot of tables."""
     names = [f"{database.name}.{table}" for table in tables]
     signal(broker, prefix, "execute-snapshot", {"data-collections": names}, "asked")
 
 
-class Once:
-    """A hook that acts in the window of one split that is read again, the first time it is read."""
+class SplitHook:
+    """Acts once, in the window of one incremental split."""
 
     def __init__(self, table: str, act: Callable[[], None], number: int = AT) -> None:
         self._table, self._number, self._act = table, number, act
@@ -79,14 +79,14 @@ class Once:
         self._act()
 
 
-def chained(records: Sequence[Read], *, same_columns: bool = True) -> dict[bytes, dict[str, Any]]:
-    """Check that without the rows read again each key's changes follow from one another; return the rows they give.
+def check_changes(records: Sequence[Read], *, same_columns: bool = True) -> dict[bytes, dict[str, Any]]:
+    """Check that the changes of each key follow from one another, without incremental rows. Return the resulting rows.
 
-    The table's first snapshot was over before its first change.
+    The initial snapshot of the table must have ended before its first change.
     """
     rows: dict[bytes, dict[str, Any]] = {}
     for record in records:
-        if record.value is None or is_again(record):
+        if record.value is None or is_incremental(record):
             continue
         change = record.json
         if change["op"] == "t":
@@ -102,8 +102,8 @@ def chained(records: Sequence[Read], *, same_columns: bool = True) -> dict[bytes
     return rows
 
 
-def kept(records: Sequence[Read], *, truncates: bool = True) -> dict[int, str]:
-    """Return the table that a reader has who takes all records in order, rows read again as well."""
+def rows_of_reader(records: Sequence[Read], *, truncates: bool = True) -> dict[int, str]:
+    """Return the rows of a reader that applies all records in order, incremental rows included."""
     rows: dict[int, str] = {}
     for record in records:
         if record.value is None:
@@ -120,26 +120,26 @@ def kept(records: Sequence[Read], *, truncates: bool = True) -> dict[int, str]:
     return rows
 
 
-def counted(broker: KafkaBroker, prefix: str, topic: str) -> None:
-    """Check that each END of a split read again counts what bears its id."""
+def check_counts(broker: KafkaBroker, prefix: str, topic: str) -> None:
+    """Check that the END of each incremental split counts the records with its id."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for record in read_topic(broker.bootstrap, topic):
         split = record.headers.get(INCREMENTAL_HEADER)
         if split is not None and record.value is not None:
             found[split.decode()][record.json["op"] != "r"] += 1
-    ends = [end for end in ends_again(broker, prefix) if end.topic == topic]
+    ends = [end for end in incremental_ends(broker, prefix) if end.topic == topic]
     assert {end.split: [end.rows, end.backfill] for end in ends if end.rows or end.backfill} == dict(found)
 
 
-def told(broker: KafkaBroker, prefix: str) -> list[tuple[str, str, str]]:
-    """Return what was told of the incremental snapshot, but for its progress: type, table, status."""
+def notified(broker: KafkaBroker, prefix: str) -> list[tuple[str, str, str]]:
+    """Return type, table and status of all notifications of incremental snapshots except IN_PROGRESS."""
     return [
         (
             note["type"],
             note["additional_data"].get("scanned_collection", "").rpartition(".")[2],
             note["additional_data"].get("status", ""),
         )
-        for note in notifications(broker, notes_topic(prefix))
+        for note in notifications(broker, notifications_topic(prefix))
         if note["type"] != "IN_PROGRESS"
     ]
 
@@ -150,8 +150,8 @@ def no_splits_left(broker: KafkaBroker, prefix: str) -> None:
     assert not [key for key, value in state.items() if key is not None and key.startswith(b"split/") and value]
 
 
-class Beside:
-    """Statements in a session of their own, begun while a reader keeps them waiting."""
+class BackgroundStatements:
+    """Statements in a background session, started while a reader blocks them."""
 
     def __init__(self, database: Database, *statements: str) -> None:
         self._database, self._statements = database, statements
@@ -176,6 +176,6 @@ class Beside:
                 cursor.execute(statement)
 
     def join(self) -> None:
-        """Wait until all is executed."""
-        self._thread.join(timeout=60)
+        """Wait until all statements are executed."""
+        self._thread.join(timeout=300)
         assert not self._thread.is_alive()

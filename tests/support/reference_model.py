@@ -1,7 +1,7 @@
-"""The slow, obvious reference: what a topic says of its table, key by key, and whether the records can be true.
+"""A simple reference model: the rows that a topic describes, and whether the records of each key are consistent.
 
-A key's records must tell one story: the split's row and its backfill give the state at the high watermark; from there
-on each change must start where the one before it ended. A lost, repeated or reordered record breaks the chain.
+The row of a split and its backfill give the state of a key at the high watermark. From there on the `before` of each
+change must equal the state that the previous record left. A lost, repeated or reordered record breaks this chain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def final_rows(records: Iterable[Read]) -> dict[bytes, Row]:
-    """Return the table that the last record of each key describes; that is how an upsert sink reads the topic."""
+    """Return the rows that the last record of each key describes, as an upsert sink reads the topic."""
     rows: dict[bytes, Row] = {}
     for record in records:
         assert record.key is not None
@@ -32,8 +32,8 @@ def final_rows(records: Iterable[Read]) -> dict[bytes, Row]:
     return rows
 
 
-def check_story(records: Sequence[Read], ends: Sequence[Watermark]) -> dict[bytes, Row]:
-    """Assert that every key's records form a chain and each split's END counts what is there; return the final rows."""
+def check_history(records: Sequence[Read], ends: Sequence[Watermark]) -> dict[bytes, Row]:
+    """Assert that the records of every key form a chain and that each END counts its split. Return the final rows."""
     ended = {end.split: end for end in ends}
     assert len(ended) == len(ends), "a split has two END records"
     by_key: dict[bytes, list[Read]] = defaultdict(list)
@@ -50,16 +50,16 @@ def check_story(records: Sequence[Read], ends: Sequence[Watermark]) -> dict[byte
             assert record.json["op"] != "r", "a snapshot row without its split"
     assert {s: n for s, n in reads.items() if n} == {s: e.rows for s, e in ended.items() if e.rows}
     assert {s: n for s, n in backfill.items() if n} == {s: e.backfill for s, e in ended.items() if e.backfill}
-    rows = {key: state for key, story in by_key.items() if (state := _chain(key, story)) is not None}
+    rows = {key: state for key, history in by_key.items() if (state := _chain(key, history)) is not None}
     assert rows == final_rows(records)
     return rows
 
 
-def _chain(key: bytes, story: Sequence[Read]) -> Row | None:
+def _chain(key: bytes, history: Sequence[Read]) -> Row | None:
     state: Row | None = None
     plain_seen = False
     tombstone_due = False
-    for record in story:
+    for record in history:
         where = f"{record.topic}/{record.partition}@{record.offset} key {key.decode(errors='replace')}"
         tagged = SPLIT_HEADER in record.headers
         assert not (tagged and plain_seen), f"{where}: a record of a split after plain changes"
@@ -71,7 +71,7 @@ def _chain(key: bytes, story: Sequence[Read]) -> Row | None:
         assert not tombstone_due, f"{where}: no tombstone after a delete"
         change = record.json
         if not tagged:
-            # The chain holds from the high watermark on; before it, changes after LW may repeat what the row shows.
+            # The chain begins at the high watermark. Before it, changes after LOW may repeat what the row contains.
             assert change["before"] == state, (
                 f"{where}: {change['op']} from {change['before']}, but the state was {state}"
             )
@@ -82,7 +82,7 @@ def _chain(key: bytes, story: Sequence[Read]) -> Row | None:
 
 
 def ends_of(watermarks: Iterable[Read], topic: str) -> list[Watermark]:
-    """Return the END records of a topic's splits; assert that each split has LOW, HIGH and END once, in this order."""
+    """Return the END records of a topic's splits. Assert that each split has one LOW, HIGH and END, in this order."""
     kinds: dict[str, list[WatermarkKind]] = defaultdict(list)
     ends: list[Watermark] = []
     for record in watermarks:

@@ -1,4 +1,4 @@
-"""A gate before a real server: TLS with certificates made for it, a password, or word that it is out of service."""
+"""A proxy in front of a real schema registry that adds TLS, a password, or an outage."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cryptography.x509.oid import NameOID
 _FORWARD = build_opener(ProxyHandler({}))
 
 
-class Authority:
-    """Makes certificates of its own for 127.0.0.1; ``trusted`` is the file to trust it by."""
+class CertificateAuthority:
+    """Issues certificates for 127.0.0.1. ``trusted`` is the file with its own certificate."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -64,8 +64,8 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-class Gate:
-    """Passes requests on to ``target`` (a root URL). A context manager."""
+class RegistryProxy:
+    """Forwards requests to ``target`` (a root URL). A context manager."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class Gate:
         user_info: str = "",
         out_of_service: bool = False,
     ) -> None:
-        """``identity``: serve TLS by it; ``clients``: ask for certificates of this authority."""
-        self.asked = 0
-        gate, wanted = self, f"Basic {b64encode(user_info.encode()).decode()}"
+        """``identity``: the certificate and key for TLS; ``clients``: the authority of client certificates."""
+        self.requests = 0
+        proxy, wanted = self, f"Basic {b64encode(user_info.encode()).decode()}"
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                gate.asked += 1
+                proxy.requests += 1
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 if out_of_service:
                     self._answer(503, b"out of service")
@@ -90,16 +90,16 @@ class Gate:
                     self._answer(401, b'{"message":"who are you"}')
                 else:
                     kind = self.headers.get("Content-Type", "")
-                    request = Request(  # noqa: S310 - http, to a server of the tests
+                    request = Request(  # noqa: S310 - http, to a test server
                         target + self.path, data=body or None, headers={"Content-Type": kind}, method=self.command
                     )
                     try:
-                        with _FORWARD.open(request, timeout=30) as answer:
+                        with _FORWARD.open(request, timeout=120) as answer:
                             self._answer(answer.status, answer.read())
                     except HTTPError as error:
                         self._answer(error.code, error.read())
 
-            do_POST = do_GET  # noqa: N815 - the base class calls it so
+            do_POST = do_GET  # noqa: N815 - the name is defined by the base class
 
             def _answer(self, status: int, body: bytes) -> None:
                 self.send_response(status)
@@ -108,11 +108,11 @@ class Gate:
                 self.wfile.write(body)
 
             def log_message(self, *args: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, request: object, client_address: object) -> None:
-                """Say nothing of clients that do not come through."""
+                """Log nothing about clients that fail the handshake."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         if identity is not None:

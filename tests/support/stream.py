@@ -28,20 +28,20 @@ class FakeProducer:
 
     def __init__(self) -> None:
         self.in_transaction = False
-        self.sent = 0
+        self.records_in_transaction = 0
         self.open: list[Sent] = []
         self.committed: list[list[Sent]] = []
 
     def begin(self) -> None:
         """Open a transaction, unless one is open."""
         if not self.in_transaction:
-            self.in_transaction, self.sent, self.open = True, 0, []
+            self.in_transaction, self.records_in_transaction, self.open = True, 0, []
 
     def send(self, topic: str, key: bytes | None, value: bytes | None, *_: Headers | None, partition: int = -1) -> None:
         """Keep a record."""
         assert self.in_transaction
         assert partition in {-1, 0}
-        self.sent += 1
+        self.records_in_transaction += 1
         self.open.append((topic, key, value))
 
     def send_all(self, topic: str, records: Iterable[tuple[bytes, bytes | None]], headers: Headers | None) -> None:

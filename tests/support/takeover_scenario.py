@@ -209,7 +209,7 @@ def _change(cursor: Any, n: int) -> None:
 
 
 def is_ours(record: Read) -> bool:
-    """Tell whether Tailrace wrote a change."""
+    """Return whether Tailrace wrote a change."""
     return bool(record.json["source"]["version"].startswith("tailrace"))
 
 

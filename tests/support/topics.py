@@ -1,4 +1,4 @@
-"""Reading topics as a plain consumer does: every committed record of a topic, in partition and offset order."""
+"""Reads topics like a plain consumer: every committed record of a topic, in the order of partitions and offsets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Read(NamedTuple):
 
 
 def read_topic(bootstrap: str, topic: str, *, committed: bool = True) -> list[Read]:
-    """Return all records of a topic up to its present end; a topic that does not exist has none."""
+    """Return all records of a topic up to its current end."""
     return sorted(_read(bootstrap, topic, committed=committed), key=lambda r: (r.partition, r.offset))
 
 
@@ -44,12 +44,12 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        # The end is that of now: a topic that is being written to has no other.
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
+        # The current end: other records may follow meanwhile.
         ends = {p: _end(consumer, TopicPartition(topic, p)) for p in partitions}
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         open_partitions = set(partitions)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while open_partitions:
             assert time.monotonic() < deadline, f"{topic}: no end of partitions {open_partitions}"
             message = consumer.poll(0.5)
@@ -74,15 +74,15 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
 
 
 def _end(consumer: Consumer, partition: TopicPartition) -> int:
-    """Return the partition's end; a topic made a moment ago may not have its leader yet."""
-    deadline = time.monotonic() + 10
+    """Return the end of a partition. A new topic may not have its leader yet."""
+    deadline = time.monotonic() + 60
     while True:
         try:
-            _, high = consumer.get_watermark_offsets(partition, timeout=10)
+            _, high = consumer.get_watermark_offsets(partition, timeout=60)
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
-            passing = error.retriable() or error.code() == KafkaError.NOT_LEADER_FOR_PARTITION
-            if not passing or time.monotonic() > deadline:
+            transient = error.retriable() or error.code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not transient or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
         else:

@@ -58,9 +58,9 @@ class _Sent:
 @pytest.mark.parametrize("converter", ["json", "json-schema", "avro"])
 def test_transaction_block_replaces_null(converter: str) -> None:
     """In an envelope of any converter, and nothing else changes; BEGIN precedes the first row."""
-    place = StreamOffset(StoredOffset(MySqlOffset(1, "f.000001", 4, GtidSet({}), UUID)))
-    place.begin(TransactionBegin(f"{UUID}:5", "f.000001", 100, 180, 7, 7_000_000, 1, 1))
-    sent = _Sent(place)
+    offset = StreamOffset(StoredOffset(MySqlOffset(1, "f.000001", 4, GtidSet({}), UUID)))
+    offset.begin(TransactionBegin(f"{UUID}:5", "f.000001", 100, 180, 7, 7_000_000, 1, 1))
+    sent = _Sent(offset)
     topic = RecordConverter(ConvertersConfig()).topic("topic", TRANSACTION_KEY, TRANSACTION_VALUE)
     records = TransactionBlockWriter(sent, topic)  # type: ignore[arg-type]
     envelope = SourceInfo("p", TABLE).event_envelope(ts_us=7, server_id=1, gtid=f"{UUID}:5", file="f", pos=9)
@@ -96,4 +96,4 @@ def test_transaction_block_replaces_null(converter: str) -> None:
     assert [read(value) for value in written] == [read(plain) | {"transaction": numbers(n)} for n in (1, 2, 3)]
     assert found[1] == (b"1", None)
     assert [topic for topic, _, _ in sent.records] == ["topic"]
-    assert place.counts == {"db.t": 3}
+    assert offset.counts == {"db.t": 3}

@@ -43,7 +43,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "tailrace.producer", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env=environ,
         check=False,
     )
@@ -112,7 +112,7 @@ def test_signals_request_a_graceful_stop() -> None:
             stop = cli.stop_on_signals()
             assert not stop.is_set()
             os.kill(os.getpid(), number)
-            assert stop.wait(10)
+            assert stop.wait(60)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.serialization.table_codec import TableCodec
+from tailrace.runtime.errors import SchemaError
 from tests.support.values import DEFAULT_CODEC
 
 _SNAPSHOT: Final = SnapshotEnvelope(b"|")
@@ -277,8 +278,6 @@ def test_both_protocols_equal_the_reference(drawn: tuple[Table, list[list[Cell]]
 @given(_rows(), st.data())
 def test_damaged_event_is_not_read_beyond_its_end(drawn: tuple[Table, list[list[Cell]]], data: st.DataObject) -> None:
     """A truncated or extended image raises a SchemaError, independent of the bytes that follow."""
-    from tailrace.runtime.errors import SchemaError  # noqa: PLC0415
-
     table, rows = drawn
     codec = TableCodec(table, "topic", DEFAULT_CODEC)
     event = _image(rows[0])

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from tailrace.producer.config import ProducerConfig, describe, load
-from tailrace.producer.config.column_transforms import ColumnTransforms, Hash, read_rule, without_salt
-from tailrace.producer.config.filters import ColumnFilter, InvalidExpressionError
+from tailrace.producer.config.column_transforms import Hash, read_rule, without_salt
+from tailrace.producer.config.filters import InvalidExpressionError
 from tailrace.producer.model.codec import EventRows, KeyChange, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import Converter
 from tailrace.producer.mysql.types.registry import connect_field
+from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.masking import hasher, java_serialized
 from tailrace.producer.serialization.record_format import RecordFormat
@@ -32,13 +33,14 @@ MAIL = Column("mail", "varchar", nullable=False, length=80, charset="utf8mb4")
 NOTE = Column("note", "text", length=65535, charset="latin1")
 AGE = Column("age", "int")
 TABLE = Table(TableId("shop", "people"), (ID, MAIL, NOTE, AGE), ("id",))
+WHOLE = (TABLE.id, TABLE.columns, TABLE.key)
 BY_MAIL = Table(TABLE.id, TABLE.columns, ("mail",))
 SETTINGS = value_options()
 
 
 def configured(properties: Mapping[str, str]) -> ColumnTransforms:
     """Return the column transforms of a configuration."""
-    return config(properties).filters.columns
+    return ColumnTransforms(config(properties).filters)
 
 
 def config(properties: Mapping[str, str]) -> ProducerConfig:
@@ -276,7 +278,7 @@ def test_table_without_matching_rule_has_no_projection() -> None:
     found = configured({"column.exclude.list": "shop.other.*", "column.mask.with.2.chars": ".*secret"})
 
     assert found.project(TABLE.id, TABLE.columns, TABLE.key) is None
-    assert ColumnTransforms(ColumnFilter()).project(TABLE.id, TABLE.columns, TABLE.key) is None
+    assert configured({}).project(TABLE.id, TABLE.columns, TABLE.key) is None
 
 
 def test_all_problems_of_a_table_are_reported() -> None:
@@ -321,8 +323,9 @@ def test_salts_are_never_printed(tmp_path: Path) -> None:
     described = describe(shown)
     assert described["column.mask.hash.SHA-256.with.salt.********"] == "shop.people.mail"
     assert described["column.mask.hash.v2.md5.with.salt.********"] == "shop.people.note"
-    assert SALT not in f"{described} {shown!r} {shown.filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)!r}"
-    assert pickle.loads(pickle.dumps(shown)).filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)  # noqa: S301
+    assert SALT not in f"{described} {shown!r} {ColumnTransforms(shown.filters).project(*WHOLE)!r}"
+    restored = pickle.loads(pickle.dumps(shown))  # noqa: S301
+    assert ColumnTransforms(restored.filters).project(*WHOLE)
     for name in (f"column.mask.hash.SHA-7.with.salt.{SALT}", f"column.mask.hash.SHA-256.with.slat.{SALT}"):
         path = tmp_path / "twice.json"
         path.write_text(json.dumps(BASE)[:-1] + f', "{name}": "a", "{name}": "("}}')

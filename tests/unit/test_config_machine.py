@@ -165,7 +165,7 @@ def test_fallback_is_used_if_the_property_is_not_set() -> None:
     assert EXAMPLE.load(None, {"OLD_NAME": "m"}).name == "m"
 
 
-def test_description_can_be_loaded_again_except_for_secrets() -> None:
+def test_description_can_be_loaded_except_for_secrets() -> None:
     config = EXAMPLE.load(None, {"OPTIONS_A_B": "1", "OPTIONS_SSL_PASSWORD": "hidden"}, {"name": "n", "left.words": ""})
 
     described = EXAMPLE.describe(config)

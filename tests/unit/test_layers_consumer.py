@@ -14,11 +14,11 @@ LAYERS = (
     {"sink"},
     {"changelog", "normalize"},
     {"source"},
-    {"archive", "background", "errors", "images", "monitor"},
+    {"archive", "artifacts", "background", "errors", "images", "jars", "monitor"},
 )
 """Modules and packages of each layer, the highest layer first."""
 
-WITHIN_A_LAYER = {("cli", "app")}
+WITHIN_A_LAYER = {("cli", "app"), ("jars", "artifacts")}
 """Imports between two members of one layer: importer, imported."""
 
 

@@ -39,7 +39,7 @@ def running() -> Status:
 
 def get(port: int, path: str) -> tuple[int, bytes]:
     """Ask the HTTP port."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

@@ -1,8 +1,7 @@
-"""Signals without servers: what is read from them, what they make of the queue, and that a file is taken once."""
+"""Signals without servers: parsing, their effect on the queue, the file channel and the consumer settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from tailrace.producer.notifications.notification import (
 )
 from tailrace.producer.serialization.avro_encoding import json_encoder
 from tailrace.producer.serialization.avro_schema import avro_schema
-from tailrace.producer.signals.channels import FileChannel, Found
+from tailrace.producer.signals.channels import AdvanceOffsets, FileChannel, Signals
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue, SnapshotRequest, apply_signal
 from tailrace.producer.signals.signal import (
     ExecuteSnapshot,
@@ -32,6 +31,7 @@ from tailrace.producer.signals.signal import (
     PauseSnapshot,
     ResumeSnapshot,
     Signal,
+    SignalAction,
     StopSnapshot,
     from_json,
     from_row,
@@ -44,25 +44,25 @@ CAPTURED = (C, B, A)
 
 
 def execute(*tables: str, **more: Any) -> ExecuteSnapshot:
-    """Return the request to read tables again."""
-    request = parse_action(Signal("x", "execute-snapshot", {"data-collections": list(tables), **more}))
-    assert isinstance(request, ExecuteSnapshot)
-    return request
+    """Return an execute-snapshot action."""
+    action = parse_action(Signal("x", "execute-snapshot", {"data-collections": list(tables), **more}))
+    assert isinstance(action, ExecuteSnapshot)
+    return action
 
 
 def stop(*tables: str) -> StopSnapshot:
-    """Return the request to stop."""
-    request = parse_action(Signal("x", "stop-snapshot", {"data-collections": list(tables)} if tables else {}))
-    assert isinstance(request, StopSnapshot)
-    return request
+    """Return a stop-snapshot action."""
+    action = parse_action(Signal("x", "stop-snapshot", {"data-collections": list(tables)} if tables else {}))
+    assert isinstance(action, StopSnapshot)
+    return action
 
 
 def after(
-    control: IncrementalSnapshotQueue, request: Any, *under_way: TableId
+    queue: IncrementalSnapshotQueue, action: SignalAction, *running: TableId
 ) -> tuple[IncrementalSnapshotQueue, list[str], str]:
-    """Return the control after a request, the kinds told and what is odd."""
-    control, told, odd = apply_signal(control, request, "sig", CAPTURED, under_way.__contains__)
-    return control, [kind.value for kind, _ in told], odd
+    """Return the queue after an action, the types of its notifications, and its warning."""
+    result = apply_signal(queue, action, "sig", CAPTURED, running.__contains__)
+    return result.queue, [notification.type.value for notification in result.notifications], result.warning
 
 
 @pytest.mark.parametrize(
@@ -102,122 +102,128 @@ def after(
         (b'{"id":"1","type":"stop-snapshot","data":{"type":"blocking"}}', "cannot be stopped"),
     ],
 )
-def test_a_fault_says_what_was_seen(text: bytes, part: str) -> None:
-    """Whatever comes in is a request or a fault."""
+def test_error_includes_the_invalid_value(text: bytes, part: str) -> None:
+    """Each input is a signal or raises InvalidSignalError."""
     with pytest.raises(InvalidSignalError) as caught:
         parse_action(from_json(text))
     assert part in str(caught.value)
 
 
-def test_every_type_is_read() -> None:
-    """As Debezium's documentation has them; data of a row is a text."""
+def test_parse_signal_types() -> None:
+    """Types as in Debezium's documentation; the data of a row is a string."""
     assert parse_action(Signal("1", "pause-snapshot", {})) == PauseSnapshot()
     assert parse_action(Signal("1", "resume-snapshot", {"type": "INCREMENTAL"})) == ResumeSnapshot()
     assert parse_action(from_row(["1", "log", '{"message": "hi"}'])) == LogSignal("hi")
     assert stop().tables is None
     with pytest.raises(InvalidSignalError, match="2 columns"):
         from_row(["1", "log"])
-    request = execute(
+    action = execute(
         "db.*", **{"additional-conditions": [{"data-collection": "db.A", "filter": "x > 1"}], "type": "incremental"}
     )
-    assert (request.condition("db.a"), request.condition("db.b")) == ("x > 1", "")
+    assert (action.condition("db.a"), action.condition("db.b")) == ("x > 1", "")
 
 
-def test_tables_are_added_once_and_told_of_when_the_first_comes() -> None:
-    """Expressions are for whole names; a second signal while a snapshot runs adds to it."""
-    control, told, odd = after(IncrementalSnapshotQueue(), execute(r"db\..*"))
-    assert (control.tables, told, odd, control.about) == ((A, B), ["STARTED"], "", "sig")
-    control, told, odd = after(control, execute("db.a", "other.a", "no.such"))
-    assert (control.tables, told) == ((A, B, C), [])
-    assert "no captured table matches no.such" in odd
-    assert "already in the snapshot: db.a" in odd
-    assert after(control, execute("d", "b.a"))[0] == control
+def test_tables_are_added_once_and_started_is_sent_once() -> None:
+    """Expressions match whole names; a second signal adds tables to the running snapshot."""
+    queue, sent, warning = after(IncrementalSnapshotQueue(), execute(r"db\..*"))
+    assert (queue.tables, sent, warning, queue.correlation_id) == ((A, B), ["STARTED"], "", "sig")
+    queue, sent, warning = after(queue, execute("db.a", "other.a", "no.such"))
+    assert (queue.tables, sent) == ((A, B, C), [])
+    assert "no captured table matches no.such" in warning
+    assert "already in the snapshot: db.a" in warning
+    assert after(queue, execute("d", "b.a"))[0] == queue
 
 
-def test_a_stopped_table_ends_where_it_stands_and_can_be_asked_for_at_once() -> None:
-    """What has not begun goes; what is under way stays until its splits are ended."""
-    control, *_ = after(IncrementalSnapshotQueue(), execute("db.a", "db.b"))
-    stopped, told, odd = after(control, stop("db.*"), A)
-    assert (stopped.tables, stopped.queue, told, odd) == ((), (SnapshotRequest(A, stopped=True),), ["ABORTED"], "")
-    once_more, told, _ = after(stopped, execute("db.a"), A)
-    assert (once_more.queue, told) == ((SnapshotRequest(A, stopped=True), SnapshotRequest(A)), ["STARTED"])
-    assert once_more.without(A).queue == (SnapshotRequest(A),)
-    assert after(IncrementalSnapshotQueue(), stop())[1:] == ([], "nothing to stop: no snapshot is under way")
-    assert after(control, stop("other.a"))[1:] == ([], "nothing to stop: none of the tables is in the snapshot")
+def test_stopped_table_can_be_requested_at_once() -> None:
+    """A table that has not started is removed; a running one stays in the queue until its splits have ended."""
+    queue, *_ = after(IncrementalSnapshotQueue(), execute("db.a", "db.b"))
+    stopped, sent, warning = after(queue, stop("db.*"), A)
+    assert (stopped.tables, stopped.requests, sent, warning) == (
+        (),
+        (SnapshotRequest(A, stopped=True),),
+        ["ABORTED"],
+        "",
+    )
+    requested, sent, _ = after(stopped, execute("db.a"), A)
+    assert (requested.requests, sent) == ((SnapshotRequest(A, stopped=True), SnapshotRequest(A)), ["STARTED"])
+    assert requested.without(A).requests == (SnapshotRequest(A),)
+    assert after(IncrementalSnapshotQueue(), stop())[1:] == ([], "nothing to stop: no snapshot is running")
+    assert after(queue, stop("other.a"))[1:] == ([], "nothing to stop: none of the tables is in the snapshot")
 
 
-def test_pause_and_resume_are_for_a_snapshot_that_runs() -> None:
-    """Each counts once; the last table that is stopped takes a pause along."""
+def test_pause_and_resume_need_a_running_snapshot() -> None:
+    """Repeating one has no effect; stopping the last table also ends the pause."""
     assert after(IncrementalSnapshotQueue(), PauseSnapshot())[1] == []
-    control, *_ = after(IncrementalSnapshotQueue(), execute("db.a"))
-    assert after(control, ResumeSnapshot())[2] == "nothing to resume: it is not paused"
-    paused, told, _ = after(control, PauseSnapshot())
-    assert (paused.paused, told, after(paused, PauseSnapshot())[1]) == (True, ["PAUSED"], [])
-    assert after(paused, ResumeSnapshot())[:2] == (control, ["RESUMED"])
+    queue, *_ = after(IncrementalSnapshotQueue(), execute("db.a"))
+    assert after(queue, ResumeSnapshot())[2] == "nothing to resume: it is not paused"
+    paused, sent, _ = after(queue, PauseSnapshot())
+    assert (paused.paused, sent, after(paused, PauseSnapshot())[1]) == (True, ["PAUSED"], [])
+    assert after(paused, ResumeSnapshot())[:2] == (queue, ["RESUMED"])
     assert not after(paused, stop(), A)[0].paused
     assert not paused.without(A).paused
 
 
-def test_blocking_and_surrogate_keys_are_told() -> None:
-    """Both are read as what there is."""
-    control, _, odd = after(IncrementalSnapshotQueue(), execute("db.a", type="BLOCKING", **{"surrogate-key": "x"}))
-    assert control.tables == (A,)
-    assert "does not stop" in odd
-    assert "surrogate-key" in odd
+def test_blocking_and_surrogate_key_give_a_warning() -> None:
+    """BLOCKING is handled as INCREMENTAL, and a surrogate key is ignored."""
+    queue, _, warning = after(IncrementalSnapshotQueue(), execute("db.a", type="BLOCKING", **{"surrogate-key": "x"}))
+    assert queue.tables == (A,)
+    assert "does not stop" in warning
+    assert "surrogate-key" in warning
 
 
-def test_the_control_survives_its_record() -> None:
-    """What is stored is what is read."""
-    control = IncrementalSnapshotQueue(
+def test_queue_is_restored_from_its_record() -> None:
+    """Every field is stored."""
+    queue = IncrementalSnapshotQueue(
         (SnapshotRequest(A, "x = 'ü'"), SnapshotRequest(B, stopped=True)),
         True,
         "id",
         ChannelOffsets(7, "digest", ("g:1", 3)),
     )
-    assert IncrementalSnapshotQueue.from_state(orjson.loads(control.to_json())) == control
+    assert IncrementalSnapshotQueue.from_state(orjson.loads(queue.to_json())) == queue
     assert IncrementalSnapshotQueue.from_state(None) == IncrementalSnapshotQueue()
     assert NotificationType.STARTED == "STARTED"
 
 
-def test_a_file_is_taken_once_whenever_the_process_dies(tmp_path: Path) -> None:
-    """Before it is taken, between that and its removal, and with lines that come meanwhile."""
+def test_file_is_processed_once_across_crashes(tmp_path: Path) -> None:
+    """Crashes before it is processed, and between that and its removal; lines are added in the meantime."""
     path = tmp_path / "signals"
-    marks = ChannelOffsets()
-    seen: list[Found] = []
+    offsets = ChannelOffsets()
+    processed: list[Signals] = []
 
-    def take(found: Found, move: Callable[[ChannelOffsets], ChannelOffsets]) -> None:
-        nonlocal marks
-        seen.append(found)
-        marks = move(marks)
+    def process(signals: Signals, advance: AdvanceOffsets) -> None:
+        nonlocal offsets
+        processed.append(signals)
+        offsets = advance(offsets)
 
-    def die(found: Found, move: Callable[[ChannelOffsets], ChannelOffsets]) -> None:
-        raise OSError("died")
+    def crash(signals: Signals, advance: AdvanceOffsets) -> None:
+        raise OSError("crashed")
 
     path.write_text('{"id":"1","type":"log","data":{"message":"x"}}\nno json\n')
-    with pytest.raises(OSError, match="died"):
-        FileChannel(path, mark="").poll(die)
+    with pytest.raises(OSError, match="crashed"):
+        FileChannel(path, last_digest="").poll(crash)
     path.write_text('{"id":"2","type":"log","data":{"message":"y"}}\n')
-    FileChannel(path, mark=marks.file).poll(take)
-    assert isinstance(seen[0][0], Signal)
-    assert isinstance(seen[0][1], InvalidSignalError)
-    assert (seen[0][0].id, len(seen)) == ("1", 1)
+    FileChannel(path, last_digest=offsets.file).poll(process)
+    assert isinstance(processed[0][0], Signal)
+    assert isinstance(processed[0][1], InvalidSignalError)
+    assert (processed[0][0].id, len(processed)) == ("1", 1)
 
-    def take_and_die(found: Found, move: Callable[[ChannelOffsets], ChannelOffsets]) -> None:
-        take(found, move)
-        raise OSError("died")
+    def process_and_crash(signals: Signals, advance: AdvanceOffsets) -> None:
+        process(signals, advance)
+        raise OSError("crashed")
 
-    with pytest.raises(OSError, match="died"):
-        FileChannel(path, mark=marks.file).poll(take_and_die)
-    incremental = FileChannel(path, mark=marks.file)
-    incremental.poll(take)
-    incremental.poll(take)
-    assert [[signal.id for signal in found if isinstance(signal, Signal)] for found in seen] == [["1"], ["2"]]
+    with pytest.raises(OSError, match="crashed"):
+        FileChannel(path, last_digest=offsets.file).poll(process_and_crash)
+    channel = FileChannel(path, last_digest=offsets.file)
+    channel.poll(process)
+    channel.poll(process)
+    ids = [[signal.id for signal in signals if isinstance(signal, Signal)] for signals in processed]
+    assert ids == [["1"], ["2"]]
     assert list(tmp_path.iterdir()) == []
-    assert replace(marks, file="") == ChannelOffsets()
+    assert replace(offsets, file="") == ChannelOffsets()
 
 
 def _config(**changes: str) -> ProducerConfig:
-    given = {
+    properties = {
         "database.hostname": "db",
         "database.user": "u",
         "database.password": "p",
@@ -226,11 +232,11 @@ def _config(**changes: str) -> ProducerConfig:
         "bootstrap.servers": "main:9092",
         **{name.replace("__", "."): value for name, value in changes.items()},
     }
-    return load(None, {}, given)
+    return load(None, {}, properties)
 
 
-def test_the_topic_of_signals_may_lie_elsewhere() -> None:
-    """Everything of signal.consumer.* reaches the consumer, but what the way of reading depends on."""
+def test_consumer_settings_of_the_signal_topic() -> None:
+    """All of signal.consumer.* reaches the consumer, except the settings that the channel relies on."""
     plain = _config(producer__override__client__id="mine", producer__override__linger__ms="5")
     assert signal_topic(plain) == "shop-signal"
     assert signal_settings(plain).bootstrap_servers == "main:9092"
@@ -240,7 +246,7 @@ def test_the_topic_of_signals_may_lie_elsewhere() -> None:
 
     config = _config(
         **{
-            "signal.kafka.topic": "asked",
+            "signal.kafka.topic": "requests",
             "signal.kafka.bootstrap.servers": "other:9092",
             "signal.kafka.groupId": "readers",
             "producer.override.client.id": "mine",
@@ -253,9 +259,9 @@ def test_the_topic_of_signals_may_lie_elsewhere() -> None:
             "signal.consumer.group.id": "no",
         }
     )
-    assert signal_topic(config) == "asked"
+    assert signal_topic(config) == "requests"
     consumer = signal_consumer(config)
-    wanted = {
+    expected = {
         "bootstrap.servers": "other:9092",
         "client.id": "theirs",
         "security.protocol": "SASL_PLAINTEXT",
@@ -266,8 +272,8 @@ def test_the_topic_of_signals_may_lie_elsewhere() -> None:
         "group.id": "readers",
         "isolation.level": "read_committed",
     }
-    assert {name: consumer[name] for name in wanted} == wanted
-    # The topic is made there, and by the same rights; the capture itself knows nothing of them.
+    assert {name: consumer[name] for name in expected} == expected
+    # The topic is created there with the same credentials; the capture's own clients do not have them.
     assert signal_settings(config).common()["sasl.password"] == "hidden"
     assert kafka_settings(config).common() == {"bootstrap.servers": "main:9092", "log_level": 3, "client.id": "mine"}
     assert "hidden" not in repr(config) + repr(signal_settings(config))
@@ -276,10 +282,13 @@ def test_the_topic_of_signals_may_lie_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("data", [{}, {"data_collections": "db.ä,db.😀", "status": "EMPTY"}])
-def test_notifications_in_avro_are_what_fastavro_writes(data: dict[str, str]) -> None:
-    """Key and value, the map of texts included."""
-    note = Notification(AggregateType.INCREMENTAL, NotificationType.STARTED, data, id="x")
-    for schema, struct in ((NOTIFICATION_KEY, note.key()), (NOTIFICATION_VALUE, note.value("shop", 1_795_256_413_373))):
+def test_notifications_in_avro_equal_fastavro(data: dict[str, str]) -> None:
+    """Key and value, including the map of strings."""
+    notification = Notification(AggregateType.INCREMENTAL, NotificationType.STARTED, data, "x")
+    for schema, struct in (
+        (NOTIFICATION_KEY, notification.key()),
+        (NOTIFICATION_VALUE, notification.value("shop", 1_795_256_413_373)),
+    ):
         avro = Avro(avro_schema(schema))
         written = json_encoder(schema)(struct).encode("latin-1")
         assert avro.read(written) == struct

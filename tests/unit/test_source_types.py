@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tailrace.producer.config import ConverterConfig, ConvertersConfig
-from tailrace.producer.model.source_type import SourceType, known_length, source_parameters, source_type
+from tailrace.producer.model.source_type import SourceType, source_parameters
 from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
+from tailrace.producer.mysql.types.registry import known_length, source_type
 from tailrace.producer.serialization.avro_schema import avro_schema
+from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.table_schemas import table_schemas
 from tailrace.schemas.connect import ConnectField
 from tests.unit.test_column_transforms import config
@@ -77,8 +79,11 @@ def test_comment_is_optional() -> None:
     """include.schema.comments."""
     column = known(Column("c", "int"), "int", comment="how many")
 
-    assert source_parameters(column, comments=False) == ((NAME + "type", "INT"), (NAME + "name", "c"))
-    assert (NAME + "comment", "how many") in source_parameters(column, comments=True)
+    assert source_parameters(column, source_type(column), comments=False) == (
+        (NAME + "type", "INT"),
+        (NAME + "name", "c"),
+    )
+    assert (NAME + "comment", "how many") in source_parameters(column, source_type(column), comments=True)
 
 
 TABLE = Table(
@@ -99,7 +104,7 @@ def schemas_of(properties: Mapping[str, str]) -> tuple[Mapping[str, ConnectField
         value=ConverterConfig(converter="json", schemas=True), field_names="avro", schema_names="avro"
     )
     settings = config(properties).model_copy(update={"converters": converters})
-    projection = settings.filters.columns.project(TABLE.id, TABLE.columns, TABLE.key)
+    projection = ColumnTransforms(settings.filters).project(TABLE.id, TABLE.columns, TABLE.key)
     published = TABLE.columns if projection is None else projection.visible(TABLE.columns)
     schemas = table_schemas(TABLE, "p.shop.people", published, projection, settings)
     keys = {field.name: field for field in schemas.key.fields}

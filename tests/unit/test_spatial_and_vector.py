@@ -33,7 +33,7 @@ VECTOR_JSON = "[1.0,-0.0,5.6,3.4028235E38,1.4E-45,1.6777216E7]"
 EMBEDDING = Column("embedding", "vector")
 
 
-def test_a_point_has_its_coordinates_beside_its_wkb() -> None:
+def test_a_point_has_its_coordinates_and_its_wkb() -> None:
     """An SRID of 0 is none; one beyond 31 bits is negative, as in Java."""
     wkb = "AQEAAAAAAAAAAADwPwAAAAAAAATA"
 
@@ -46,9 +46,9 @@ def test_a_point_has_its_coordinates_beside_its_wkb() -> None:
     "data",
     [b"", POINT_BYTES[:-1], POINT_BYTES + b"\0", b"\0\0\0\0\0" + POINT_BYTES[5:], b"\0\0\0\0\1\2" + POINT_BYTES[6:]],
 )
-def test_what_is_no_point_is_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_point_are_rejected(data: bytes) -> None:
     """Nothing, too little, too much, big-endian, another shape."""
-    with pytest.raises(SchemaError, match="no point"):
+    with pytest.raises(SchemaError, match="not a point"):
         point_json(data)
 
 
@@ -66,7 +66,7 @@ def test_a_spatial_value_without_bytes_is_nothing() -> None:
 
     assert isinstance(record, tuple)
     assert b'{"id":1,"a":null,"b":{"wkb":"AQcAAAAAAAAA","srid":null}}' in (record[1] or b"")
-    with pytest.raises(SchemaError, match="cut short"):
+    with pytest.raises(SchemaError, match="too short"):
         geometry_json(b"\0\0\0")
 
 

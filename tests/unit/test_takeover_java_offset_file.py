@@ -18,7 +18,7 @@ _MAP = bytes.fromhex(
     "0002" + "46" + "000a" + b"loadFactor".hex() + "49" + "0009" + b"threshold".hex() + "7870"
 )
 _CLASS = bytes.fromhex("7572" + "0002" + b"[B".hex() + "acf317f8060854e0" + "02" + "0000" + "7870")
-_AGAIN = bytes.fromhex("75" + "71" + "007e0002")
+_CLASS_REFERENCE = bytes.fromhex("75" + "71" + "007e0002")
 
 OFFSET = {"ts_sec": 1700000000, "file": "binlog.000003", "pos": 1549, "server_id": 1, "event": 4, "row": 2}
 
@@ -32,7 +32,7 @@ def written(records: dict[bytes | None, bytes | None]) -> bytes:
             parts.append(b"\x70")
         else:
             parts += [start, struct.pack(">i", len(data)), data]
-            start = _AGAIN
+            start = _CLASS_REFERENCE
     return b"".join([*parts, b"\x78"])
 
 
@@ -84,7 +84,7 @@ def test_truncated_file_is_rejected(tmp_path: Path) -> None:
         b"{}",
         written({b"k": b"v"}) + b"\x00",
         written({b"k": b"v"}).replace(b"java.util.HashMap", b"java.util.HashSet"),
-        written({b"k": b"v"}).replace(_AGAIN, bytes.fromhex("7571007e0003")),
+        written({b"k": b"v"}).replace(_CLASS_REFERENCE, bytes.fromhex("7571007e0003")),
         written({b"k": b"v"}).replace(b"\x00\x00\x00\x01k", b"\xff\xff\xff\xffk"),
         written({b"k": b"v"}).replace(b"\x00\x00\x00\x01v", b"\x7f\xff\xff\xffv"),
     ],

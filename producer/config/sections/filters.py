@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 from pydantic import SecretStr
 
-from tailrace.producer.config.column_transforms import ColumnTransforms, read_rule
-from tailrace.producer.config.filters import ColumnFilter, MessageKeys, TableFilter
+from tailrace.producer.config.column_transforms import read_rule
+from tailrace.producer.config.filters import MessageKeys, TableFilter
 from tailrace.producer.config.value_types import EXPRESSIONS, MESSAGE_KEYS
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import Section, patterns, supported
@@ -123,16 +123,6 @@ class FiltersConfig(Section):
             table_include=self.table_include,
             table_exclude=self.table_exclude,
             ignore_built_in=self.ignore_built_in,
-        )
-
-    @cached_property
-    def columns(self) -> ColumnTransforms:
-        """The filter and the transforms of columns."""
-        return ColumnTransforms(
-            ColumnFilter(include=self.column_include, exclude=self.column_exclude),
-            [read_rule(name.get_secret_value(), text) for name, text in self.transform_rules],
-            source_types=self.source_types,
-            source_types_by_type=self.source_types_by_type,
         )
 
     @cached_property

@@ -14,49 +14,17 @@ from typing import Final
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import TableVersion
-from tailrace.producer.model.table import Column, TableId
+from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.collation import charset_of_collation, decode
+from tailrace.producer.mysql.types.base import BinlogColumn, BinlogOption, BinlogType
+from tailrace.producer.mysql.types.registry import BINLOG_TYPES, OLD_BINLOG_CODES, binlog_family
+from tailrace.producer.mysql.types.text import STRING
 from tailrace.runtime.errors import SchemaError
 
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
 _SHAPES, _SIMPLE_KEY, _PREFIX_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET = 7, 8, 9, 10, 11
 
-_FLOAT, _DOUBLE, _VARCHAR, _BIT, _TIMESTAMP2, _DATETIME2, _TIME2 = 4, 5, 15, 16, 17, 18, 19
-_JSON, _NEWDECIMAL, _ENUM, _SET, _BLOB, _VAR_STRING, _STRING, _GEOMETRY, _VECTOR = (
-    245,
-    246,
-    247,
-    248,
-    252,
-    253,
-    254,
-    255,
-    242,
-)
-
-_METADATA_BYTES: Final = {
-    **dict.fromkeys((_FLOAT, _DOUBLE, _TIMESTAMP2, _DATETIME2, _TIME2, _BLOB, _JSON, _GEOMETRY, _VECTOR), 1),
-    **dict.fromkeys((_VARCHAR, _BIT, _NEWDECIMAL, _ENUM, _SET, _VAR_STRING, _STRING), 2),
-}
-_PLAIN: Final = {
-    1: "tinyint",
-    2: "smallint",
-    3: "int",
-    8: "bigint",
-    9: "mediumint",
-    10: "date",
-    13: "year",
-    _FLOAT: "float",
-    _DOUBLE: "double",
-    _JSON: "json",
-    _GEOMETRY: "geometry",
-}
-_YEAR: Final = 13
-_POINT_SHAPE: Final = 1
-_NUMERIC: Final = frozenset({1, 2, 3, 8, 9, _FLOAT, _DOUBLE, _NEWDECIMAL})
-_TIMED: Final = {_TIMESTAMP2: "timestamp", _DATETIME2: "datetime", _TIME2: "time"}
-_OLD: Final = {0: "decimal", 7: "timestamp", 11: "time", 12: "datetime"}
-"""Column formats of MySQL 5.5 and before, kept by tables that were never rebuilt since."""
+_ENUM, _SET = 247, 248
 
 
 def read_id(body: bytes) -> TableId:
@@ -99,91 +67,72 @@ def _read(table: TableId, body: bytes, *, year_has_sign: bool) -> TableVersion:
     names = [text.decode() for text in _strings(options[_NAMES])]
     if len(names) != count:
         raise BinlogError(f"the log names {len(names)} of {count} columns of {table}")
-    real = [_real_type(kind, meta) for kind, meta in zip(types, metadata, strict=True)]
-    unsigned = _signs(types, options.get(_SIGNEDNESS, b""), year_has_sign=year_has_sign)
+    known = [_type(table, name, code, meta) for name, code, meta in zip(names, types, metadata, strict=True)]
+    unsigned = _signs(known, options.get(_SIGNEDNESS, b""), year_has_sign=year_has_sign)
     character = _charsets(options, _DEFAULT_CHARSET, _COLUMN_CHARSET)
     labelled = _charsets(options, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET)
     shapes = iter(_numbers(options.get(_SHAPES, b"")))
     enums, sets = _label_lists(options.get(_ENUM_LABELS, b"")), _label_lists(options.get(_SET_LABELS, b""))
     columns = []
-    for index, (name, kind, meta) in enumerate(zip(names, real, metadata, strict=True)):
+    for index, (name, binlog_type, meta) in enumerate(zip(names, known, metadata, strict=True)):
         nullable = bool(nulls[index >> 3] >> (index & 7) & 1)
-        if kind in {_ENUM, _SET}:
+        column = BinlogColumn(name, nullable, binlog_type, meta, unsigned[index])
+        if binlog_type.option is BinlogOption.LABELS:
             charset = next(labelled)
-            raw = next(enums if kind == _ENUM else sets)
+            raw = next(enums if binlog_type.code == _ENUM else sets)
             labels = tuple(decode(label, charset, what=f"a label of {table}.{name}") for label in raw)
-            word = "enum" if kind == _ENUM else "set"
-            columns.append(Column(name, word, nullable, charset=charset, enum_values=labels))
-        elif kind in {_VARCHAR, _VAR_STRING, _STRING, _BLOB}:
-            columns.append(_sized(name, kind, meta, nullable, next(character)))
-        elif kind == _VECTOR:
-            next(character, None)  # it counts as text, of character set binary
-            columns.append(Column(name, "vector", nullable))
-        elif kind == _GEOMETRY and next(shapes) == _POINT_SHAPE:
-            columns.append(Column(name, "point", nullable))
-        else:
-            columns.append(_other(table, name, kind, meta, nullable=nullable, unsigned=unsigned[index]))
+            column = column._replace(charset=charset, labels=labels)
+        elif binlog_type.option is BinlogOption.CHARSET:
+            column = column._replace(charset=next(character))
+        elif binlog_type.option is BinlogOption.BINARY_CHARSET:
+            next(character, None)
+        elif binlog_type.option is BinlogOption.SHAPE:
+            column = column._replace(shape=next(shapes))
+        columns.append(binlog_family(column).from_binlog(column))
     fingerprint = hashlib.blake2b(body, digest_size=16, person=b"year" if year_has_sign else b"").digest()
     return TableVersion(table, tuple(columns), tuple(names[index] for index in _key(options)), fingerprint)
 
 
-def _signs(types: bytes, value: bytes, *, year_has_sign: bool) -> list[bool]:
-    """Tell for each column whether it is an unsigned number.
-
-    Only numbers have a bit, and, on newer servers, YEAR: there it is always set, for YEAR is unsigned.
-    """
-    bits = _high_bits(value)
-    if year_has_sign:
-        signs = [next(bits, False) if kind in _NUMERIC or kind == _YEAR else False for kind in types]
-        if all(sign for kind, sign in zip(types, signs, strict=True) if kind == _YEAR):
-            return [sign and kind != _YEAR for kind, sign in zip(types, signs, strict=True)]
-        bits = _high_bits(value)
-    return [next(bits, False) if kind in _NUMERIC else False for kind in types]
-
-
-def _sized(name: str, kind: int, meta: bytes, nullable: bool, charset: str) -> Column:
-    binary = charset == "binary"
-    if kind == _BLOB:
-        return Column(name, "blob" if binary else "text", nullable, length=(1 << 8 * meta[0]) - 1, charset=charset)
-    if kind == _STRING:
-        # Two bits of lengths above 255 are kept, inverted, in the byte of the type.
-        length = meta[1] | ((meta[0] & 0x30) ^ 0x30) << 4
-        return Column(name, "binary" if binary else "char", nullable, length=length, charset=charset)
-    length = meta[0] | meta[1] << 8
-    return Column(name, "varbinary" if binary else "varchar", nullable, length=length, charset=charset)
-
-
-def _other(table: TableId, name: str, kind: int, meta: bytes, *, nullable: bool, unsigned: bool) -> Column:
-    if kind in _PLAIN:
-        return Column(name, _PLAIN[kind], nullable, unsigned)
-    if kind == _NEWDECIMAL:
-        return Column(name, "decimal", nullable, unsigned, precision=meta[0], scale=meta[1])
-    if kind == _BIT:
-        return Column(name, "bit", nullable, length=meta[0] + 8 * meta[1])
-    if kind in _TIMED:
-        return Column(name, _TIMED[kind], nullable, fsp=meta[0])
-    if kind in _OLD:
+def _type(table: TableId, name: str, code: int, metadata: bytes) -> BinlogType:
+    """Return the type of a column. Raises SchemaError for one that is not supported."""
+    if code == STRING and metadata[0] in {_ENUM, _SET}:
+        code = metadata[0]
+    known = BINLOG_TYPES.get(code)
+    if known is not None:
+        return known
+    if code in OLD_BINLOG_CODES:
         raise SchemaError(
             f"column {name} of {table} has the storage format of MySQL 5.5 or before",
             hint=f"ALTER TABLE {table.quoted} FORCE",
-            type=_OLD[kind],
+            type=OLD_BINLOG_CODES[code],
         )
     raise SchemaError(
         f"column {name} of {table} has a type that is not known",
         hint="exclude the table, or change the column's type",
-        type=kind,
+        type=code,
     )
 
 
-def _real_type(kind: int, meta: bytes) -> int:
-    """STRING stands for CHAR, BINARY, ENUM and SET; the first metadata byte tells which."""
-    return meta[0] if kind == _STRING and meta[0] in {_ENUM, _SET} else kind
+def _signs(types: Sequence[BinlogType], value: bytes, *, year_has_sign: bool) -> list[bool]:
+    """Return for each column whether it is an unsigned number.
+
+    Only numbers have a bit, and on newer servers YEAR. The bit of YEAR is always set, because YEAR is unsigned.
+    """
+    options = [each.option for each in types]
+    year = BinlogOption.SIGN_OF_YEAR
+    if year_has_sign:
+        bits = _high_bits(value)
+        signs = [next(bits, False) if option in {BinlogOption.SIGN, year} else False for option in options]
+        if all(sign for option, sign in zip(options, signs, strict=True) if option is year):
+            return [sign and option is not year for option, sign in zip(options, signs, strict=True)]
+    bits = _high_bits(value)
+    return [next(bits, False) if option is BinlogOption.SIGN else False for option in options]
 
 
 def _split_metadata(table: TableId, types: bytes, metadata: bytes) -> list[bytes]:
     parts, at = [], 0
     for kind in types:
-        size = _METADATA_BYTES.get(kind, 0)
+        size = BINLOG_TYPES[kind].metadata_bytes if kind in BINLOG_TYPES else 0
         parts.append(metadata[at : at + size])
         at += size
     if at != len(metadata):

@@ -1,4 +1,7 @@
-"""What every type family offers: a Connect schema, a SELECT expression, and source text that decodes a value.
+"""What a column type is: one class per family of types, with everything that depends on the type.
+
+Class attributes and class methods describe the type in the catalog, in TABLE_MAP events, in keys, defaults and schema
+changes. Instances serve one column: its Connect schema, its SELECT expression, and source text that decodes a value.
 
 A family writes Python source, not values: the codec puts the expressions of all columns into one straight-line function
 per table version. Inside that function ``B`` is the buffer and ``S`` the same buffer decoded as latin-1, so that one
@@ -8,10 +11,11 @@ character is one byte and UTF-8 passes through untouched.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from tailrace.producer.model.source_type import SourceType, declared_type
 from tailrace.producer.model.table import Column, quote
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.schemas.connect import ConnectSchema
@@ -20,7 +24,7 @@ NULL = "null"
 """What a decoding expression yields for a value that the table stores and Debezium has no value for (zero dates)."""
 
 CACHE_ENTRIES = 65_536
-"""Bound of every memo dictionary: beyond it the dictionary starts anew."""
+"""Bound of every cache; a full cache is cleared."""
 
 Bind = Callable[[str, Any], str]
 """Makes an object known to the generated source: ``bind(hint, object)`` returns its name there."""
@@ -92,11 +96,145 @@ class LengthPrefixed(NamedTuple):
 Layout = FixedWidth | LengthPrefixed
 
 
+class KeyKind(Enum):
+    """How the values of a key column are selected, written as a literal and compared."""
+
+    INTEGER = auto()
+    """int; bounds can be computed."""
+    NUMBER = auto()
+    """int; bounds are selected."""
+    DECIMAL = auto()
+    """Decimal."""
+    BINARY = auto()
+    """bytes, compared as they are."""
+    TEXT = auto()
+    """bytes, compared by the collation of the column."""
+    TEMPORAL = auto()
+    """str in ISO form."""
+
+
+class CatalogRow(NamedTuple):
+    """A column in information_schema.COLUMNS. Names of types are in lower case."""
+
+    name: str
+    nullable: bool
+    data_type: str
+    """``Column.data_type``."""
+    native_type: str
+    """DATA_TYPE: one of ``ColumnType.catalog_names``."""
+    column_type: str
+    """COLUMN_TYPE, with lengths and attributes."""
+    octets: int
+    """CHARACTER_OCTET_LENGTH."""
+    precision: int
+    scale: int
+    fsp: int
+    charset: str
+
+
+class BinlogOption(Enum):
+    """Which list of the optional metadata of a TABLE_MAP event has an entry for the columns of a type."""
+
+    NONE = auto()
+    SIGN = auto()
+    SIGN_OF_YEAR = auto()
+    """A sign on servers of 8.0.21 and newer only."""
+    CHARSET = auto()
+    BINARY_CHARSET = auto()
+    """A character set that is always binary; servers may omit it."""
+    LABELS = auto()
+    SHAPE = auto()
+
+
+class BinlogType(NamedTuple):
+    """A type code of TABLE_MAP events."""
+
+    code: int
+    data_type: str
+    """``Column.data_type``; ``ColumnType.from_binlog`` may choose another one of the family."""
+    metadata_bytes: int = 0
+    option: BinlogOption = BinlogOption.NONE
+
+
+class BinlogColumn(NamedTuple):
+    """A column in a TABLE_MAP event."""
+
+    name: str
+    nullable: bool
+    type: BinlogType
+    metadata: bytes = b""
+    unsigned: bool = False
+    charset: str = ""
+    labels: tuple[str, ...] = ()
+    shape: int | None = None
+    """Type of a spatial column, as in WKB."""
+
+
+JDBC_OTHER = 1111
+"""``java.sql.Types.OTHER``."""
+
+
 class ColumnType(ABC):
     """One column's type, with the settings that apply to it."""
 
-    kinds: ClassVar[tuple[str, ...]]
-    """The ``Column.data_type`` that the family serves."""
+    data_types: ClassVar[tuple[str, ...]]
+    """The values of ``Column.data_type`` that the family serves."""
+    catalog_names: ClassVar[Mapping[str, str]] = {}
+    """Other names of the types in information_schema, with their ``data_type``."""
+    binlog_types: ClassVar[tuple[BinlogType, ...]] = ()
+    old_binlog_codes: ClassVar[Mapping[int, str]] = {}
+    """Codes of formats of MySQL 5.5 and before, which tables keep until they are rebuilt; they are rejected."""
+    jdbc_types: ClassVar[Mapping[str, int]] = {}
+    """Codes of java.sql.Types by ``data_type``; ``JDBC_OTHER`` for all others."""
+    key_kinds: ClassVar[Mapping[str, KeyKind]] = {}
+    """By ``data_type``: types whose ranges can be split and compared."""
+    is_text: ClassVar[bool] = False
+    """Values are text in a character set; Debezium masks no others."""
+    has_labels: ClassVar[bool] = False
+    """ENUM and SET."""
+    allows_current_timestamp: ClassVar[bool] = False
+    """The default may be CURRENT_TIMESTAMP without parentheses."""
+
+    @classmethod
+    def from_catalog(cls, row: CatalogRow) -> Column:
+        """Return the column that a row of the catalog describes, without its ``catalog`` part."""
+        return Column(row.name, row.data_type, row.nullable)
+
+    @classmethod
+    def from_binlog(cls, column: BinlogColumn) -> Column:
+        """Return the column that a TABLE_MAP event describes."""
+        return Column(column.name, column.type.data_type, column.nullable, column.unsigned)
+
+    @classmethod
+    def known_length(cls, column: Column) -> int | None:
+        """Return the length that both catalog and binlog contain; None if there is none. The unit is Debezium's."""
+        return column.fsp or None
+
+    @classmethod
+    def source_type(cls, column: Column) -> SourceType:
+        """Return the type as SHOW CREATE TABLE has it; without the catalog, as close as the binlog allows."""
+        return declared_type(column) or SourceType(column.data_type.upper(), cls.known_length(column), None)
+
+    @classmethod
+    def declared_sizes(cls, arguments: Sequence[str]) -> tuple[int | None, int | None]:
+        """Return length and scale for a schema change, from the list in parentheses after the type."""
+        numbers = [int(argument) for argument in arguments if argument.isdigit()]
+        return (numbers[0] if numbers else None), (numbers[1] if len(numbers) > 1 else None)
+
+    @classmethod
+    def default_bytes(cls, column: Column, text: str) -> bytes:  # noqa: ARG003 - for families that need the column
+        """Return a literal default of the catalog as a result set would contain the value."""
+        return text.encode()
+
+    @classmethod
+    def current_timestamp(cls, column: Column) -> bytes | None:  # noqa: ARG003
+        """Return what Debezium writes for the default CURRENT_TIMESTAMP; None for no default."""
+        return None
+
+    @classmethod
+    def default_integer(cls, column: Column, value: int) -> int:  # noqa: ARG003
+        """Return an integer default as Debezium writes it in schemas."""
+        return value
 
     def __init__(self, column: Column, settings: ValueOptions) -> None:
         self.column = column

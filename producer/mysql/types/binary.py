@@ -5,17 +5,55 @@ The binlog drops the zero bytes at the end of BINARY(n); they are put back.
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode, urlsafe_b64encode
+from typing import ClassVar
 
-from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, LengthPrefixed, RawBytes
-from tailrace.producer.mysql.types.text import prefix_width
+from tailrace.producer.model.source_type import SourceType, declared_type
+from tailrace.producer.model.table import Column
+from tailrace.producer.mysql.types.base import (
+    BinlogColumn,
+    CatalogRow,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    KeyKind,
+    LengthPrefixed,
+    RawBytes,
+)
+from tailrace.producer.mysql.types.text import prefix_width, sized_name, stored_length
 from tailrace.schemas.connect import ConnectSchema
 
 
 class BinaryType(ColumnType):
     """Binary strings of any size."""
 
-    kinds = ("binary", "varbinary", "blob")
+    data_types = ("binary", "varbinary", "blob")
+    catalog_names: ClassVar = dict.fromkeys(("tinyblob", "mediumblob", "longblob"), "blob")
+    jdbc_types: ClassVar = {"binary": -2, "varbinary": -3, "blob": 2004}
+    key_kinds: ClassVar = dict.fromkeys(("binary", "varbinary"), KeyKind.BINARY)
+
+    @classmethod
+    def from_catalog(cls, row: CatalogRow) -> Column:
+        return Column(row.name, row.data_type, row.nullable, length=row.octets, charset="binary")
+
+    @classmethod
+    def from_binlog(cls, column: BinlogColumn) -> Column:
+        data_type = {"char": "binary", "varchar": "varbinary", "text": "blob"}[column.type.data_type]
+        return Column(column.name, data_type, column.nullable, length=stored_length(column), charset="binary")
+
+    @classmethod
+    def known_length(cls, column: Column) -> int | None:
+        return None if column.data_type == "blob" else column.length
+
+    @classmethod
+    def source_type(cls, column: Column) -> SourceType:
+        return declared_type(column) or SourceType(sized_name(column), cls.known_length(column), None)
+
+    @classmethod
+    def default_bytes(cls, column: Column, text: str) -> bytes:
+        stored = bytes.fromhex(text[2:]) if re.fullmatch(r"0x(?:[0-9A-Fa-f]{2})*", text) else text.encode()
+        return stored.ljust(column.length, b"\0") if column.data_type == "binary" else stored
 
     def connect(self) -> ConnectSchema:
         return ConnectSchema("bytes" if self.settings.binary_handling_mode == "bytes" else "string")

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
-from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
+import re
+from typing import ClassVar
+
+from tailrace.producer.model.table import Column
+from tailrace.producer.mysql.types.base import (
+    BinlogColumn,
+    BinlogType,
+    CatalogRow,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    FixedWidth,
+    RawBytes,
+)
 from tailrace.schemas.connect import ConnectSchema
 
 
 class BitType(ColumnType):
     """BIT of 1 to 64 bits."""
 
-    kinds = ("bit",)
+    data_types = ("bit",)
+    binlog_types = (BinlogType(16, "bit", 2),)
+    jdbc_types: ClassVar = {"bit": -7}
+
+    @classmethod
+    def from_catalog(cls, row: CatalogRow) -> Column:
+        return Column(row.name, "bit", row.nullable, length=row.precision)
+
+    @classmethod
+    def from_binlog(cls, column: BinlogColumn) -> Column:
+        bits, whole_bytes = column.metadata
+        return Column(column.name, "bit", column.nullable, length=bits + 8 * whole_bytes)
+
+    @classmethod
+    def known_length(cls, column: Column) -> int | None:
+        return column.length
+
+    @classmethod
+    def default_bytes(cls, column: Column, text: str) -> bytes:
+        bits = re.fullmatch(r"b'([01]+)'", text)
+        number = int(bits[1], 2) if bits else int(text)
+        return number.to_bytes((column.length + 7) // 8, "big")
 
     def connect(self) -> ConnectSchema:
         if self.column.length == 1:

@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Final
+from typing import ClassVar, Final
 
-from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
-from tailrace.producer.mysql.types.integer import decimal_schema, unscaled_bytes
+from tailrace.producer.model.source_type import SourceType
+from tailrace.producer.model.table import Column
+from tailrace.producer.mysql.types.base import (
+    BinlogColumn,
+    BinlogOption,
+    BinlogType,
+    CatalogRow,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    FixedWidth,
+    KeyKind,
+    RawBytes,
+)
+from tailrace.producer.mysql.types.integer import decimal_schema, is_unsigned, number_type, unscaled_bytes
 from tailrace.schemas.connect import ConnectSchema
 
 _DIGITS_PER_GROUP: Final = 9
@@ -21,7 +34,28 @@ _BYTES_OF_DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 class DecimalType(ColumnType):
     """DECIMAL(precision, scale)."""
 
-    kinds = ("decimal",)
+    data_types = ("decimal",)
+    binlog_types = (BinlogType(246, "decimal", 2, BinlogOption.SIGN),)
+    old_binlog_codes: ClassVar = {0: "decimal"}
+    jdbc_types: ClassVar = {"decimal": 3}
+    key_kinds: ClassVar = {"decimal": KeyKind.DECIMAL}
+
+    @classmethod
+    def from_catalog(cls, row: CatalogRow) -> Column:
+        return Column(row.name, "decimal", row.nullable, is_unsigned(row), precision=row.precision, scale=row.scale)
+
+    @classmethod
+    def from_binlog(cls, column: BinlogColumn) -> Column:
+        precision, scale = column.metadata
+        return Column(column.name, "decimal", column.nullable, column.unsigned, precision=precision, scale=scale)
+
+    @classmethod
+    def known_length(cls, column: Column) -> int | None:
+        return column.precision
+
+    @classmethod
+    def source_type(cls, column: Column) -> SourceType:
+        return number_type(column, column.precision, column.scale)
 
     def connect(self) -> ConnectSchema:
         mode = self.settings.decimal_handling_mode

@@ -6,12 +6,46 @@ the definition.
 
 from __future__ import annotations
 
-from tailrace.producer.mysql.types.base import Cache, ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
+import re
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from tailrace.producer.model.source_type import SourceType
+from tailrace.producer.model.table import Column
+from tailrace.producer.mysql.types.base import (
+    BinlogColumn,
+    BinlogOption,
+    BinlogType,
+    Cache,
+    CatalogRow,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    FixedWidth,
+    RawBytes,
+)
 from tailrace.producer.mysql.types.text import escape
 from tailrace.schemas.connect import ConnectSchema
 
 
 class _Labelled(ColumnType):
+    is_text = True
+    has_labels = True
+
+    @classmethod
+    def from_catalog(cls, row: CatalogRow) -> Column:
+        labels = _declared_labels(row.column_type)
+        return Column(row.name, row.data_type, row.nullable, charset=row.charset or "binary", enum_values=labels)
+
+    @classmethod
+    def from_binlog(cls, column: BinlogColumn) -> Column:
+        data_type, labels = column.type.data_type, column.labels
+        return Column(column.name, data_type, column.nullable, charset=column.charset, enum_values=labels)
+
+    @classmethod
+    def source_type(cls, column: Column) -> SourceType:
+        return SourceType(column.data_type.upper(), cls.known_length(column), None)
+
     def _schema(self, name: str) -> ConnectSchema:
         allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in self.column.enum_values)
         return ConnectSchema("string", name=name, version=1, parameters=(("allowed", allowed),))
@@ -20,10 +54,33 @@ class _Labelled(ColumnType):
         return Expression(raw.text, ExpressionKind.TEXT)
 
 
+_ESCAPES: Final = {"0": "\0", "n": "\n", "r": "\r"}
+
+
+def _declared_labels(column_type: str) -> tuple[str, ...]:
+    """Return the labels of ``enum('a','it''s')``; the catalog doubles quotes and escapes with a backslash."""
+    body = column_type[column_type.index("(") + 1 : column_type.rindex(")")]
+    return tuple(_unescape(label) for label in re.findall(r"'((?:[^'\\]|''|\\.)*)'", body, re.DOTALL))
+
+
+def _unescape(label: str) -> str:
+    return re.sub(r"''|\\(.)", lambda m: "'" if m[1] is None else _ESCAPES.get(m[1], m[1]), label, flags=re.DOTALL)
+
+
 class EnumType(_Labelled):
     """ENUM in one byte, or two from 256 labels on."""
 
-    kinds = ("enum",)
+    data_types = ("enum",)
+    binlog_types = (BinlogType(247, "enum", 2, BinlogOption.LABELS),)
+    jdbc_types: ClassVar = {"enum": 1}
+
+    @classmethod
+    def known_length(cls, column: Column) -> int | None:  # noqa: ARG003 - Debezium's constant
+        return 1
+
+    @classmethod
+    def declared_sizes(cls, arguments: Sequence[str]) -> tuple[int | None, int | None]:  # noqa: ARG003
+        return 1, None
 
     def connect(self) -> ConnectSchema:
         return self._schema("io.debezium.data.Enum")
@@ -44,7 +101,18 @@ class EnumType(_Labelled):
 class SetType(_Labelled):
     """SET in 1, 2, 3, 4 or 8 bytes."""
 
-    kinds = ("set",)
+    data_types = ("set",)
+    binlog_types = (BinlogType(248, "set", 2, BinlogOption.LABELS),)
+    jdbc_types: ClassVar = {"set": 1}
+
+    @classmethod
+    def known_length(cls, column: Column) -> int | None:
+        """Return Debezium's length: all labels joined, each counted as one letter."""
+        return max(0, 2 * len(column.enum_values) - 1)
+
+    @classmethod
+    def declared_sizes(cls, arguments: Sequence[str]) -> tuple[int | None, int | None]:
+        return 2 * len(arguments) - 1, None
 
     def connect(self) -> ConnectSchema:
         return self._schema("io.debezium.data.EnumSet")

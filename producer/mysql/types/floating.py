@@ -10,10 +10,22 @@ from __future__ import annotations
 import struct
 from decimal import Decimal
 from math import copysign
-from typing import Final
+from typing import ClassVar, Final
 
-from tailrace.producer.model.table import quote
-from tailrace.producer.mysql.types.base import Cache, ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
+from tailrace.producer.model.source_type import SourceType
+from tailrace.producer.model.table import Column, quote
+from tailrace.producer.mysql.types.base import (
+    BinlogOption,
+    BinlogType,
+    Cache,
+    CatalogRow,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    FixedWidth,
+    RawBytes,
+)
+from tailrace.producer.mysql.types.integer import is_unsigned, number_type
 from tailrace.schemas.connect import ConnectSchema
 
 _FLOAT32: Final = struct.Struct("<f")
@@ -22,7 +34,20 @@ _FLOAT32: Final = struct.Struct("<f")
 class FloatType(ColumnType):
     """FLOAT in four bytes, DOUBLE in eight."""
 
-    kinds = ("float", "double")
+    data_types = ("float", "double")
+    binlog_types = (
+        BinlogType(4, "float", 1, BinlogOption.SIGN),
+        BinlogType(5, "double", 1, BinlogOption.SIGN),
+    )
+    jdbc_types: ClassVar = {"float": 6, "double": 8}
+
+    @classmethod
+    def from_catalog(cls, row: CatalogRow) -> Column:
+        return Column(row.name, row.data_type, row.nullable, is_unsigned(row))
+
+    @classmethod
+    def source_type(cls, column: Column) -> SourceType:
+        return number_type(column, None, None)
 
     def connect(self) -> ConnectSchema:
         return ConnectSchema(self.column.data_type)

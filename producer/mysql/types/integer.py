@@ -6,11 +6,24 @@ Decimal of scale 0 with ``bigint.unsigned.handling.mode=precise``. Display width
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
-from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
+from tailrace.producer.model.source_type import SourceType, declared_type
+from tailrace.producer.model.table import Column
+from tailrace.producer.mysql.types.base import (
+    BinlogOption,
+    BinlogType,
+    CatalogRow,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    FixedWidth,
+    KeyKind,
+    RawBytes,
+)
 from tailrace.schemas.connect import ConnectSchema
 
+_INT64_MAX: Final = (1 << 63) - 1
 _CODES: Final = {"tinyint": ("b",), "smallint": ("h",), "mediumint": ("H", "b"), "int": ("i",), "bigint": ("q",)}
 _SIGNED: Final = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32", "bigint": "int64"}
 _UNSIGNED: Final = {"tinyint": "int16", "smallint": "int32", "mediumint": "int32", "int": "int64", "bigint": "int64"}
@@ -19,7 +32,28 @@ _UNSIGNED: Final = {"tinyint": "int16", "smallint": "int32", "mediumint": "int32
 class IntegerType(ColumnType):
     """All integer kinds."""
 
-    kinds = ("tinyint", "smallint", "mediumint", "int", "bigint")
+    data_types = ("tinyint", "smallint", "mediumint", "int", "bigint")
+    binlog_types = tuple(
+        BinlogType(code, data_type, option=BinlogOption.SIGN)
+        for code, data_type in {1: "tinyint", 2: "smallint", 3: "int", 8: "bigint", 9: "mediumint"}.items()
+    )
+    jdbc_types: ClassVar = {"tinyint": 5, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5}
+    key_kinds: ClassVar = dict.fromkeys(data_types, KeyKind.INTEGER)
+
+    @classmethod
+    def from_catalog(cls, row: CatalogRow) -> Column:
+        return Column(row.name, row.data_type, row.nullable, is_unsigned(row))
+
+    @classmethod
+    def source_type(cls, column: Column) -> SourceType:
+        return number_type(column, None, None)
+
+    @classmethod
+    def default_integer(cls, column: Column, value: int) -> int:
+        if column.data_type == "bigint" and column.unsigned and column.catalog and column.catalog.default:
+            # As in Debezium, a default above 63 bits becomes the greatest number, although such a value wraps.
+            return min(int(column.catalog.default), _INT64_MAX)
+        return value
 
     def connect(self) -> ConnectSchema:
         kind = self.column.data_type
@@ -70,6 +104,17 @@ class IntegerType(ColumnType):
 
     def _value(self, raw: RawBytes) -> str:
         return raw.parts[0] if len(raw.parts) == 1 else f"({raw.parts[0]} | {raw.parts[1]} << 16)"
+
+
+def is_unsigned(row: CatalogRow) -> bool:
+    """Return whether a number is UNSIGNED; ZEROFILL includes it."""
+    return "unsigned" in row.column_type or "zerofill" in row.column_type
+
+
+def number_type(column: Column, length: int | None, scale: int | None) -> SourceType:
+    """Return the source type of a number, as ``ColumnType.source_type``."""
+    name = column.data_type.upper() + (" UNSIGNED" if column.unsigned else "")
+    return declared_type(column) or SourceType(name, length, scale)
 
 
 def decimal_schema(*, scale: int, precision: int) -> ConnectSchema:

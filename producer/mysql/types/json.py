@@ -17,7 +17,14 @@ import re
 from decimal import Decimal
 from typing import Final
 
-from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, LengthPrefixed, RawBytes
+from tailrace.producer.mysql.types.base import (
+    BinlogType,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    LengthPrefixed,
+    RawBytes,
+)
 from tailrace.producer.mysql.types.json_binary import json_text
 from tailrace.producer.mysql.types.text import escape_beyond_bmp
 from tailrace.schemas.connect import ConnectSchema
@@ -32,7 +39,8 @@ _PLAIN_POINTS: Final = range(-14, 16)
 class JsonType(ColumnType):
     """JSON."""
 
-    kinds = ("json",)
+    data_types = ("json",)
+    binlog_types = (BinlogType(245, "json", 1),)
 
     def connect(self) -> ConnectSchema:
         return ConnectSchema("string", name="io.debezium.data.Json", version=1)

@@ -9,12 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date
-from typing import Final
+from typing import ClassVar, Final
 
-from tailrace.producer.mysql.types.base import NULL, Cache, ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
+from tailrace.producer.model.table import Column
+from tailrace.producer.mysql.types.base import (
+    NULL,
+    BinlogColumn,
+    BinlogType,
+    Cache,
+    CatalogRow,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    FixedWidth,
+    KeyKind,
+    RawBytes,
+)
 from tailrace.producer.mysql.types.year import adjusted_year
 from tailrace.schemas.connect import ConnectSchema
 
+_EPOCH_TEXT: Final = b"1970-01-01 00:00:00"
+"""What Debezium writes for the default CURRENT_TIMESTAMP."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _DAY_S: Final = 86_400
 _DAY_US: Final = _DAY_S * 1_000_000
@@ -66,10 +81,25 @@ class _Temporal(ColumnType):
         return ExpressionKind.JSON if self._iso else ExpressionKind.INT
 
 
+class _WithFraction(_Temporal):
+    """Types with fraction digits."""
+
+    @classmethod
+    def from_catalog(cls, row: CatalogRow) -> Column:
+        return Column(row.name, row.data_type, row.nullable, fsp=row.fsp)
+
+    @classmethod
+    def from_binlog(cls, column: BinlogColumn) -> Column:
+        return Column(column.name, column.type.data_type, column.nullable, fsp=column.metadata[0])
+
+
 class DateType(_Temporal):
     """DATE: days since the epoch."""
 
-    kinds = ("date",)
+    data_types = ("date",)
+    binlog_types = (BinlogType(10, "date"),)
+    jdbc_types: ClassVar = {"date": 91}
+    key_kinds: ClassVar = {"date": KeyKind.TEMPORAL}
 
     def connect(self) -> ConnectSchema:
         if self._iso:
@@ -115,10 +145,19 @@ def _clock(seconds: int) -> str:
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
-class DatetimeType(_Temporal):
+class DatetimeType(_WithFraction):
     """DATETIME: milliseconds up to three fraction digits, else microseconds, by default."""
 
-    kinds = ("datetime",)
+    data_types = ("datetime",)
+    binlog_types = (BinlogType(18, "datetime", 1),)
+    old_binlog_codes: ClassVar = {12: "datetime"}
+    jdbc_types: ClassVar = {"datetime": 93}
+    key_kinds: ClassVar = {"datetime": KeyKind.TEMPORAL}
+    allows_current_timestamp = True
+
+    @classmethod
+    def current_timestamp(cls, column: Column) -> bytes | None:
+        return _EPOCH_TEXT + (b"." + b"0" * column.fsp if column.fsp else b"")
 
     def connect(self) -> ConnectSchema:
         if self._iso:
@@ -210,10 +249,24 @@ class DatetimeType(_Temporal):
         return f"{raw.bind('datetime_key', convert)}({raw.parts[0]})"
 
 
-class TimestampType(_Temporal):
+class TimestampType(_WithFraction):
     """TIMESTAMP: text in UTC in every mode."""
 
-    kinds = ("timestamp",)
+    data_types = ("timestamp",)
+    binlog_types = (BinlogType(17, "timestamp", 1),)
+    old_binlog_codes: ClassVar = {7: "timestamp"}
+    jdbc_types: ClassVar = {"timestamp": 2014}
+    """With time zone."""
+    key_kinds: ClassVar = {"timestamp": KeyKind.TEMPORAL}
+    allows_current_timestamp = True
+
+    @classmethod
+    def current_timestamp(cls, column: Column) -> bytes | None:
+        return None if column.nullable else _EPOCH_TEXT
+
+    @classmethod
+    def default_bytes(cls, column: Column, text: str) -> bytes:  # noqa: ARG003 - all TIMESTAMP columns alike
+        return b"0000-00-00 00:00:00" if text.startswith("0000-00-00") else text.encode()
 
     def connect(self) -> ConnectSchema:
         return ConnectSchema("string", name="io.debezium.time.ZonedTimestamp", version=1)
@@ -270,10 +323,13 @@ class TimestampType(_Temporal):
         return f"{raw.bind('timestamp_key', convert)}({raw.parts[0]})"
 
 
-class TimeType(_Temporal):
+class TimeType(_WithFraction):
     """TIME: a signed span up to 838:59:59, in microseconds by default."""
 
-    kinds = ("time",)
+    data_types = ("time",)
+    binlog_types = (BinlogType(19, "time", 1),)
+    old_binlog_codes: ClassVar = {11: "time"}
+    jdbc_types: ClassVar = {"time": 92}
 
     def connect(self) -> ConnectSchema:
         if self._iso:

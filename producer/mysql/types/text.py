@@ -9,11 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
-from tailrace.producer.model.table import quote
+from tailrace.producer.model.source_type import SourceType, declared_type
+from tailrace.producer.model.table import Column, quote
 from tailrace.producer.mysql.charset import DECODABLE, agreeing_codec, text_decoder
-from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, LengthPrefixed, RawBytes
+from tailrace.producer.mysql.types.base import (
+    BinlogColumn,
+    BinlogOption,
+    BinlogType,
+    CatalogRow,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    KeyKind,
+    LengthPrefixed,
+    RawBytes,
+)
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectSchema
 
@@ -21,10 +33,52 @@ UTF8: Final = frozenset({"utf8mb4", "utf8mb3"})
 """Character sets whose bytes are UTF-8."""
 
 
+STRING: Final = 254
+"""The code of CHAR and BINARY; it stands for ENUM and SET too, whose own code is then in the metadata."""
+_VARCHAR, _BLOB, _VAR_STRING = 15, 252, 253
+_TEXT_SIZES: Final = {"tinytext": 2**8 - 1, "text": 2**16 - 1, "mediumtext": 2**24 - 1, "longtext": 2**32 - 1}
+_SIZE_NAMES: Final = {0xFF: "TINY", 0xFF_FFFF: "MEDIUM", 0xFFFF_FFFF: "LONG"}
+_BYTES_OF_CHAR: Final = {
+    **dict.fromkeys(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030"), 4),
+    **dict.fromkeys(("utf8mb3", "ujis", "eucjpms"), 3),
+    **dict.fromkeys(("ucs2", "big5", "cp932", "euckr", "gb2312", "gbk", "sjis"), 2),
+}
+"""The maximum of bytes in one character; 1 for every other character set."""
+
+
 class TextType(ColumnType):
     """Text of any size."""
 
-    kinds = ("char", "varchar", "text")
+    data_types = ("char", "varchar", "text")
+    catalog_names: ClassVar = dict.fromkeys(("tinytext", "mediumtext", "longtext"), "text")
+    binlog_types = (
+        BinlogType(_VARCHAR, "varchar", 2, BinlogOption.CHARSET),
+        BinlogType(_VAR_STRING, "varchar", 2, BinlogOption.CHARSET),
+        BinlogType(STRING, "char", 2, BinlogOption.CHARSET),
+        BinlogType(_BLOB, "text", 1, BinlogOption.CHARSET),
+    )
+    """Shared with binary strings: the character set tells them apart."""
+    jdbc_types: ClassVar = {"char": 1, "varchar": 12, "text": 12}
+    key_kinds: ClassVar = dict.fromkeys(("char", "varchar"), KeyKind.TEXT)
+    is_text = True
+
+    @classmethod
+    def from_catalog(cls, row: CatalogRow) -> Column:
+        length = _TEXT_SIZES[row.native_type] if row.data_type == "text" else row.octets
+        return Column(row.name, row.data_type, row.nullable, length=length, charset=row.charset or "binary")
+
+    @classmethod
+    def from_binlog(cls, column: BinlogColumn) -> Column:
+        length = stored_length(column)
+        return Column(column.name, column.type.data_type, column.nullable, length=length, charset=column.charset)
+
+    @classmethod
+    def known_length(cls, column: Column) -> int | None:
+        return None if column.data_type == "text" else column.length // _BYTES_OF_CHAR.get(column.charset, 1)
+
+    @classmethod
+    def source_type(cls, column: Column) -> SourceType:
+        return declared_type(column) or SourceType(sized_name(column), cls.known_length(column), None)
 
     def connect(self) -> ConnectSchema:
         return ConnectSchema("string")
@@ -62,6 +116,23 @@ class TextType(ColumnType):
 
     def key_from_row_image(self, raw: RawBytes) -> str:
         return raw.data
+
+
+def stored_length(column: BinlogColumn) -> int:
+    """Return ``Column.length`` of a text or binary column from the metadata of its type."""
+    metadata = column.metadata
+    if column.type.code == _BLOB:
+        return (1 << 8 * metadata[0]) - 1
+    if column.type.code == STRING:
+        # Two bits of lengths above 255 are kept, inverted, in the byte of the type.
+        return metadata[1] | ((metadata[0] & 0x30) ^ 0x30) << 4
+    return metadata[0] | metadata[1] << 8
+
+
+def sized_name(column: Column) -> str:
+    """Return the name of a text or binary type, with the size of TEXT and BLOB."""
+    size = _SIZE_NAMES.get(column.length, "") if column.data_type in {"text", "blob"} else ""
+    return size + column.data_type.upper()
 
 
 def prefix_width(name: str, kind: str, length: int) -> int:

@@ -1,4 +1,4 @@
-"""VECTOR (MySQL 9): Debezium's FloatVector, an array of 32-bit floats, which all ways carry little-endian."""
+"""VECTOR (MySQL 9): Debezium's FloatVector, an array of 32-bit floats, little-endian both ways."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import math
 from array import array
 from sys import byteorder
 
-from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, LengthPrefixed, RawBytes
+from tailrace.producer.mysql.types.base import (
+    BinlogOption,
+    BinlogType,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    LengthPrefixed,
+    RawBytes,
+)
 from tailrace.producer.mysql.types.floating import java_float
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectSchema
@@ -15,7 +23,8 @@ from tailrace.schemas.connect import ConnectSchema
 class VectorType(ColumnType):
     """VECTOR(n), of up to n numbers."""
 
-    kinds = ("vector",)
+    data_types = ("vector",)
+    binlog_types = (BinlogType(242, "vector", 1, BinlogOption.BINARY_CHARSET),)
 
     def connect(self) -> ConnectSchema:
         return ConnectSchema("array", name="io.debezium.data.FloatVector", version=1, items=ConnectSchema("float"))
@@ -41,10 +50,10 @@ def vector_json(data: bytes) -> str:
     """
     numbers = array("f")
     if len(data) % numbers.itemsize:
-        raise SchemaError("a vector is cut within a number", hint="mend the row", length=len(data))
+        raise SchemaError("a vector does not consist of whole numbers", hint="correct the row", length=len(data))
     numbers.frombytes(data)
     if byteorder == "big":
         numbers.byteswap()
     if not all(map(math.isfinite, numbers)):
-        raise SchemaError("a vector holds what is no number", hint="mend the row", bytes=data[:40].hex())
+        raise SchemaError("a vector contains NaN or an infinity", hint="correct the row", bytes=data[:40].hex())
     return f"[{','.join(map(java_float, numbers))}]"

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
-from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, FixedWidth, RawBytes
+from tailrace.producer.mysql.types.base import (
+    BinlogOption,
+    BinlogType,
+    ColumnType,
+    Expression,
+    ExpressionKind,
+    FixedWidth,
+    KeyKind,
+    RawBytes,
+)
 from tailrace.schemas.connect import ConnectSchema
 
 _ZERO: Final = 1900
@@ -13,7 +22,10 @@ _ZERO: Final = 1900
 class YearType(ColumnType):
     """YEAR, 1901 to 2155 and 0000."""
 
-    kinds = ("year",)
+    data_types = ("year",)
+    binlog_types = (BinlogType(13, "year", option=BinlogOption.SIGN_OF_YEAR),)
+    jdbc_types: ClassVar = {"year": 4}
+    key_kinds: ClassVar = {"year": KeyKind.NUMBER}
 
     def connect(self) -> ConnectSchema:
         return ConnectSchema("int32", name="io.debezium.time.Year", version=1)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from tailrace.producer.model.table import CatalogTable, Column, TableId, quote
+from tailrace.producer.mysql.types.base import JDBC_OTHER
+from tailrace.producer.mysql.types.registry import family_of
 from tailrace.producer.serialization.envelope.json import Struct
 from tailrace.producer.serialization.envelope.schemas import SOURCE_SCHEMA
 from tailrace.schemas.connect import ConnectField, ConnectSchema
@@ -80,33 +82,6 @@ CHANGE_VALUE: Final = ConnectSchema(
     ),
 )
 
-_JDBC: Final = {
-    "tinyint": 5,
-    "smallint": 5,
-    "mediumint": 4,
-    "int": 4,
-    "bigint": -5,
-    "decimal": 3,
-    "float": 6,
-    "double": 8,
-    "bit": -7,
-    "char": 1,
-    "enum": 1,
-    "set": 1,
-    "varchar": 12,
-    "text": 12,
-    "binary": -2,
-    "varbinary": -3,
-    "blob": 2004,
-    "date": 91,
-    "time": 92,
-    "datetime": 93,
-    "timestamp": 2014,
-    "year": 4,
-}
-"""Codes of java.sql.Types (timestamp: with time zone); every other type is OTHER."""
-_OTHER: Final = 1111
-_TEMPORAL: Final = frozenset({"datetime", "timestamp"})
 _EPOCH: Final = "1970-01-01 00:00:00"
 """The default of a column whose default is the current time."""
 
@@ -170,13 +145,14 @@ def _column(column: Column, position: int, statement: str, *, comments: bool) ->
     assert catalog is not None, "a column of the catalog"
     defined = _ColumnDefinition(column.name, statement)
     name = " ".join(w for w in (defined.type, *(w for w in ("UNSIGNED", "ZEROFILL") if w in defined.attributes)))
-    length, scale = _sizes(column, defined.arguments)
+    family = family_of(column.data_type)
+    length, scale = family.declared_sizes(defined.arguments)
     # As in Debezium, ON UPDATE CURRENT_TIMESTAMP counts as both, a generated column as neither.
     automatic = catalog.auto_increment or "on update" in catalog.extra.lower()
-    is_text = column.data_type in {"char", "varchar", "text", "enum", "set"} and catalog.collation is not None
+    is_text = family.is_text and catalog.collation is not None
     return {
         "name": column.name,
-        "jdbcType": _JDBC.get(column.data_type, _OTHER),
+        "jdbcType": family.jdbc_types.get(column.data_type, JDBC_OTHER),
         "nativeType": None,
         "typeName": name,
         "typeExpression": name,
@@ -189,24 +165,15 @@ def _column(column: Column, position: int, statement: str, *, comments: bool) ->
         "generated": automatic,
         "comment": defined.comment if comments else None,
         "defaultValueExpression": _default(column, defined.default),
-        "enumValues": list(defined.arguments) if column.data_type in {"enum", "set"} else None,
+        "enumValues": list(defined.arguments) if family.has_labels else None,
     }
-
-
-def _sizes(column: Column, arguments: Sequence[str]) -> tuple[int | None, int | None]:
-    if column.data_type == "enum":
-        return 1, None
-    if column.data_type == "set":
-        return 2 * len(arguments) - 1, None
-    numbers = [int(argument) for argument in arguments if argument.isdigit()]
-    return (numbers[0] if numbers else None), (numbers[1] if len(numbers) > 1 else None)
 
 
 def _default(column: Column, text: str | None) -> str | None:
     """Return a default as in the definition: the text between the quotes, escaped as there."""
     if text is None or text.startswith("("):
         return None
-    if column.data_type in _TEMPORAL and text.upper().startswith("CURRENT_TIMESTAMP"):
+    if family_of(column.data_type).allows_current_timestamp and text.upper().startswith("CURRENT_TIMESTAMP"):
         return _EPOCH
     quoted = re.fullmatch(r"(?:b|_\w+)?'(.*)'", text, re.DOTALL)
     return quoted[1] if quoted else None if text.upper() == "NULL" else text

@@ -1,4 +1,4 @@
-"""The verdict: every row of every sink table against its source row, value by value."""
+"""Compares every row of every sink table with its source row, value by value."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tests.demo import shop
-from tests.demo.running import Source
+from tests.demo import sample_database
+from tests.demo.deployment import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Comparison:
-    """What was found for one table; ``examples`` are texts of the first rows of each kind of difference."""
+    """The result for one table. ``examples`` describe the first differences of each kind."""
 
     table: str
     source_rows: int = 0
@@ -32,16 +32,16 @@ class Comparison:
     missing: int = 0
     extra: int = 0
     different: int = 0
-    repeated: int = 0
+    duplicate: int = 0
     examples: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
-        """Whether the two tables hold the same rows, each once."""
-        return not (self.missing or self.extra or self.different or self.repeated or self.examples)
+        """Whether both tables hold the same rows, each once."""
+        return not (self.missing or self.extra or self.different or self.duplicate or self.examples)
 
     def note(self, kind: str, text: str) -> None:
-        """Keep an example, a few of each kind."""
+        """Keep the first examples of each kind."""
         if sum(known.startswith(kind) for known in self.examples) < _EXAMPLES:
             self.examples.append(f"{kind} {text}")
 
@@ -49,17 +49,17 @@ class Comparison:
 def compare(server: Source, spark: SparkSession, sink: Path, table: str) -> Comparison:
     """Compare one source table with its Delta table at ``sink``."""
     result = Comparison(table)
-    names, key, kinds = _describe(server, table)
+    names, key, types = _describe(server, table)
     if not (sink / "_delta_log").is_dir():
         result.note("no table", f"at {sink}")
     stored = _sink_rows(spark, sink, names, result)
     rows: dict[Row, Row] = {}
     for row in stored:
         identity = tuple(row[i] for i in key)
-        result.repeated += identity in rows
+        result.duplicate += identity in rows
         rows[identity] = row
         result.sink_rows += 1
-    for row in _source_rows(server, table, names, kinds):
+    for row in _source_rows(server, table, names, types):
         result.source_rows += 1
         identity = tuple(row[i] for i in key)
         found = rows.pop(identity, None)
@@ -77,25 +77,25 @@ def compare(server: Source, spark: SparkSession, sink: Path, table: str) -> Comp
 
 
 def _describe(server: Source, table: str) -> tuple[list[str], list[int], list[str]]:
-    """Return the columns' names, the positions of the key's columns, and the columns' types."""
+    """Return the column names, the positions of the key columns, and the column types."""
     sql = (
         "SELECT column_name, column_key, data_type FROM information_schema.columns"
         " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
     )
     with server.connect() as session, session.cursor() as cursor:
-        cursor.execute(sql, (shop.DATABASE, table))
+        cursor.execute(sql, (sample_database.DATABASE, table))
         found = cursor.fetchall()
     names = [name for name, _, _ in found]
     return names, [i for i, (_, key, _) in enumerate(found) if key == "PRI"], [kind for _, _, kind in found]
 
 
-def _source_rows(server: Source, table: str, names: list[str], kinds: list[str]) -> Iterator[Row]:
+def _source_rows(server: Source, table: str, names: list[str], types: list[str]) -> Iterator[Row]:
     from pymysql.cursors import SSCursor  # noqa: PLC0415
 
-    canonical = [_CANONICAL.get(kind) for kind in kinds]
+    canonical = [_CANONICAL.get(column_type) for column_type in types]
     listed = ", ".join(f"`{name}`" for name in names)
     with server.connect(cursorclass=SSCursor) as session, session.cursor() as cursor:
-        cursor.execute(f"SELECT {listed} FROM {shop.DATABASE}.{table}")
+        cursor.execute(f"SELECT {listed} FROM {sample_database.DATABASE}.{table}")
         for row in cursor:
             yield tuple(
                 value if change is None or value is None else change(value)
@@ -122,7 +122,7 @@ def _sink_rows(spark: SparkSession, sink: Path, names: list[str], result: Compar
 
 
 def _sink_value(value: Any, *, json_text: bool) -> Any:
-    """Bring a value of the sink to the form in which the source's is compared."""
+    """Convert a sink value to the form of the source value."""
     if value is None:
         return None
     if json_text:
@@ -133,16 +133,16 @@ def _sink_value(value: Any, *, json_text: bool) -> Any:
 
 
 def _is_json(table: str, column: str) -> bool:
-    return any(line.split()[:2] == [column, "JSON"] for line in shop.TABLES[table].splitlines())
+    return any(line.split()[:2] == [column, "JSON"] for line in sample_database.TABLES[table].splitlines())
 
 
 def _json(text: str) -> Any:
-    """Read JSON so that numbers keep every digit, in a form that compares without regard to spaces and key order."""
+    """Parse JSON with all digits of its numbers. The result compares regardless of spaces and key order."""
     try:
         return json.loads(text, parse_float=Decimal)
     except json.JSONDecodeError:
-        return text  # differs from whatever the source has, and is shown
+        return text  # it differs from the source value and is reported
 
 
 _CANONICAL: Final[dict[str, Callable[[Any], Any]]] = {"json": _json, "bit": lambda value: value != b"\x00"}
-"""What a source value becomes before it is compared, by type; all others are compared as they are."""
+"""Type -> conversion of a source value before the comparison."""

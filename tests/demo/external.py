@@ -1,9 +1,10 @@
-"""The demo's shop and verdict beside parts that run already, as in docker/compose.yaml: ``load``, then ``verdict``."""
+"""The demo's steps against servers that run already, as in docker/compose.yaml: ``load``, then ``verify``."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from tailrace.runtime.errors import TailraceError
-from tests.demo import shop
-from tests.demo.course import add_options, follow, judge, load
-from tests.demo.writer import Writer
+from tailrace.runtime.interrupt import interrupt_on
+from tests.demo import sample_database
+from tests.demo.steps import add_options, load, verify, watch
+from tests.demo.workload import Workload
 from tests.embedded.mysql import ROOT_PASSWORD
 
 if TYPE_CHECKING:
@@ -22,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Address:
-    """A MySQL server by host and port, as its owner."""
+    """A MySQL server by host and port."""
 
     def __init__(self, address: str) -> None:
         self.host, _, port = address.partition(":")
         self.port = int(port or 3306)
 
     def connect(self, **changes: Any) -> Connection[Any]:
-        """Open a session with autocommit; ``changes`` are arguments of ``pymysql.connect``."""
+        """Open a session as root with autocommit; ``changes`` are arguments of ``pymysql.connect``."""
         import pymysql  # noqa: PLC0415
 
         arguments = {
@@ -42,8 +44,8 @@ class Address:
         return pymysql.connect(**{**arguments, "charset": "utf8mb4", **changes})
 
 
-class Attached:
-    """Addresses from the environment, with those of docker/compose.yaml as defaults."""
+class ExternalDeployment:
+    """Addresses from the environment; the defaults are those of docker/compose.yaml."""
 
     def __init__(self) -> None:
         self.source = Address(os.environ.get("DEMO_MYSQL", "mysql:3306"))
@@ -53,27 +55,30 @@ class Attached:
         self.sink, self.checkpoint = data / "tables", data / "checkpoint"
 
     def check(self) -> None:
-        """Do nothing: whoever started the parts watches them."""
+        """Do nothing: compose watches the processes."""
 
 
 def main() -> int:
-    """Load the shop, or write, wait and compare; 0 when all went well and every table is equal."""
+    """Load the sample database, or run the workload and compare. Return 0 if every table is equal."""
+    interrupt_on(signal.SIGINT, signal.SIGTERM)
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=("load", "verdict"))
+    parser.add_argument("step", choices=("load", "verify"))
     add_options(parser)
     options = parser.parse_args()
     console = Console(width=140)
-    sizes = shop.Sizes.of(options.rows)
-    running = Attached()
+    sizes = sample_database.Sizes.of(options.rows)
+    deployment = ExternalDeployment()
     try:
         if options.step == "load":
-            load(running, sizes, console)
+            load(deployment, sizes, console)
             return 0
-        writer = Writer(running.source, sizes, rate=options.rate)
-        writer.start()
-        follow(running, writer, options, console)
+        workload = Workload(deployment.source, sizes, rate=options.rate)
+        workload.start()
+        watch(deployment, workload, options, console)
         with tempfile.TemporaryDirectory(prefix="tailrace-") as work:
-            return 0 if judge(running, console, work=Path(work)) else 1
+            return 0 if verify(deployment, console, work=Path(work)) else 1
+    except KeyboardInterrupt:
+        return 130
     except (TailraceError, TimeoutError) as error:
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
         return 1

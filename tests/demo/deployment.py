@@ -1,4 +1,4 @@
-"""What the demo needs to know of the parts that run, wherever they run."""
+"""What the demo's steps need to know about the running servers and processes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """The MySQL server, for sessions of the shop's owner."""
+    """The MySQL server."""
 
     def connect(self, **changes: Any) -> Connection[Any]:
-        """Open a session with autocommit; ``changes`` are arguments of ``pymysql.connect``."""
+        """Open a session as root with autocommit; ``changes`` are arguments of ``pymysql.connect``."""
 
 
-class Running(Protocol):
-    """Addresses and folders of a stack that is up."""
+class Deployment(Protocol):
+    """Addresses and folders of running servers and processes."""
 
     @property
     def source(self) -> Source:
@@ -40,4 +40,4 @@ class Running(Protocol):
         """The folder of the consumer's checkpoint."""
 
     def check(self) -> None:
-        """Raise where a part has ended that should be running."""
+        """Raise TailraceError if a process has ended that should run."""

@@ -1,4 +1,4 @@
-"""The shop database: its tables, and rows that look like a shop's."""
+"""The sample database: the tables of a shop and generators for their rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 DATABASE: Final = "shop"
 PREFIX: Final = "demo"
-"""Of the topics."""
+"""The topic prefix."""
 
 TABLES: Final = {
     "customers": """
@@ -58,10 +58,10 @@ TABLES: Final = {
         discount    DOUBLE NULL,
         PRIMARY KEY (order_id, line)""",
 }
-"""Table -> columns. Keys: two integers, one text, one composite."""
+"""Table -> column definitions. Two tables have an integer key, one a text key, one a composite key."""
 
 ROWS: Final = 210_000
-"""Rows of all tables together, unless asked otherwise."""
+"""Default number of rows in all tables."""
 
 _SHARES: Final = {"customers": 0.10, "products": 0.02, "orders": 0.28}
 _BATCH: Final = 2_000
@@ -93,7 +93,7 @@ _WORDS: Final = (
 
 
 class Sizes(NamedTuple):
-    """How many rows each table gets."""
+    """The number of rows per table."""
 
     customers: int
     products: int
@@ -102,7 +102,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def of(cls, total: int) -> Sizes:
-        """Share ``total`` rows out; every table gets at least ten."""
+        """Distribute ``total`` rows. Every table gets at least ten."""
         shares = {table: max(10, round(total * share)) for table, share in _SHARES.items()}
         return cls(**shares, order_lines=max(10, total - sum(shares.values())))
 
@@ -111,13 +111,13 @@ Row = tuple[Any, ...]
 
 
 def exists(session: Connection[Any]) -> bool:
-    """Tell whether the database is there."""
+    """Return whether the database exists."""
     with session.cursor() as cursor:
         return bool(cursor.execute("SHOW DATABASES LIKE %s", (DATABASE,)))
 
 
 def create(session: Connection[Any]) -> None:
-    """Make the database and its tables, empty."""
+    """Create the database and its empty tables."""
     with session.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4")
         for table, columns in TABLES.items():
@@ -125,108 +125,106 @@ def create(session: Connection[Any]) -> None:
 
 
 def load(session: Connection[Any], sizes: Sizes) -> None:
-    """Fill the tables by multi-row inserts."""
-    dice = random.Random(7)
+    """Fill the tables with multi-row inserts."""
+    rng = random.Random(7)
     for table, count in sizes._asdict().items():
-        rows = _ROWS[table](dice, sizes)
+        rows = _ROWS[table](rng, sizes)
         for start in range(0, count, _BATCH):
             batch = [next(rows) for _ in range(min(_BATCH, count - start))]
             insert(session, table, batch)
 
 
 def insert(session: Connection[Any], table: str, rows: Sequence[Row]) -> None:
-    """Insert whole rows by one statement."""
+    """Insert complete rows with one statement."""
     marks = ", ".join(["%s"] * len(rows[0]))
     with session.cursor() as cursor:
         cursor.executemany(f"INSERT INTO {DATABASE}.{table} VALUES ({marks})", rows)
 
 
-def words(dice: random.Random, count: int) -> str:
-    """Return text in many scripts."""
-    return " ".join(dice.choice(_WORDS) for _ in range(count))
+def words(rng: random.Random, count: int) -> str:
+    """Return words in many scripts."""
+    return " ".join(rng.choice(_WORDS) for _ in range(count))
 
 
-def money(dice: random.Random, limit: int) -> Decimal:
+def money(rng: random.Random, limit: int) -> Decimal:
     """Return an amount below ``limit`` with two decimals."""
-    return Decimal(dice.randrange(limit * 100)).scaleb(-2)
+    return Decimal(rng.randrange(limit * 100)).scaleb(-2)
 
 
 def sku(number: int) -> str:
-    """Return the key of product ``number``; neighbours in number are not neighbours in order."""
+    """Return the key of product ``number``. Consecutive numbers are not consecutive in key order."""
     return f"{'ABCDEFGH'[number % 8]}{number * 7919 % 100_003:05d}-{number}"
 
 
-def moment(dice: random.Random) -> datetime:
-    """Return a moment of the last years to the microsecond, without a zone."""
-    return _FIRST_DAY + timedelta(microseconds=dice.randrange(2 * 365 * 86_400 * 1_000_000))
+def timestamp(rng: random.Random) -> datetime:
+    """Return a time with microseconds and without a time zone."""
+    return _FIRST_DAY + timedelta(microseconds=rng.randrange(2 * 365 * 86_400 * 1_000_000))
 
 
-def customer(dice: random.Random, key: int) -> Row:
+def customer(rng: random.Random, key: int) -> Row:
     """Return a row of ``customers``."""
-    preferences = {"lang": dice.choice(["de", "fr", "日本語"]), "limits": [dice.randrange(99), 0.5, None], "dark": True}
+    preferences = {"lang": rng.choice(["de", "fr", "日本語"]), "limits": [rng.randrange(99), 0.5, None], "dark": True}
     return (
         key,
-        f"c{key}.{dice.randrange(1 << 40):x}@example.org",
-        dice.choice(_NAMES),
-        dice.choice(["new", "regular", "vip"]),
-        money(dice, 9_000) - 1_000,
-        date(1940 + dice.randrange(65), 1 + dice.randrange(12), 1 + dice.randrange(28))
-        if dice.random() < 0.8
-        else None,
-        dice.randrange(2),
-        json.dumps(preferences, ensure_ascii=False) if dice.random() < 0.7 else None,
-        words(dice, dice.randrange(1, 12)) if dice.random() < 0.5 else None,
-        moment(dice),
-        moment(dice) if dice.random() < 0.6 else None,
+        f"c{key}.{rng.randrange(1 << 40):x}@example.org",
+        rng.choice(_NAMES),
+        rng.choice(["new", "regular", "vip"]),
+        money(rng, 9_000) - 1_000,
+        date(1940 + rng.randrange(65), 1 + rng.randrange(12), 1 + rng.randrange(28)) if rng.random() < 0.8 else None,
+        rng.randrange(2),
+        json.dumps(preferences, ensure_ascii=False) if rng.random() < 0.7 else None,
+        words(rng, rng.randrange(1, 12)) if rng.random() < 0.5 else None,
+        timestamp(rng),
+        timestamp(rng) if rng.random() < 0.6 else None,
     )
 
 
-def product(dice: random.Random, key: str) -> Row:
+def product(rng: random.Random, key: str) -> Row:
     """Return a row of ``products``."""
-    attributes = {"colour": dice.choice(["rot", "青", "black"]), "sizes": [1, 2.25, {"deep": [True, None]}]}
+    attributes = {"colour": rng.choice(["rot", "青", "black"]), "sizes": [1, 2.25, {"deep": [True, None]}]}
     return (
         key,
-        words(dice, 3),
-        words(dice, 20),
-        money(dice, 2_000),
-        dice.randrange(1 << 32),
-        ",".join(tag for tag in ("eco", "sale", "bulky", "fragile") if dice.random() < 0.3),
+        words(rng, 3),
+        words(rng, 20),
+        money(rng, 2_000),
+        rng.randrange(1 << 32),
+        ",".join(tag for tag in ("eco", "sale", "bulky", "fragile") if rng.random() < 0.3),
         json.dumps(attributes, ensure_ascii=False),
-        dice.randrange(2),
-        1970 + dice.randrange(60),
+        rng.randrange(2),
+        1970 + rng.randrange(60),
     )
 
 
-def order(dice: random.Random, key: int | None, customers: int) -> Row:
-    """Return a row of ``orders``; without a key the server gives one."""
-    placed = moment(dice)
+def order(rng: random.Random, key: int | None, customers: int) -> Row:
+    """Return a row of ``orders``. Without a key the server assigns one."""
+    placed = timestamp(rng)
     return (
         key,
-        1 + dice.randrange(customers),
-        dice.choice(["open", "paid", "sent", "returned"]),
-        money(dice, 100_000),
-        dice.choice(["EUR", "JPY", "USD"]),
+        1 + rng.randrange(customers),
+        rng.choice(["open", "paid", "sent", "returned"]),
+        money(rng, 100_000),
+        rng.choice(["EUR", "JPY", "USD"]),
         placed,
-        placed + timedelta(seconds=dice.randrange(90_000)) if dice.random() < 0.7 else None,
-        words(dice, 4) if dice.random() < 0.3 else None,
+        placed + timedelta(seconds=rng.randrange(90_000)) if rng.random() < 0.7 else None,
+        words(rng, 4) if rng.random() < 0.3 else None,
     )
 
 
-def order_line(dice: random.Random, key: int, line: int, products: int) -> Row:
+def order_line(rng: random.Random, key: int, line: int, products: int) -> Row:
     """Return a row of ``order_lines``."""
-    discount = dice.random() if dice.random() < 0.4 else None
-    return (key, line, sku(1 + dice.randrange(products)), 1 + dice.randrange(20), money(dice, 2_000), discount)
+    discount = rng.random() if rng.random() < 0.4 else None
+    return (key, line, sku(1 + rng.randrange(products)), 1 + rng.randrange(20), money(rng, 2_000), discount)
 
 
-def _order_lines(dice: random.Random, sizes: Sizes) -> Iterator[Row]:
+def _order_lines(rng: random.Random, sizes: Sizes) -> Iterator[Row]:
     per_order = -(-sizes.order_lines // sizes.orders)
     for number in range(sizes.order_lines):
-        yield order_line(dice, 1 + number // per_order, 1 + number % per_order, sizes.products)
+        yield order_line(rng, 1 + number // per_order, 1 + number % per_order, sizes.products)
 
 
 _ROWS: Final[dict[str, Callable[[random.Random, Sizes], Iterator[Row]]]] = {
-    "customers": lambda dice, sizes: (customer(dice, 1 + n) for n in range(sizes.customers)),
-    "products": lambda dice, sizes: (product(dice, sku(1 + n)) for n in range(sizes.products)),
-    "orders": lambda dice, sizes: (order(dice, 1 + n, sizes.customers) for n in range(sizes.orders)),
+    "customers": lambda rng, sizes: (customer(rng, 1 + n) for n in range(sizes.customers)),
+    "products": lambda rng, sizes: (product(rng, sku(1 + n)) for n in range(sizes.products)),
+    "orders": lambda rng, sizes: (order(rng, 1 + n, sizes.customers) for n in range(sizes.orders)),
     "order_lines": _order_lines,
 }

@@ -1,0 +1,114 @@
+"""docs/types.md: the Connect schema of every MySQL type by mode, from the families themselves.
+
+``python -m tailrace.producer.serialization.types_reference`` prints the page.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, Final, get_args
+
+from tailrace.producer.config.sections.values import ValuesConfig
+from tailrace.producer.model.table import Column
+from tailrace.producer.model.value_options import (
+    BigintUnsignedHandling,
+    BinaryHandling,
+    DecimalHandling,
+    TimePrecision,
+)
+from tailrace.producer.mysql.types.registry import BINLOG_TYPES, CATALOG_NAMES, FAMILIES, column_type, family_of
+from tailrace.schemas.connect import ConnectSchema
+
+_HEAD: Final = """# Types
+
+This page is generated from the code: `python -m tailrace.producer.serialization.types_reference`.
+
+The schema of a column is the same in JSON with schemas and in Avro. In JSON without schemas a value is printed in the
+same form. Lengths, digits and labels in the examples stand for any other.
+
+| MySQL column | Connect type | Connect name |
+| --- | --- | --- |
+"""
+_KEYS: Final = """
+## Keys and masks
+
+A table is split by the leading key columns of these types. A key that begins with another type is read as one split.
+`column.mask.*` applies to text only, as in Debezium.
+
+| MySQL type | splits | mask |
+| --- | --- | --- |
+"""
+_MODES: Final[tuple[tuple[str, str, Any], ...]] = (
+    ("decimal.handling.mode", "decimal_handling_mode", DecimalHandling),
+    ("bigint.unsigned.handling.mode", "bigint_unsigned_handling_mode", BigintUnsignedHandling),
+    ("binary.handling.mode", "binary_handling_mode", BinaryHandling),
+    ("time.precision.mode", "time_precision_mode", TimePrecision),
+)
+DEFAULTS: Final = ValuesConfig().options
+
+
+def examples() -> Iterator[tuple[str, Column]]:
+    """Yield a column of every type, with its declaration."""
+    sized = {"char": 80, "varchar": 80, "binary": 16, "varbinary": 16, "text": 65_535, "blob": 65_535}
+    for data_type in dict.fromkeys(name for family in FAMILIES for name in family.data_types):
+        column = Column("c", data_type, nullable=False, length=sized.get(data_type, 0))
+        family = family_of(data_type)
+        declared = data_type.upper()
+        if data_type in {"char", "varchar", "text"}:
+            column = replace(column, charset="utf8mb4")
+        elif family.has_labels:
+            column = replace(column, enum_values=("a", "b"), charset="utf8mb4")
+            declared += "('a','b')"
+        elif data_type == "decimal":
+            column = replace(column, precision=10, scale=2)
+            declared += "(10,2)"
+        if data_type in {"char", "varchar", "binary", "varbinary"}:
+            declared += "(20)" if data_type in {"char", "varchar"} else "(16)"
+        if data_type == "bit":
+            yield "BIT(1)", replace(column, length=1)
+            yield "BIT(8)", replace(column, length=8)
+            continue
+        yield declared, column
+        if any(known.data_type == data_type and known.option.name == "SIGN" for known in BINLOG_TYPES.values()):
+            yield f"{declared} UNSIGNED", replace(column, unsigned=True)
+        if data_type == "datetime":
+            yield "DATETIME(6)", replace(column, fsp=6)
+
+
+def schema_text(schema: ConnectSchema) -> tuple[str, str]:
+    """Return the cells of a schema: type, and name with parameters."""
+    parameters = ", ".join(f"{name}={value}" for name, value in schema.parameters)
+    name = f"`{schema.name}`" if schema.name else ""
+    return f"`{schema.type}`", f"{name} {f'({parameters})' if parameters else ''}".strip()
+
+
+def page() -> str:
+    """Return the text of docs/types.md."""
+    lines = [_HEAD]
+    for declared, column in examples():
+        default = schema_text(column_type(column, DEFAULTS).connect())
+        lines.append(f"| `{declared}` | {default[0]} | {default[1]} |\n")
+        for title, option, literal in _MODES:
+            found = []
+            for mode in get_args(literal):
+                schema = schema_text(column_type(column, replace(DEFAULTS, **{option: mode})).connect())
+                if schema != default:
+                    found.append((schema, mode))
+            for schema, group in groupby(found, key=lambda pair: pair[0]):
+                modes = ", ".join(f"`{mode}`" for _, mode in group)
+                lines.append(f"| with `{title}` {modes} | {schema[0]} | {schema[1]} |\n")
+    lines.append(_KEYS)
+    for family in FAMILIES:
+        for data_type in family.data_types:
+            splits = "yes" if data_type in family.key_kinds else "no"
+            lines.append(f"| `{data_type.upper()}` | {splits} | {'yes' if family.is_text else 'no'} |\n")
+    others = sorted(name.upper() for name, data_type in CATALOG_NAMES.items() if name != data_type)
+    lines.append("\nOther names of these types: " + ", ".join(f"`{name}`" for name in others) + ".\n")
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

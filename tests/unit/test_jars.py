@@ -1,0 +1,49 @@
+"""The pinned artifacts: what the lists contain, and how their lines are read."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tailrace.runtime.errors import TailraceError
+from tailrace.spark_consumer import jars
+from tailrace.spark_consumer.artifacts import Artifact, read_pins
+from tailrace.spark_consumer.session import coordinates
+from tailrace.spark_consumer.sink.plugin import load_sink
+from tests.debezium_parity.artifacts import LIST as PARITY_LIST
+from tests.embedded.artifacts import LIST as SERVER_LIST
+
+
+def test_coordinates_are_read_with_classifier_and_extension() -> None:
+    plain = Artifact.parse("org.slf4j:slf4j-api:1.7.36")
+    full = Artifact.parse("org.example:app:1.0:all@tar.gz")
+
+    assert (plain.file_name, full.file_name) == ("slf4j-api-1.7.36.jar", "app-1.0-all.tar.gz")
+    with pytest.raises(ValueError, match="not group:artifact:version"):
+        Artifact.parse("only:two")
+
+
+@pytest.mark.parametrize("listing", [jars.LIST, SERVER_LIST, PARITY_LIST], ids=lambda path: path.parent.name)
+def test_every_artifact_has_a_sha256(listing: Path) -> None:
+    sections = read_pins(listing)
+
+    assert sections
+    for pins in sections.values():
+        assert pins
+        assert all(re.fullmatch("[0-9a-f]{64}", pin) for pin in pins.values())
+
+
+@pytest.mark.parametrize("sink", ["delta", "kafka", "console"])
+def test_jars_of_a_sink_are_pinned_in_the_version_that_it_declares(sink: str) -> None:
+    """``spark.jars.packages`` and the pinned list name the same files."""
+    pinned = {f"{each.group}:{each.name}:{each.version}" for each in jars.pins()}
+
+    assert set(coordinates(load_sink(sink), version("pyspark"))) <= pinned
+
+
+def test_unknown_section_of_jars_is_an_error() -> None:
+    with pytest.raises(TailraceError, match="no jars are listed for 'hudi'"):
+        jars.pins(("hudi",))
