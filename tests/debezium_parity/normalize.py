@@ -14,8 +14,17 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from tests.debezium_parity.payload import has_schema, join_schema, split_schema
-from tests.debezium_parity.records import parse, render
-from tests.debezium_parity.tokens import Tree, member
+from tests.debezium_parity.records import render
+from tests.debezium_parity.time_order import (
+    Parsed,
+    Times,
+    has_arbitrary_partition,
+    in_time_order,
+    is_internal,
+    parsed_record,
+    times_of,
+)
+from tests.debezium_parity.tokens import Tree, member, number, text
 from tests.debezium_parity.topics import KafkaRecord, heartbeat_topic
 
 _SERVER: Final = "<server>"
@@ -25,22 +34,10 @@ _RUN: Final = b"<run>"
 
 _RUN_HEADER: Final = "__debezium.context.runId"
 _GTID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:[1-9]\d*").fullmatch
-_TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
 _CLOCK_COLUMN: Final = "dtcn"
 """The column that the server fills with the time of an UPDATE."""
 _GIVEN_CLOCK: Final = re.compile(r'"2020-01-01T.*|15778368\d*|null').fullmatch
 """The values that statements give to this column."""
-
-Times = tuple[int, int, int]
-"""``ts_ms``, ``ts_us`` and ``ts_ns`` of one time."""
-
-
-class _Parsed(NamedTuple):
-    """A record with the payloads of its key and value; both are None for a record that is internal to Tailrace."""
-
-    record: KafkaRecord
-    key: Tree | None
-    value: Tree | None
 
 
 class _Event(NamedTuple):
@@ -69,7 +66,7 @@ def normalized(records: Iterable[KafkaRecord], *, prefix: str) -> list[KafkaReco
 
     ``records`` must be in order within each partition. Offsets are counted from 0. Equal heartbeats are written once.
     """
-    parsed = _in_time_order([_parsed(record, prefix) for record in records], prefix)
+    parsed = in_time_order([parsed_record(record, prefix) for record in records], prefix)
     tokens = _Tokens(event for each in parsed if (event := _streamed_event(each.value)) is not None)
     found: list[KafkaRecord] = []
     seen: set[tuple[str, bytes | None, bytes | None]] = set()
@@ -103,29 +100,29 @@ class _Tokens:
                 self._threads.setdefault(event.thread, str(len(self._threads) + 1))
         self._transactions = _transactions(events)
 
-    def apply(self, parsed: _Parsed, prefix: str) -> KafkaRecord:
+    def apply(self, parsed: Parsed, prefix: str) -> KafkaRecord:
         """Return a record with its tokens."""
         record, key, value = parsed
+        if is_internal(record.topic, prefix):
+            return record
         record = record._replace(
-            headers=tuple((name, _RUN if name == _RUN_HEADER else text) for name, text in record.headers)
+            partition=0 if has_arbitrary_partition(record, prefix) else record.partition,
+            headers=tuple((name, _RUN if name == _RUN_HEADER else text) for name, text in record.headers),
         )
         if value is None:
             return record
         if record.topic == f"{prefix}.transaction":
-            # The GTID is the key. It decides the partition.
-            record, key, value = record._replace(partition=0), self._of_transaction(key), self._of_transaction(value)
+            key, value = self._of_transaction(key), self._of_transaction(value)
         elif member(value, "source") is None:
             value = _with_time(value, "ts_ms", 0)
         else:
             value = self._of_envelope(value)
-            if record.key is None and member(value, "ddl") is None:
-                record = record._replace(partition=0)  # a record without key goes to any partition
         return record._replace(key=_with_payload(record.key, key), value=_with_payload(record.value, value))
 
     def _of_transaction(self, tree: Tree | None) -> Tree:
         """Return the key or value of a transaction's BEGIN or END, or the transaction block of an envelope."""
         assert tree is not None
-        transaction = self._transactions.get(_text(tree, "id"))
+        transaction = self._transactions.get(text(tree, "id"))
         if transaction is None:
             return tree
         if transaction.times is not None and member(tree, "ts_ms") == str(transaction.times[0]):
@@ -137,11 +134,11 @@ class _Tokens:
         source = member(value, "source")
         assert source is not None
         event = _event(source)
-        if _text(source, "version"):
+        if text(source, "version"):
             source = _with(source, version=_VERSION)
         if _is_snapshot(source):
             source = _with_times(source, 0)
-            if _text(source, "file") and _number(source, "pos") is not None:
+            if text(source, "file") and number(source, "pos") is not None:
                 source = _with(source, file=_BINLOG, pos="0")
         elif event is not None:
             source = self._of_source(source, event)
@@ -188,29 +185,6 @@ def _gtid_order(gtid: str) -> tuple[str, int]:
     return server, int(number)
 
 
-def _parsed(record: KafkaRecord, prefix: str) -> _Parsed:
-    if record.topic.startswith(f"{prefix}.tailrace."):
-        return _Parsed(record, None, None)
-    return _Parsed(record, parse(record.key), parse(record.value))
-
-
-def _in_time_order(records: Iterable[_Parsed], prefix: str) -> list[_Parsed]:
-    """Return the records by topic and time; the order within a partition of keyed records does not change."""
-    latest: dict[tuple[str, int], int] = defaultdict(int)
-    timed = []
-    for each in records:
-        at = each.record.topic, each.record.partition
-        if each.record.topic == f"{prefix}.transaction":
-            number = _text(each.value, "id").rpartition(":")[2]
-            time = int(number) if number.isdecimal() else 0
-        else:
-            times = _times(each.value) if member(each.value or "", "op") is not None else None
-            time = 0 if times is None else times[2]
-        latest[at] = max(latest[at], time)
-        timed.append((each.record.topic, latest[at], each))
-    return [each for _, _, each in sorted(timed, key=lambda each: each[:2])]
-
-
 def _streamed_event(value: Tree | None) -> _Event | None:
     source = member(value or "", "source")
     return None if source is None or _is_snapshot(source) else _event(source)
@@ -218,12 +192,12 @@ def _streamed_event(value: Tree | None) -> _Event | None:
 
 def _event(source: Tree) -> _Event | None:
     """Return the event of a source block, None where its position or GTID is missing, or is a token already."""
-    pos, row = _number(source, "pos"), _number(source, "row")
-    file, gtid = _text(source, "file"), _text(source, "gtid")
+    pos, row = number(source, "pos"), number(source, "row")
+    file, gtid = text(source, "file"), text(source, "gtid")
     if pos is None or row is None or not file or not _GTID(gtid):
         return None
     thread = member(source, "thread")
-    return _Event(file, pos, row, _text(source, "table"), gtid, str(thread), _times(source))
+    return _Event(file, pos, row, text(source, "table"), gtid, str(thread), times_of(source))
 
 
 def _is_snapshot(source: Tree) -> bool:
@@ -231,23 +205,15 @@ def _is_snapshot(source: Tree) -> bool:
     return member(source, "snapshot") not in {'"false"', "null"}
 
 
-def _times(tree: Tree | None) -> Times | None:
-    """Return the time of a block, None where its three numbers are not one time."""
-    ms, us, ns = (_number(tree, name) for name in _TIMES)
-    if ms is None or us is None or ns is None or (ms, us) != (us // 1000, ns // 1000):
-        return None
-    return ms, us, ns
-
-
 def _with_times(tree: Tree, ms: int) -> Tree:
-    if _times(tree) is None:
+    if times_of(tree) is None:
         return tree
     return _with(tree, ts_ms=str(ms), ts_us=str(ms * 1000), ts_ns=str(ms * 1_000_000))
 
 
 def _with_time(tree: Tree | None, name: str, time: int) -> Tree:
     assert tree is not None
-    return tree if _number(tree, name) is None else _with(tree, **{name: str(time)})
+    return tree if number(tree, name) is None else _with(tree, **{name: str(time)})
 
 
 def _with(tree: Tree | None, **values: Tree) -> Tree:
@@ -262,17 +228,6 @@ def _with_payload(raw: bytes | None, payload: Tree | None) -> bytes | None:
         return raw
     text = render(payload)
     return (join_schema(split_schema(raw.decode())[0], text) if has_schema(raw) else text).encode()
-
-
-def _number(tree: Tree | None, name: str) -> int | None:
-    found = member(tree or "", name)
-    return int(found) if isinstance(found, str) and found.isdecimal() else None
-
-
-def _text(tree: Tree | None, name: str) -> str:
-    """Return a string member, an empty text where there is none."""
-    found = member(tree or "", name)
-    return str(json.loads(found)) if isinstance(found, str) and found.startswith('"') else ""
 
 
 def _json(text: str) -> str:

@@ -142,6 +142,33 @@ def test_tokens_are_final() -> None:
     assert normalized(once, prefix="dbz_x") == once
 
 
+def test_an_arbitrary_partition_becomes_0() -> None:
+    """Records without key go to any partition; the partition of an Avro key depends on the id of its schema."""
+    delete = _record()._replace(key=None, value=(_record().value or b"").replace(b'"op":"c"', b'"op":"d"'))
+    later = _record(gtid=11, pos=800, ms=1_700_000_000_900)._replace(key=None, partition=1)
+    later = later._replace(value=(later.value or b"").replace(b'"op":"c"', b'"op":"d"'))
+    tombstones = [KafkaRecord("dbz_x.db.t", 1, 1, None, None, ()), KafkaRecord("dbz_x.db.t", 2, 0, None, None, ())]
+    avro = _record("u")._replace(key=b'{"schema":{"type":"record","name":"Key"},"payload":{"id":1}}', partition=2)
+
+    found = _normalized(later, *tombstones[:1], delete, tombstones[1], avro)
+
+    assert [(each.topic[-1], each.partition, each.offset) for each in found] == [
+        ("t", 0, 0),
+        ("t", 0, 1),
+        ("t", 0, 2),
+        ("t", 0, 3),
+        ("u", 0, 0),
+    ]
+    assert [_source(each)["gtid"] if each.value else None for each in found] == [
+        "<server>:t.1",
+        None,
+        "<server>:t.2",
+        None,
+        "<server>:t.1",
+    ]
+    assert normalized(found, prefix="dbz_x") == found
+
+
 def _stored(folder: Path, name: str) -> list[KafkaRecord]:
     return list(golden.read(name, prefix="dbz_x", folder=folder))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final
 
@@ -29,6 +30,17 @@ def member(tree: Tree, *path: str) -> Tree | None:
             return None
         tree = found
     return tree
+
+
+def number(tree: Tree | None, name: str) -> int | None:
+    found = member(tree or "", name)
+    return int(found) if isinstance(found, str) and found.isdecimal() else None
+
+
+def text(tree: Tree | None, name: str) -> str:
+    """Return a string member, an empty text where there is none."""
+    found = member(tree or "", name)
+    return str(json.loads(found)) if isinstance(found, str) and found.startswith('"') else ""
 
 
 def _value(text: str, at: int) -> tuple[Tree, int]:
