@@ -21,7 +21,7 @@ def source_settings(config: ProducerConfig) -> SourceSettings:
         ssl_cert=database.ssl_cert,
         ssl_key=database.ssl_key,
         connect_timeout_s=database.connect_timeout_ms / 1000,
-        read_timeout_s=database.query_timeout_ms / 1000,
+        read_timeout_s=database.query_timeout_ms / 1000 or None,
     )
 
 

@@ -86,8 +86,8 @@ class SourceSettings:
     ssl_cert: str | None
     ssl_key: str | None
     connect_timeout_s: float
-    read_timeout_s: float
-    """The connection counts as lost after this time without data within one query."""
+    read_timeout_s: float | None
+    """The connection counts as lost after this time without data within one query; None: never."""
 
 
 def connect(settings: SourceSettings, **options: Any) -> Connection[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import structlog
 
@@ -117,7 +118,15 @@ class Enumerator:
             elif isinstance(message, SplitFailed):
                 if message.retryable:
                     raise SourceUnavailableError(message.message)
-                self._policy.raise_unreadable(self._tasks[message.worker].split.table, SourceError(message.message))
+                self._raise_failure(message)
+
+    def _raise_failure(self, failed: SplitFailed) -> NoReturn:
+        """Raise the error of a reader; one that could not start has no split."""
+        error = SourceError(failed.message)
+        task = self._tasks.get(failed.worker)
+        if task is None:
+            raise error
+        self._policy.raise_unreadable(task.split.table, error)
 
     def close(self) -> None:
         """Close the sessions."""

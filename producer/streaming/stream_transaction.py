@@ -108,6 +108,10 @@ class StreamTransaction:
     def commit(self) -> None:
         """Commit what was written since the last commit, with the offset; does nothing if there is nothing to store."""
         if self.records or self._offset_moved or self._heartbeat_due:
+            self.open()
+            if self._heartbeat is not None and self._heartbeat.due:
+                beat = self._heartbeat.next_record()
+                self._producer.send(beat.topic, beat.key, beat.value, partition=0)
             self._commit(self.offset.state(self._registry.open_backfills()))
 
     def commit_restored(self, offset: StoredOffset) -> None:
@@ -116,9 +120,6 @@ class StreamTransaction:
 
     def _commit(self, stored: StoredOffset) -> None:
         self.open()
-        if self._heartbeat is not None and self._heartbeat.due:
-            beat = self._heartbeat.next_record()
-            self._producer.send(beat.topic, beat.key, beat.value, partition=0)
         self._producer.send(self._state_topic, OFFSET_KEY, stored.to_json())
         self._producer.commit()
         self._stored = self.offset.position

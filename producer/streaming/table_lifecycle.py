@@ -82,12 +82,17 @@ class TableLifecycle:
 
     def _on_dropped(self, table: TableId) -> None:
         tracked = self._registry.tables.get(table)
-        if tracked is not None and tracked.mode is not TableMode.STREAMING:
+        if tracked is not None:
+            # In mode STREAMING too: an incremental snapshot that is being planned has found the table before its DROP.
             self._set_presence(tracked, tracked.presence.after_drop())
 
     def _on_created(self, table: TableId) -> None:
         tracked = self._registry.tables.get(table)
-        if tracked is not None and tracked.mode is not TableMode.STREAMING:
+        if tracked is None:
+            return
+        if tracked.mode is TableMode.STREAMING:
+            tracked.presence = TablePresence.PRESENT  # no change was skipped, so the new table needs no split
+        else:
             self._set_presence(tracked, tracked.presence.after_create())
 
     def _set_presence(self, tracked: TrackedTable, presence: TablePresence) -> None:

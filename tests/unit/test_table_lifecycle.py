@@ -176,6 +176,21 @@ def test_earlier_statements_do_not_affect_a_later_incremental_snapshot() -> None
     assert tracked.presence is TablePresence.MISSING
 
 
+def test_a_drop_before_the_start_of_an_incremental_snapshot_ends_it() -> None:
+    """The enumerator found the table, the stream then read its DROP, and the readers do not find it any more."""
+    stream = Stream()
+    stream.registry.track(TABLE, TableMode.STREAMING)
+    stream.ddl(Change.DROP)
+    stream.coordinator.start_incremental(TABLE, SimpleNamespace(), TableState(TableMode.INCREMENTAL, snapshot="s"), [])
+    stream.coordinator.open_split(SPLIT)
+
+    assert stream.coordinator.abandon_split(SPLIT)
+    assert stream.coordinator.abandon_table(TABLE)
+
+    assert stream.mode is None
+    assert stream.listener.reports[-1] == ("removed", TABLE, True)
+
+
 def test_a_cancelled_incremental_snapshot_streams() -> None:
     stream = Stream()
     stream.registry.track(TABLE, TableMode.STREAMING)
