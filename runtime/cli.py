@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from importlib.metadata import entry_points
 
 import typer
@@ -38,5 +39,6 @@ def build() -> typer.Typer:
 def main() -> None:
     """Run a command. An error is printed without a traceback, and the exit code is 1."""
     interrupt_on(signal.SIGINT)
-    with reporting_errors():
+    # Each command reports its own errors; with --debug it raises them, and they must pass here too.
+    with reporting_errors(debug="--debug" in sys.argv):
         build()()

@@ -118,7 +118,7 @@ class Draft:
         except InvalidValueError as error:
             self.problems.append(f"{self._seen(name, setting)} cannot be used: {error}")
             return
-        if setting.value.strip():
+        if setting.value.strip(" ,"):
             self.values[entry.target] = (*self.values.get(entry.target, ()), (SecretStr(name), setting.value))
 
     def _fill_in(self, entry: Property) -> None:

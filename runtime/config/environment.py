@@ -10,6 +10,7 @@ from tailrace.runtime.config.files import Setting, Settings, property_pairs, why
 from tailrace.runtime.config.property import Property
 
 _FILE = "_FILE"
+_PROVIDERS = frozenset({"file", "dir", "env"})
 _PLACEHOLDER = re.compile(r"\$\{([a-z]+):([^}]*)\}")
 
 
@@ -74,9 +75,14 @@ def _read_variable(
 
 
 def resolve_placeholders(name: str, setting: Setting, environ: Mapping[str, str], problems: list[str]) -> Setting:
-    """Replace ``${file:PATH:KEY}``, ``${dir:PATH:FILE}`` and ``${env:NAME}``, as Kafka Connect's providers do."""
+    """Replace ``${file:PATH:KEY}``, ``${dir:PATH:FILE}`` and ``${env:NAME}``, as Kafka Connect's providers do.
+
+    Other placeholders are an error, except in settings of Spark, which has its own: ``${system:user.home}``.
+    """
 
     def replace(found: re.Match[str]) -> str:
+        if found[1] not in _PROVIDERS and name.startswith("spark."):
+            return found[0]
         try:
             return _resolve(found[1], found[2], environ)
         except LookupError as missing:

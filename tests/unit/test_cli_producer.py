@@ -36,11 +36,16 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+PRODUCER = ("-m", "tailrace.producer")
+TAILRACE = ("-c", "from tailrace.runtime.cli import main; main()")
+"""What the installed command ``tailrace`` runs."""
+
+
+def command(*arguments: str, program: tuple[str, str] = PRODUCER) -> subprocess.CompletedProcess[str]:
     """Run the producer's command line in a process of its own."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("DATABASE_", "TOPIC_"))}
     return subprocess.run(
-        [sys.executable, "-m", "tailrace.producer", *arguments],
+        [sys.executable, *program, *arguments],
         capture_output=True,
         text=True,
         timeout=300,
@@ -84,9 +89,10 @@ def test_flag_without_equals_sign_is_reported(config: str) -> None:
     assert ended.stderr.endswith("\n- --set 'database.port' is not of the form key=value\n")
 
 
-def test_debug_shows_the_traceback(config: str) -> None:
+@pytest.mark.parametrize("program", [PRODUCER, TAILRACE], ids=["producer", "tailrace"])
+def test_debug_shows_the_traceback(config: str, program: tuple[str, str]) -> None:
     """Other runs do not."""
-    ended = command("config", "--config", config, "--set", "database.port=x", "--debug")
+    ended = command("config", "--config", config, "--set", "database.port=x", "--debug", program=program)
 
     assert ended.returncode != 0
     assert "Traceback" in ended.stderr

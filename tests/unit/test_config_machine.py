@@ -11,7 +11,8 @@ import pytest
 
 from tailrace.producer import config as producer
 from tailrace.runtime.config.definition import ConfigDefinition, Group
-from tailrace.runtime.config.environment import environment_name
+from tailrace.runtime.config.environment import environment_name, resolve_placeholders
+from tailrace.runtime.config.files import Setting
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.property_table import PropertyTable
 from tailrace.runtime.config.section import RootConfig, Section, prefixed, section, supported
@@ -199,3 +200,15 @@ def test_exact_names_take_precedence_over_wildcards() -> None:
 )
 def test_environment_variable_of_a_property(name: str, variable: str) -> None:
     assert environment_name(name) == variable
+
+
+def test_placeholders_of_spark_are_left_to_spark() -> None:
+    """Only those that Spark does not know are resolved in its settings."""
+    problems: list[str] = []
+    setting = Setting("${system:user.home}/${env:NAME}", "file")
+
+    found = resolve_placeholders("spark.local.dir", setting, {"NAME": "x"}, problems)
+    resolve_placeholders("sink.path", setting, {"NAME": "x"}, problems)
+
+    assert found.value == "${system:user.home}/x"
+    assert len(problems) == 1
