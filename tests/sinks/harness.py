@@ -17,6 +17,7 @@ from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.source.kafka import select_raw
 from tests.sinks.backend import SinkBackend
 from tests.spark.records import Feed, Message, Table
+from tests.support.topics import end_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,8 +121,7 @@ class BatchRunner:
             found: Offsets = {}
             topics = {self.table.schema.topic: self.table.partitions, watermarks_topic(self.feed.prefix): 1}
             for topic, partitions in topics.items():
-                ends = (client.get_watermark_offsets(TopicPartition(topic, p), timeout=120) for p in range(partitions))
-                found[topic] = {str(number): end for number, (_, end) in enumerate(ends)}
+                found[topic] = {str(p): end_offset(client, TopicPartition(topic, p)) for p in range(partitions)}
             return found
         finally:
             client.close()

@@ -13,6 +13,7 @@ from tailrace.spark_consumer.sink.kafka import OFFSET_HEADER, PART_HEADER, PARTI
 from tests.sinks.backend import Changelog, ChangelogBackend
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.harness import BatchRunner
+from tests.support.topics import end_offset
 
 
 class KafkaBackend(ChangelogBackend):
@@ -28,7 +29,7 @@ class KafkaBackend(ChangelogBackend):
         try:
             if topic not in client.list_topics(timeout=120).topics:
                 return {}
-            _, end = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)
+            end = end_offset(client, TopicPartition(topic, 0))
             client.assign([TopicPartition(topic, 0, 0)])
             last: dict[int, tuple[int, ...]] = {}
             read = 0

@@ -14,6 +14,7 @@ from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tests.embedded.kafka import KafkaBroker
+from tests.support.topics import end_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ def topic_records(broker: KafkaBroker, topic: str) -> dict[bytes, list[tuple[str
     """Return the changelog records of a topic by key, in order."""
     client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
     try:
-        _, end = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)
+        end = end_offset(client, TopicPartition(topic, 0))
         client.assign([TopicPartition(topic, 0, 0)])
         found: dict[bytes, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
         read = 0

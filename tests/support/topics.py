@@ -46,7 +46,7 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
     try:
         partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         # The current end: other records may follow meanwhile.
-        ends = {p: _end(consumer, TopicPartition(topic, p)) for p in partitions}
+        ends = {p: end_offset(consumer, TopicPartition(topic, p)) for p in partitions}
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         open_partitions = set(partitions)
         deadline = time.monotonic() + 300
@@ -73,7 +73,7 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
         consumer.close()
 
 
-def _end(consumer: Consumer, partition: TopicPartition) -> int:
+def end_offset(consumer: Consumer, partition: TopicPartition) -> int:
     """Return the end of a partition. A new topic may not have its leader yet."""
     deadline = time.monotonic() + 60
     while True:
