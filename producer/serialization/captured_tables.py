@@ -151,7 +151,7 @@ class CapturedTables:
         published = table.columns if projection is None else projection.visible(table.columns)
         columns = _catalog_columns(described, published)
         topic = self.topic(table.id)
-        schemas = table_schemas(table, topic, columns, projection, self._config)
+        schemas = table_schemas(table, topic, columns, projection, self._config, transforms=self._transforms)
         record_format = self._last_formats[table.id] = self._with_ids(topic, schemas)
         return record_format
 

@@ -28,7 +28,13 @@ class TableSchemas(NamedTuple):
 
 
 def table_schemas(
-    table: Table, topic: str, columns: Sequence[Column], projection: ColumnProjection | None, config: ProducerConfig
+    table: Table,
+    topic: str,
+    columns: Sequence[Column],
+    projection: ColumnProjection | None,
+    config: ProducerConfig,
+    *,
+    transforms: ColumnTransforms,
 ) -> TableSchemas:
     """Return the schemas of a table version; ``columns`` are the published ones, from the catalog if possible.
 
@@ -40,7 +46,6 @@ def table_schemas(
         column.name: _with_comment(field_with_default(column, name, config.values.options), column, comments=comments)
         for column, name in zip(columns, names, strict=True)
     }
-    transforms = ColumnTransforms(config.filters)
     typed = {column.name for column in columns if transforms.carries_source_type(table.id, column)}
     in_rows = tuple(
         _with_parameters(
