@@ -83,6 +83,15 @@ class BinlogParser:
         self._transactions = TransactionParser(captures)
         self._query: str | None = None
 
+    @property
+    def has_xa(self) -> bool:
+        """Whether the last ``feed`` returned events of XA statements."""
+        return self._transactions.has_xa
+
+    def inherit_definitions(self, parser: BinlogParser) -> None:
+        """Take over the table definitions of a parser that is not used any more."""
+        self._definitions, self._year_has_sign = parser._definitions, parser._year_has_sign
+
     def feed(self, chunk: bytes) -> list[Event]:
         """Parse the next bytes of the connection; return the events that they complete.
 
@@ -96,6 +105,7 @@ class BinlogParser:
             chunk = b"".join(self._chunks)
             self._chunks = []
         events: list[Event] = []
+        self._transactions.has_xa = False
         file, pos = self.file, self.pos
         used = self._parse_packets(chunk, events)
         if used < len(chunk):
@@ -309,7 +319,7 @@ class BinlogParser:
         elif event_type in event_types.ROWS_V1:
             events.extend(self._parse_rows_v1(event_type, data, start, end, position))
         elif event_type == event_types.XA_PREPARE:
-            events.append(self._transactions.xa_prepare(data, start, position))
+            events.extend(self._transactions.xa_prepare(data, start, position))
         elif event_type == event_types.EXECUTE_LOAD_QUERY:
             self._transactions.load(data, start, end, position)
         elif event_type not in event_types.IGNORED:
