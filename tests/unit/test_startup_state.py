@@ -53,7 +53,7 @@ def test_excluded_table_leaves_with_its_ends() -> None:
     assert list(state.splits) == [f"{OTHER}:run:0", f"{OTHER}:run:1"]
 
 
-def test_tables_that_are_read_again_leave_with_their_ends() -> None:
+def test_tables_of_a_lost_binlog_leave_with_their_ends() -> None:
     """The binlog is lost; a database whose name has a dot is read again too."""
     producer, state = FakeProducer(), _state()
 
