@@ -123,17 +123,17 @@ def read(
     return drain(stream, source)
 
 
-def story(events: list[Event]) -> list[str]:
+def summary(events: list[Event]) -> list[str]:
     """Return what happens in the transactions, by the numbers of their GTIDs."""
-    told: list[str] = []
+    lines: list[str] = []
     for event in events:
         if isinstance(event, TransactionBegin):
-            told.append(f"{event.gtid.rpartition(':')[2]}:")
+            lines.append(f"{event.gtid.rpartition(':')[2]}:")
         elif isinstance(event, RowsEvent):
-            told[-1] += f" row {event.data[event.start + 1]}"
+            lines[-1] += f" row {event.data[event.start + 1]}"
         elif isinstance(event, TransactionCommit):
-            told[-1] += " end"
-    return told
+            lines[-1] += " end"
+    return lines
 
 
 @pytest.mark.parametrize("piece", [1 << 30, 50, 1])
@@ -146,7 +146,7 @@ def test_rows_of_a_prepared_transaction_are_read_at_its_commit(piece: int, kept:
 
     events = read(log, history, piece=piece, max_kept_bytes=kept)
 
-    assert story(events) == ["1: end", "2: row 1 end", "3: row 1 row 2 end", "4: row 1 end"]
+    assert summary(events) == ["1: end", "2: row 1 end", "3: row 1 row 2 end", "4: row 1 end"]
     assert history.reads == ([] if kept else [f"{SOURCE}:1"])
     begins = {e.gtid: e for e in events if isinstance(e, TransactionBegin)}
     rows = [e for e in events if isinstance(e, RowsEvent)][1:3]
@@ -158,7 +158,7 @@ def test_rows_of_a_rolled_back_transaction_are_dropped() -> None:
     """Nothing of it was ever valid."""
     log = finish(prepare(LogBytes(), "a", ROW), "a", "ROLLBACK").transaction()
 
-    assert story(read(log)) == ["1: end", "2: end", "3: row 1 end"]
+    assert summary(read(log)) == ["1: end", "2: end", "3: row 1 end"]
 
 
 @pytest.mark.parametrize("kept", [1 << 20, 0])
@@ -169,7 +169,7 @@ def test_one_phase_is_an_ordinary_transaction(kept: int) -> None:
 
     events = read(log, BytesHistory(log.data), max_kept_bytes=kept)
 
-    assert story(events) == ["1: row 1 end", "2: row 1 end"]
+    assert summary(events) == ["1: row 1 end", "2: row 1 end"]
     plain = [e for e in BinlogParser(orders).feed(log.data) if isinstance(e, RowsEvent)]
     assert [e.pos for e in events if isinstance(e, RowsEvent)] == [e.pos for e in plain]
 
@@ -179,16 +179,16 @@ def test_other_tables_need_no_second_reading() -> None:
     first = prepare(LogBytes(), "a", ROW, table="other")
     whole = first.data
     history = BytesHistory()
-    assert story(read(finish(prepare(LogBytes(), "a", ROW, table="other"), "a"), history)) == ["1: end", "2: end"]
+    assert summary(read(finish(prepare(LogBytes(), "a", ROW, table="other"), "a"), history)) == ["1: end", "2: end"]
     assert history.reads == []
 
     prepared = [e for e in read(whole) if isinstance(e, TransactionPrepared)]
     after = LogBytes()
     after.number = 1
-    assert story(read(finish(after, "a"), BytesHistory(), prepared)) == ["2: end"]
+    assert summary(read(finish(after, "a"), BytesHistory(), prepared)) == ["2: end"]
 
 
-def test_transaction_prepared_before_a_restart_is_read_again() -> None:
+def test_transaction_prepared_before_a_restart_is_reread() -> None:
     """The state has it: its rows come from the binlog; if that is purged, the error is raised."""
     before = prepare(LogBytes(), "a", ROW).data
     prepared = [e for e in read(before) if isinstance(e, TransactionPrepared)]
@@ -197,7 +197,7 @@ def test_transaction_prepared_before_a_restart_is_read_again() -> None:
     after.number = 1
     finish(after, "a").transaction()
 
-    assert story(read(after, BytesHistory(before), prepared, piece=40)) == ["2: row 1 end", "3: row 1 end"]
+    assert summary(read(after, BytesHistory(before), prepared, piece=40)) == ["2: row 1 end", "3: row 1 end"]
     with pytest.raises(BinlogError, match="purged"):
         read(after, BytesHistory(), prepared)
 
@@ -211,7 +211,7 @@ def test_table_captured_since_a_restart_gets_its_rows() -> None:
 
     events = read(finish(after, "a"), BytesHistory(before), [prepared._replace(captured=False)])
 
-    assert story(events) == ["2: row 1 end"]
+    assert summary(events) == ["2: row 1 end"]
 
 
 def test_transaction_prepared_before_the_capture_is_found() -> None:
@@ -221,10 +221,10 @@ def test_transaction_prepared_before_the_capture_is_found() -> None:
     after.number = 1
     finish(after, "a").transaction()
 
-    assert story(read(after, BytesHistory(before))) == ["2: row 1 end", "3: row 1 end"]
+    assert summary(read(after, BytesHistory(before))) == ["2: row 1 end", "3: row 1 end"]
 
 
-def test_memory_is_bounded_by_reading_the_oldest_again() -> None:
+def test_memory_is_bounded_by_rereading_the_oldest() -> None:
     """Many prepared transactions: the limit holds for all of them together."""
     log = LogBytes()
     names = [f"t{n}" for n in range(20)]
@@ -236,15 +236,15 @@ def test_memory_is_bounded_by_reading_the_oldest_again() -> None:
 
     events = read(log, history, max_kept_bytes=5_000)
 
-    assert [line.count("row") for line in story(events)] == [0] * 20 + [2] * 20
+    assert [line.count("row") for line in summary(events)] == [0] * 20 + [2] * 20
     assert 10 < len(history.reads) < 20
     assert history.reads == [f"{SOURCE}:{n + 1}" for n in range(len(history.reads))]
 
 
-def test_an_id_may_be_used_again() -> None:
+def test_an_id_may_name_another_transaction_later() -> None:
     """After its end, an id names another transaction."""
     log = LogBytes()
     finish(prepare(log, "a", ROW), "a", "ROLLBACK")
     finish(prepare(log, "a", OTHER_ROW), "a")
 
-    assert story(read(log)) == ["1: end", "2: end", "3: end", "4: row 2 end"]
+    assert summary(read(log)) == ["1: end", "2: end", "3: end", "4: row 2 end"]

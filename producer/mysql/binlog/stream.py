@@ -153,6 +153,12 @@ class BinlogStream:
             raise SourceUnavailableError("the binlog stream is not open")
         deadline = time.monotonic() + timeout_s
         while True:
+            if self._parser.pending:
+                events = self._parser.feed(b"")
+                if events:
+                    self._last_received_at = time.monotonic()
+                    return events
+                continue
             chunk = self._receive(sock)
             if chunk:
                 self._last_received_at = time.monotonic()
