@@ -125,7 +125,7 @@ class SessionBuilder:
             signals.processor.request_incremental(table for table in captured if str(table) in restored.state.tables)
         versions = TableVersions(context, topics)
         coordinator = SnapshotCoordinator(context, versions, signals.processor)
-        lifecycle = TableLifecycle(context, coordinator, topics, restored.schema_changes)
+        lifecycle = TableLifecycle(context, coordinator, topics, restored.schema_changes, versions=versions)
         metadata = self._auxiliary.transaction_metadata(context.transaction)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
         signal_table = signals.table()

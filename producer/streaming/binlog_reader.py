@@ -195,12 +195,12 @@ class BinlogReader:
         offset.events += 1
         if offset.events <= self._events_to_skip or event.op in self._settings.skipped_operations:
             return
-        known = self._versions.known.get(id(event.table))
-        version = known if known is not None else self._add_version(event)
+        current = self._versions.in_use.get(id(event.table))
+        version = current if current is not None else self._change_version(event)
         captured, tracked = version.captured, version.tracked
         assert offset.transaction is not None, "a rows event outside a transaction"
         envelope = captured.source.rows_event_envelope(event, offset.transaction, query=self._settings.include_query)
-        headers: Headers = [event_header(offset.epoch, offset.events), *self._settings.context_headers]
+        headers: Headers = [event_header(offset.epoch, offset.events), *version.headers]
         if tracked.mode is TableMode.STREAMING:
             self._emit(event, version, envelope, headers)
         elif tracked.mode is not TableMode.WAITING:
@@ -208,9 +208,9 @@ class BinlogReader:
         if self._transaction.full:
             self._transaction.commit()
 
-    def _add_version(self, event: RowsEvent) -> StreamedVersion:
+    def _change_version(self, event: RowsEvent) -> StreamedVersion:
         try:
-            return self._versions.add(event)
+            return self._versions.change(event)
         except IncrementalKeyChangedError as error:
             # The event is not done: after the restart it is read again, and its table only streams.
             self._offset.events -= 1
