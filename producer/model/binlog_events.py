@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tailrace.producer.model.table import Column, TableId
+from tailrace.runtime.errors import TailraceError
 
 
 class TransactionBegin(NamedTuple):
@@ -94,6 +95,18 @@ class PreparedTransactionEnded(NamedTuple):
     server_id: int
 
 
+class ChangeRefused(NamedTuple):
+    """Changes of captured tables that the binlog does not have in a form that can be read."""
+
+    tables: tuple[TableId, ...]
+    """The changed tables; (): unknown, any captured table."""
+    error: TailraceError
+    """Names the cause and a remedy; raised unless such events are to be skipped."""
+    file: str
+    pos: int
+    end: int
+
+
 class QueryEvent(NamedTuple):
     """A statement logged as text that is a separate transaction: DDL and similar."""
 
@@ -129,6 +142,7 @@ Event = (
     | TransactionCommit
     | TransactionPrepared
     | PreparedTransactionEnded
+    | ChangeRefused
     | QueryEvent
     | PositionAdvanced
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.kafka.transactional_producer import Headers
+from tailrace.producer.model.value_options import ProcessingFailureHandling
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.streaming.mailbox import Mailbox
@@ -23,6 +24,7 @@ class StreamSettings:
     skipped_operations: frozenset[str]
     tombstones: bool
     include_query: bool
+    processing_failures: ProcessingFailureHandling = "fail"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,18 @@ import re
 from typing import Final
 
 from tailrace.producer.model.binlog_events import TableVersion
+from tailrace.runtime.errors import SchemaError
 
 
 class CachedTable:
     """A captured table, and the bytes before the images in its rows events, taken from the first event of each form."""
 
-    __slots__ = ("count", "double", "present", "single", "table")
+    __slots__ = ("count", "double", "error", "present", "single", "table")
 
-    def __init__(self, table: TableVersion) -> None:
+    def __init__(self, table: TableVersion, error: SchemaError | None = None) -> None:
+        """``error``: the definition cannot be read, so its rows cannot either."""
         self.table = table
+        self.error = error
         self.count = len(table.columns)
         self.present = (1 << self.count) - 1
         self.single = self.double = b"\xff\xff"  # no event begins like this

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from tailrace.producer.errors import BinlogError
+from tailrace.producer.model.binlog_events import ChangeRefused
+from tailrace.producer.model.table import TableId
+from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.rowkind import Op
 
 QUERY: Final = 2
@@ -20,6 +24,7 @@ UPDATE_ROWS: Final = 31
 DELETE_ROWS: Final = 32
 GTID: Final = 33
 XA_PREPARE: Final = 38
+PARTIAL_UPDATE_ROWS: Final = 39
 TRANSACTION_PAYLOAD: Final = 40
 
 ROWS_V1: Final = {23: Op.CREATE, 24: Op.UPDATE, 25: Op.DELETE}
@@ -57,10 +62,6 @@ _EXPECTED: Final = {QUERY: 13, TABLE_MAP: 8, WRITE_ROWS: 10, UPDATE_ROWS: 10, DE
 _NAMED: Final = {
     26: ("INCIDENT", "the server lost changes from its binlog (see its error log): take a new snapshot"),
     34: ("ANONYMOUS_GTID", GTID_HINT),
-    39: (
-        "PARTIAL_UPDATE_ROWS",
-        "SET GLOBAL binlog_row_value_options='', also for sessions that set it; then take a new snapshot",
-    ),
     42: ("GTID_TAGGED", "use GTIDs without tags (gtid_next='AUTOMATIC'): tags are not supported"),
 }
 
@@ -99,36 +100,44 @@ def unsupported_event(event_type: int, file: str, pos: int) -> BinlogError:
     return BinlogError(f"event {event_type} ({name}) in the binlog is not supported", hint=hint, file=file, pos=pos)
 
 
-def statement_based_change(sql: str, file: str, pos: int) -> BinlogError:
+def refused(tables: Iterable[TableId], error: TailraceError, file: str, pos: int, end: int) -> ChangeRefused:
+    """Return the event for changes that cannot be read; the error then names the tables and the position."""
+    changed = tuple(sorted(set(tables)))
+    error.add_context(tables=", ".join(map(str, changed)) or "unknown", file=file, pos=pos)
+    return ChangeRefused(changed, error, file, pos, end)
+
+
+def partial_rows() -> BinlogError:
+    """Return the error for rows whose JSON values are logged in parts."""
+    return BinlogError(
+        "rows of a captured table are logged with JSON values in parts (binlog_row_value_options=PARTIAL_JSON)",
+        hint="SET GLOBAL binlog_row_value_options='', also for sessions that set it",
+    )
+
+
+def statement_based_change(sql: str) -> BinlogError:
     """Return the error for a change of a captured table that is not logged as rows."""
     return BinlogError(
         "a captured table was changed by a statement that is logged as text: the binlog does not have the rows",
-        hint="SET GLOBAL binlog_format=ROW, also for sessions that set it; then take a new snapshot of the table",
-        file=file,
-        pos=pos,
+        hint="SET GLOBAL binlog_format=ROW, also for sessions that set it",
         statement=sql[:300],
     )
 
 
-def rolled_back(sql: str, file: str, pos: int) -> BinlogError:
+def rolled_back(sql: str) -> BinlogError:
     """Return the error for logged rows that a logged ROLLBACK reverts completely or partly."""
     return BinlogError(
         "a transaction with rows of captured tables ends with a logged rollback: it is unknown which rows it reverts",
-        hint="do not mix transactional and other tables in one transaction; take a new snapshot of the tables",
-        file=file,
-        pos=pos,
+        hint="do not mix transactional and other tables in one transaction",
         statement=sql[:300],
     )
 
 
-def lost_xa(xid: str, file: str, pos: int, cause: str) -> BinlogError:
+def lost_xa(xid: str, cause: str) -> BinlogError:
     """Return the error for an XA COMMIT whose rows cannot be read: the binlog with its XA PREPARE is gone."""
     return BinlogError(
         "the rows of an XA transaction are lost: the binlog that has its XA PREPARE was purged before its XA COMMIT",
-        hint="take a new snapshot of the captured tables that the transaction changed, and keep the binlog for longer "
-        "than XA transactions stay prepared (binlog_expire_logs_seconds)",
+        hint="keep the binlog for longer than XA transactions stay prepared (binlog_expire_logs_seconds)",
         xid=xid,
-        file=file,
-        pos=pos,
         cause=cause,
     )

@@ -16,7 +16,7 @@ from typing import Final
 from zlib import crc32
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent, TransactionCommit
+from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent, TableVersion, TransactionCommit
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.cached_table import CachedTable
@@ -109,6 +109,7 @@ class BinlogParser:
         new = tuple.__new__
         verify = self._verify
         tables, definitions, transactions = self._tables, self._definitions, self._transactions
+        changed = transactions.changed.add
         pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
         at, limit = 0, len(data)
         last = limit - _BODY
@@ -165,29 +166,32 @@ class BinlogParser:
                     cached = None
                 if cached is not None:
                     head = cached.double if event_type == event_types.UPDATE_ROWS else cached.single
+                    changed(cached)
                     if data.startswith(head, at + 32):
-                        start = at + 32 + len(head)
+                        start: int | SchemaError = at + 32 + len(head)
                     else:
                         start = self._check_row_header(data, at + 32, cached, event_type)
-                    append(
-                        new(
-                            RowsEvent,
-                            (
-                                _OPS[event_type],
-                                cached.table,
-                                data,
-                                start,
-                                stop - crc,
-                                file,
-                                begin,
-                                pos,
-                                ts,
-                                server,
-                                query,
-                            ),
+                    if isinstance(start, SchemaError):
+                        append(event_types.refused([cached.table.id], start, file, begin, pos))
+                    else:
+                        append(
+                            new(
+                                RowsEvent,
+                                (
+                                    _OPS[event_type],
+                                    cached.table,
+                                    data,
+                                    start,
+                                    stop - crc,
+                                    file,
+                                    begin,
+                                    pos,
+                                    ts,
+                                    server,
+                                    query,
+                                ),
+                            )
                         )
-                    )
-                    transactions.has_captured_rows = True
                 if query is not None and data[at + 30] & 1:
                     query = None
             elif event_type == event_types.XID:
@@ -241,11 +245,12 @@ class BinlogParser:
     def _cache_table_map(self, body: bytes) -> CachedTable | None:
         if len(self._definitions) >= _MAX_CACHED_DEFINITIONS:
             self._definitions.clear()
-        cached = (
-            CachedTable(read_table_map(body, year_has_sign=self._year_has_sign))
-            if self._captures(read_id(body))
-            else None
-        )
+        table, cached = read_id(body), None
+        if self._captures(table):
+            try:
+                cached = CachedTable(read_table_map(body, year_has_sign=self._year_has_sign))
+            except SchemaError as error:
+                cached = CachedTable(TableVersion(table, (), (), b""), error)
         self._definitions[body] = cached
         return cached
 
@@ -259,20 +264,22 @@ class BinlogParser:
                 table_id=int.from_bytes(table_id, "little"),
             )
 
-    def _check_row_header(self, data: bytes, at: int, cached: CachedTable, event_type: int) -> int:
-        """Return where the images begin in a rows event whose header was not seen before."""
+    def _check_row_header(self, data: bytes, at: int, cached: CachedTable, event_type: int) -> int | SchemaError:
+        """Return where the images begin in a rows event whose header was not seen before, or why it is refused."""
         extra = int.from_bytes(data[at : at + 2], "little")
         double = event_type == event_types.UPDATE_ROWS
         start = self._check_columns_present(data, at + extra, cached, double=double)
-        if extra == 2:
+        if extra == 2 and isinstance(start, int):
             if double:
                 cached.double = data[at:start]
             else:
                 cached.single = data[at:start]
         return start
 
-    def _check_columns_present(self, data: bytes, at: int, cached: CachedTable, *, double: bool) -> int:
-        """Check that rows have all columns of their table; return where the images begin."""
+    def _check_columns_present(self, data: bytes, at: int, cached: CachedTable, *, double: bool) -> int | SchemaError:
+        """Check that rows have all columns of their table; return where the images begin, or why they are refused."""
+        if cached.error is not None:
+            return SchemaError(cached.error.message, hint=cached.error.hint, **cached.error.context)
         count, at = packed(data, at)
         if count != cached.count:
             raise BinlogError(
@@ -284,9 +291,9 @@ class BinlogParser:
             # The bits after the last column have no meaning.
             present = int.from_bytes(data[at : at + size], "little") & ((1 << count) - 1)
             if present != cached.present and not cached.drop_hidden_columns(present):
-                raise SchemaError(
+                return SchemaError(
                     f"rows of {cached.table.id} are logged without some of their columns",
-                    hint="SET GLOBAL binlog_row_image=FULL, also for sessions that set it; then take a new snapshot",
+                    hint="SET GLOBAL binlog_row_image=FULL, also for sessions that set it",
                 )
             at += size
         return at
@@ -310,12 +317,14 @@ class BinlogParser:
             self._on_format(event_types.read_format(data, start, stop))
         elif event_type == event_types.ROWS_QUERY:
             self._query = data[start + 1 : end].decode("utf-8", "replace")
+        elif event_type == event_types.PARTIAL_UPDATE_ROWS:
+            events.extend(self._refuse_partial(data[start : start + 6], position))
         elif event_type in event_types.ROWS_V1:
             events.extend(self._parse_rows_v1(event_type, data, start, end, position))
         elif event_type == event_types.XA_PREPARE:
             events.extend(self._transactions.xa_prepare(data, start, position))
         elif event_type == event_types.EXECUTE_LOAD_QUERY:
-            self._transactions.load(data, start, end, position)
+            events.extend(self._transactions.load(data, start, end, position))
         elif event_type not in event_types.IGNORED:
             raise event_types.unsupported_event(event_type, self.file, position.begin)
 
@@ -323,15 +332,13 @@ class BinlogParser:
         self, event_type: int, data: bytes, start: int, stop: int, position: EventPosition
     ) -> Sequence[Event]:
         """Parse rows in the form of MySQL 5.5 and of log_bin_use_v1_row_events."""
-        table_id = data[start : start + 6]
-        cached = self._tables.get(table_id)
+        cached = self._changed_table(data[start : start + 6], position)
         if cached is None:
-            if table_id not in self._tables:
-                self._require_table_map(table_id, position.file, position.begin)
             return ()
         op = event_types.ROWS_V1[event_type]
         images = self._check_columns_present(data, start + 8, cached, double=op is Op.UPDATE)
-        self._transactions.has_captured_rows = True
+        if isinstance(images, SchemaError):
+            return (event_types.refused([cached.table.id], images, position.file, position.begin, position.end),)
         rows = RowsEvent(
             op=op,
             table=cached.table,
@@ -346,6 +353,22 @@ class BinlogParser:
             query=self._query,
         )
         return (rows,)
+
+    def _refuse_partial(self, table_id: bytes, position: EventPosition) -> Sequence[Event]:
+        cached = self._changed_table(table_id, position)
+        if cached is None:
+            return ()
+        error = event_types.partial_rows()
+        return (event_types.refused([cached.table.id], error, position.file, position.begin, position.end),)
+
+    def _changed_table(self, table_id: bytes, position: EventPosition) -> CachedTable | None:
+        """Return the captured table that a rows event changes."""
+        cached = self._tables.get(table_id)
+        if cached is not None:
+            self._transactions.changed.add(cached)
+        elif table_id not in self._tables:
+            self._require_table_map(table_id, position.file, position.begin)
+        return cached
 
     def _on_format(self, file_format: event_types.FileFormat) -> None:
         self._checksum_bytes = file_format.checksum

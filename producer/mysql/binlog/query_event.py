@@ -89,25 +89,26 @@ _TARGET: Final = re.compile(
 )
 
 
-def may_modify_captured_table(query: Query, captures: Callable[[TableId], bool]) -> bool:
-    """Return whether a row-changing statement may write to a captured table.
+def captured_targets(query: Query, captures: Callable[[TableId], bool]) -> tuple[TableId, ...] | None:
+    """Return the captured tables that a row-changing statement may write to; None: unknown, perhaps any.
 
     An INSERT or REPLACE names its target first. In other statements every name is a possible target: a false alarm is
     better than a lost change. Changes by triggers and foreign keys are not in the statement and remain unknown.
     """
     sql = query.sql
     if leading_words(sql)[0] in _CALLS:
-        return True
+        return None
     skipped = _SKIPPED.match(sql)
     target = _TARGET.match(sql, skipped.end() if skipped else 0)
     names = [target] if target else _QUALIFIED.finditer(_LITERAL.sub("''", sql))
+    found: dict[TableId, None] = {}
     for match in names:
         first = _plain(match[1], match[2])
         second = _plain(match[3], match[4])
         table = TableId(first, second) if second else TableId(query.database, first)
         if captures(table):
-            return True
-    return False
+            found[table] = None
+    return tuple(found)
 
 
 def _plain(quoted: str | None, bare: str | None) -> str:

@@ -6,18 +6,20 @@
     GTID  statement                               DDL and similar
     GTID  XA START  rows…  XA END  XA PREPARE     rows that are valid only if an XA COMMIT follows in another GTID
 
-The rows of an XA transaction are parsed where they are logged; ``xa_stream.py`` moves them to their XA COMMIT. Raises
-BinlogError for everything that would lose or invent a change of a captured table.
+The rows of an XA transaction are parsed where they are logged; ``xa_stream.py`` moves them to their XA COMMIT. What
+would lose or invent a change of a captured table becomes an event that says so. Raises BinlogError for transactions
+that are not complete.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import (
+    ChangeRefused,
     Event,
     PreparedTransactionEnded,
     QueryEvent,
@@ -27,12 +29,13 @@ from tailrace.producer.model.binlog_events import (
 )
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
+from tailrace.producer.mysql.binlog.cached_table import CachedTable
 from tailrace.producer.mysql.binlog.query_event import (
     CHANGES_ROWS,
     POST_HEADER,
     Query,
+    captured_targets,
     leading_words,
-    may_modify_captured_table,
     read_query,
 )
 
@@ -52,10 +55,11 @@ class EventPosition(NamedTuple):
 
 
 class TransactionParser:
-    """The current transaction. The binlog parser sets ``has_captured_rows`` for rows of a captured table."""
+    """The current transaction. The binlog parser adds the captured tables that it changes."""
 
     def __init__(self, captures: Callable[[TableId], bool]) -> None:
-        self.has_captured_rows = False
+        self.changed: set[CachedTable] = set()
+        """Captured tables that the current transaction changes."""
         self.has_xa = False
         """Set at XA statements; the binlog parser resets it."""
         self._captures = captures
@@ -96,7 +100,8 @@ class TransactionParser:
         if gtid is None or not self._open:
             raise BinlogError("a transaction in the binlog ends without a begin", file=file, pos=pos)
         self._gtid, self._xid = None, ""
-        self._open = self.has_captured_rows = False
+        self._open = False
+        self.changed.clear()
         return gtid
 
     def statement(self, data: bytes, start: int, stop: int, position: EventPosition) -> Sequence[Event]:
@@ -108,34 +113,36 @@ class TransactionParser:
         query = read_query(data, start, stop)
         first, second = leading_words(query.sql)
         if first in CHANGES_ROWS:
-            self.reject_statement_based(query, position)
-            return ()
+            return self._statement_based(query, position)
         if first == "COMMIT":
             return (self._commit(position),)
         if first == "ROLLBACK":
-            if self.has_captured_rows:
-                raise event_types.rolled_back(query.sql, position.file, position.begin)
-            return () if second == "TO" else (self._commit(position),)
+            tables = [cached.table.id for cached in self.changed]
+            refused = (_refused(tables, event_types.rolled_back(query.sql), position),) if tables else ()
+            return refused if second == "TO" else (*refused, self._commit(position))
         if first == "XA":
             return self._xa_statement(query, second, position)
         if first in {"SAVEPOINT", "RELEASE"}:
             return ()
         return (self._definition(query, position),)
 
-    def load(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
-        """Check a LOAD DATA logged as text: a QUERY whose post-header has 13 more bytes, for a replay only."""
+    def load(self, data: bytes, start: int, stop: int, position: EventPosition) -> Sequence[Event]:
+        """Read a LOAD DATA logged as text: a QUERY whose post-header has 13 more bytes, for a replay only."""
         at = start + POST_HEADER.size
-        self.reject_statement_based(read_query(data[start:at] + data[at + 13 : stop], 0, stop - start - 13), position)
+        query = read_query(data[start:at] + data[at + 13 : stop], 0, stop - start - 13)
+        return self._statement_based(query, position)
 
-    def reject_statement_based(self, query: Query, position: EventPosition) -> None:
-        """Raise for a statement that changes rows of a captured table without logging them."""
-        if may_modify_captured_table(query, self._captures):
-            raise event_types.statement_based_change(query.sql, position.file, position.begin)
+    def _statement_based(self, query: Query, position: EventPosition) -> Sequence[Event]:
+        """Refuse a statement that may change rows of a captured table without logging them."""
+        tables = captured_targets(query, self._captures)
+        if tables is not None and not tables:
+            return ()
+        return (_refused(tables or (), event_types.statement_based_change(query.sql), position),)
 
     def xa_prepare(self, data: bytes, start: int, position: EventPosition) -> Sequence[Event]:
         """Read an XA PREPARE event: the end of a one-phase transaction, or of the first phase of a two-phase one."""
         one_phase = data[start] != 0
-        captured, xid, begin_pos = self.has_captured_rows, self._xid, self._begin_pos
+        captured, xid, begin_pos = bool(self.changed), self._xid, self._begin_pos
         commit = self._commit(position)
         if one_phase:
             return (commit,)
@@ -152,7 +159,7 @@ class TransactionParser:
             )
         self._open = True
         self._xid = xid
-        self.has_captured_rows = False
+        self.changed.clear()
         return TransactionBegin(
             self._gtid,
             position.file,
@@ -207,3 +214,7 @@ class TransactionParser:
         file, pos, end, ts, server_id = position
         ended = PreparedTransactionEnded(xid, word == "COMMIT", file, pos, end, ts, server_id)
         return (begin, ended, self._commit(position))
+
+
+def _refused(tables: Iterable[TableId], error: BinlogError, position: EventPosition) -> ChangeRefused:
+    return event_types.refused(tables, error, position.file, position.begin, position.end)
