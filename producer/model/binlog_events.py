@@ -125,6 +125,10 @@ class QueryEvent(NamedTuple):
     """As in ``TransactionBegin``."""
     query_pos: int = 0
     """Position of the event of the statement, which follows its GTID event."""
+    sql_mode: int = 0
+    """The modes of the session that decide how the statement is read."""
+    server_version: int = 0
+    """Version of the server that wrote the binlog file, as in version comments; 0: unknown."""
 
 
 class PositionAdvanced(NamedTuple):

@@ -16,7 +16,7 @@ from tailrace.runtime.errors import SchemaError
         ("BEGIN", ("BEGIN", "")),
         ("  /* a */ -- b\n # c\n drop table x", ("DROP", "TABLE")),
         ("/*!40101 SET NAMES utf8 */", ("SET", "NAMES")),
-        ("/*M!100401 ALTER*/ table x", ("ALTER", "")),
+        ("/*M!100401 DROP*/ alter table x", ("ALTER", "TABLE")),
         ("(SELECT 1)", ("SELECT", "")),
         ("XA COMMIT 'x'", ("XA", "COMMIT")),
         ("--no comment", ("", "")),

@@ -73,6 +73,8 @@ class FileFormat(NamedTuple):
     """Bytes of checksum at the end of each event."""
     year_has_sign: bool
     """The signedness bits include YEAR columns: since 8.0.21."""
+    server_version: int
+    """As in version comments: 80033 for 8.0.33."""
 
 
 def read_format(data: bytes, start: int, stop: int) -> FileFormat:
@@ -91,7 +93,8 @@ def read_format(data: bytes, start: int, stop: int) -> FileFormat:
                 event=event_type,
             )
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    return FileFormat(4 if data[stop - 5] == 1 else 0, numbers >= (8, 0, 21))
+    major, minor, patch = (*numbers, 0, 0, 0)[:3]
+    return FileFormat(4 if data[stop - 5] == 1 else 0, numbers >= (8, 0, 21), major * 10_000 + minor * 100 + patch)
 
 
 def unsupported_event(event_type: int, file: str, pos: int) -> BinlogError:

@@ -372,6 +372,7 @@ class BinlogParser:
 
     def _on_format(self, file_format: event_types.FileFormat) -> None:
         self._checksum_bytes = file_format.checksum
+        self._transactions.server_version = file_format.server_version
         self._tables.clear()
         if file_format.year_has_sign != self._year_has_sign:
             self._year_has_sign = file_format.year_has_sign

@@ -38,6 +38,7 @@ from tailrace.producer.mysql.binlog.query_event import (
     leading_words,
     read_query,
 )
+from tailrace.producer.mysql.sql_tokens import SqlDialect
 
 _GTID: Final = struct.Struct("<B16sqBqq")
 _STAMP_BYTES: Final = 7
@@ -60,6 +61,8 @@ class TransactionParser:
     def __init__(self, captures: Callable[[TableId], bool]) -> None:
         self.changed: set[CachedTable] = set()
         """Captured tables that the current transaction changes."""
+        self.server_version = 0
+        """Of the server that wrote the file; the binlog parser sets it."""
         self.has_xa = False
         """Set at XA statements; the binlog parser resets it."""
         self._captures = captures
@@ -111,7 +114,7 @@ class TransactionParser:
         if data[text_at:stop] == b"BEGIN":
             return (self._begin(thread, position),)
         query = read_query(data, start, stop)
-        first, second = leading_words(query.sql)
+        first, second = leading_words(query.sql, self._dialect(query))
         if first in CHANGES_ROWS:
             return self._statement_based(query, position)
         if first == "COMMIT":
@@ -132,9 +135,12 @@ class TransactionParser:
         query = read_query(data[start:at] + data[at + 13 : stop], 0, stop - start - 13)
         return self._statement_based(query, position)
 
+    def _dialect(self, query: Query) -> SqlDialect:
+        return SqlDialect(query.sql_mode, self.server_version)
+
     def _statement_based(self, query: Query, position: EventPosition) -> Sequence[Event]:
         """Refuse a statement that may change rows of a captured table without logging them."""
-        tables = captured_targets(query, self._captures)
+        tables = captured_targets(query, self._captures, self._dialect(query))
         if tables is not None and not tables:
             return ()
         return (_refused(tables or (), event_types.statement_based_change(query.sql), position),)
@@ -199,6 +205,8 @@ class TransactionParser:
             in_transaction=self._open,
             commit_ts_us=self._commit_ts_us,
             query_pos=position.begin,
+            sql_mode=query.sql_mode,
+            server_version=self.server_version,
         )
 
     def _xa_statement(self, query: Query, word: str, position: EventPosition) -> Sequence[Event]:
