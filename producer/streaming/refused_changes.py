@@ -16,7 +16,7 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
 from tailrace.producer.streaming.table_versions import TableVersions
-from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.errors import SchemaError, TailraceError
 
 log = structlog.get_logger(__name__)
 
@@ -30,29 +30,38 @@ class RefusedChanges:
         self._context = context
         self._versions = versions
         self._listener = listener
+        self._registry = context.registry
         self._mode = context.settings.processing_failures
 
     def refuse(self, error: TailraceError, tables: Iterable[TableId]) -> None:
         """Skip the event and request its tables, () for all of them; raise ``error`` in mode fail."""
+        named = tuple(tables)
+        captured = [table for table in named if self._is_captured(table)] if named else sorted(self._registry.tables)
+        error.context["tables"] = ", ".join(map(str, captured)) if named else "unknown"
         if self._mode == "fail":
             error.hint = f"{error.hint}; or set {_PROPERTY}=warn: the event is skipped, and its tables are read again"
             raise error
-        named = tuple(tables)
-        captured = [table for table in named if self._context.settings.table_filter.includes(table)]
-        if not named:
-            captured = sorted(self._context.registry.tables)
         for table in captured:
             self._versions.track(table)
         (log.warning if self._mode == "warn" else log.debug)(
             "a change cannot be written: it is skipped, and its tables are read again",
             reason=error.message,
             hint=error.hint,
-            requested=[str(table) for table in captured],
             **{name: str(value) for name, value in error.context.items()},
         )
         self._context.status.change_refused()
-        registry = self._context.registry
         # The splits of a table that waits for its initial snapshot will contain the change.
-        self._listener.on_change_skipped(
-            [table for table in captured if registry.tables[table].mode is not TableMode.WAITING]
-        )
+        modes = {table: self._registry.tables[table].mode for table in captured}
+        self._listener.on_change_skipped([table for table, mode in modes.items() if mode is not TableMode.WAITING])
+
+    def _is_captured(self, table: TableId) -> bool:
+        """Return whether a table is captured; the words of a statement are perhaps no tables at all."""
+        if not self._context.settings.table_filter.includes(table):
+            return False
+        if table in self._registry.tables:
+            return True
+        try:
+            self._context.tables.current_version(table)
+        except SchemaError:
+            return False
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -104,10 +105,9 @@ def unsupported_event(event_type: int, file: str, pos: int) -> BinlogError:
 
 
 def refused(tables: Iterable[TableId], error: TailraceError, file: str, pos: int, end: int) -> ChangeRefused:
-    """Return the event for changes that cannot be read; the error then names the tables and the position."""
-    changed = tuple(sorted(set(tables)))
-    error.add_context(tables=", ".join(map(str, changed)) or "unknown", file=file, pos=pos)
-    return ChangeRefused(changed, error, file, pos, end)
+    """Return the event for changes that cannot be read; the error then names the position."""
+    error.add_context(file=file, pos=pos)
+    return ChangeRefused(tuple(sorted(set(tables))), error, file, pos, end)
 
 
 def partial_rows() -> BinlogError:
@@ -143,4 +143,19 @@ def lost_xa(xid: str, cause: str) -> BinlogError:
         hint="keep the binlog for longer than XA transactions stay prepared (binlog_expire_logs_seconds)",
         xid=xid,
         cause=cause,
+    )
+
+
+MALFORMED: Final = (AssertionError, LookupError, RecursionError, TypeError, ValueError, OverflowError, struct.error)
+"""Raised where bytes do not have the form that their event type says."""
+
+
+def malformed(error: Exception, file: str, pos: int) -> BinlogError:
+    """Return the error for an event that cannot be parsed."""
+    return BinlogError(
+        "an event in the binlog is damaged, or has an unknown form",
+        hint="check the event with mysqlbinlog; if the file is damaged, take a new snapshot",
+        file=file,
+        pos=pos,
+        cause=f"{type(error).__name__}: {error}",
     )

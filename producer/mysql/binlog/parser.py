@@ -22,10 +22,10 @@ from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.cached_table import CachedTable
 from tailrace.producer.mysql.binlog.packets import MAX_PACKET, bytes_needed, multi_packet_length, packet_header
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
-from tailrace.producer.mysql.binlog.table_map import packed, read_id, read_table_map
+from tailrace.producer.mysql.binlog.table_map import read_id, read_table_map
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
 from tailrace.producer.mysql.binlog.transaction_payload import payload_packets
-from tailrace.runtime.errors import SchemaError
+from tailrace.runtime.errors import SchemaError, TailraceError
 from tailrace.schemas.rowkind import Op
 
 _HEAD: Final = struct.Struct("<IBIBIIIH")
@@ -113,100 +113,110 @@ class BinlogParser:
         pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
         at, limit = 0, len(data)
         last = limit - _BODY
-        while at <= last:
-            word, status, ts, event_type, server, size, log_pos, _ = unpack(data, at)
-            if status:
-                break
-            stop = at + 5 + size
-            if word & MAX_PACKET != size + 1 or size + 1 == MAX_PACKET:
-                used = self._check_packet_length(data, at, word & MAX_PACKET, size)
-                if used is None:
+        begin = pos
+        try:
+            while at <= last:
+                word, status, ts, event_type, server, size, log_pos, _ = unpack(data, at)
+                if status:
                     break
-                if used:
-                    self.pos, self._query = pos, query
-                    self._parse_multi_packet(data, at, size, events)
-                    pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
-                    at = used
-                    if self._suspended:
+                stop = at + 5 + size
+                if word & MAX_PACKET != size + 1 or size + 1 == MAX_PACKET:
+                    used = self._check_packet_length(data, at, word & MAX_PACKET, size)
+                    if used is None:
                         break
-                    continue
-            if stop > limit:
-                break
-            if (
-                verify
-                and crc
-                and crc32(data[at + 5 : stop]) != _CRC_RESIDUE
-                and event_type not in event_types.UNVERIFIED
-            ):
-                raise BinlogError(
-                    "an event in the binlog is damaged: its checksum differs", event_type=event_type, file=file, pos=pos
-                )
-            begin = pos
-            if log_pos:
-                pos += size
-                if pos & 0xFFFFFFFF != log_pos:
-                    # Earlier transactions were not sent; or a heartbeat, which is not in the file, states a position.
-                    pos = begin if event_type in event_types.HEARTBEATS else pos
-                    pos += (log_pos - pos) & 0xFFFFFFFF
-                    begin = max(begin, pos - size)
-            elif self._payload_pos is not None:
-                begin = self._payload_pos
-
-            if event_type == event_types.TABLE_MAP:
-                body = data[at + 30 : stop - crc]
-                try:
-                    tables[data[at + 24 : at + 30]] = definitions[body]
-                except KeyError:
-                    tables[data[at + 24 : at + 30]] = self._cache_table_map(body)
-            elif event_types.WRITE_ROWS <= event_type <= event_types.DELETE_ROWS:
-                try:
-                    cached = tables[data[at + 24 : at + 30]]
-                except KeyError:
-                    self._require_table_map(data[at + 24 : at + 30], file, begin)
-                    cached = None
-                if cached is not None:
-                    head = cached.double if event_type == event_types.UPDATE_ROWS else cached.single
-                    changed(cached)
-                    if data.startswith(head, at + 32):
-                        start: int | SchemaError = at + 32 + len(head)
-                    else:
-                        start = self._check_row_header(data, at + 32, cached, event_type)
-                    if isinstance(start, SchemaError):
-                        append(event_types.refused([cached.table.id], start, file, begin, pos))
-                    else:
-                        append(
-                            new(
-                                RowsEvent,
-                                (
-                                    _OPS[event_type],
-                                    cached.table,
-                                    data,
-                                    start,
-                                    stop - crc,
-                                    file,
-                                    begin,
-                                    pos,
-                                    ts,
-                                    server,
-                                    query,
-                                ),
-                            )
-                        )
-                if query is not None and data[at + 30] & 1:
-                    query = None
-            elif event_type == event_types.XID:
-                append(TransactionCommit(transactions.end(file, begin), file, pos, ts))
-            else:
-                self.pos, self._query = pos, query
-                self._parse_other_event(event_type, data, at, EventPosition(file, begin, pos, ts, server), events)
-                pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
-                if self._suspended:
-                    at = stop
+                    if used:
+                        self.pos, self._query = pos, query
+                        self._parse_multi_packet(data, at, size, events)
+                        pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
+                        at = used
+                        if self._suspended:
+                            break
+                        continue
+                if stop > limit:
                     break
-            at = stop
-        self.pos, self._query = pos, query
-        if not self._suspended:
-            self._raise_server_error(data, at)
+                if (
+                    verify
+                    and crc
+                    and crc32(data[at + 5 : stop]) != _CRC_RESIDUE
+                    and event_type not in event_types.UNVERIFIED
+                ):
+                    raise BinlogError(
+                        "an event in the binlog is damaged: its checksum differs",
+                        event_type=event_type,
+                        file=file,
+                        pos=pos,
+                    )
+                begin = pos
+                if log_pos:
+                    pos += size
+                    if pos & 0xFFFFFFFF != log_pos:
+                        # Earlier transactions were not sent; or a heartbeat, not in the file, states a position.
+                        pos = begin if event_type in event_types.HEARTBEATS else pos
+                        pos += (log_pos - pos) & 0xFFFFFFFF
+                        begin = max(begin, pos - size)
+                elif self._payload_pos is not None:
+                    begin = self._payload_pos
+
+                if event_type == event_types.TABLE_MAP:
+                    body = data[at + 30 : stop - crc]
+                    try:
+                        tables[data[at + 24 : at + 30]] = definitions[body]
+                    except KeyError:
+                        tables[data[at + 24 : at + 30]] = self._cache_table_map(body)
+                elif event_types.WRITE_ROWS <= event_type <= event_types.DELETE_ROWS:
+                    try:
+                        cached = tables[data[at + 24 : at + 30]]
+                    except KeyError:
+                        self._require_table_map(data[at + 24 : at + 30], file, begin)
+                        cached = None
+                    if cached is not None:
+                        head = cached.double if event_type == event_types.UPDATE_ROWS else cached.single
+                        changed(cached)
+                        if data.startswith(head, at + 32):
+                            start: int | SchemaError = at + 32 + len(head)
+                        else:
+                            start = cached.row_start(data, at + 32, update=event_type == event_types.UPDATE_ROWS)
+                        if isinstance(start, SchemaError):
+                            append(event_types.refused([cached.table.id], start, file, begin, pos))
+                        else:
+                            append(
+                                new(
+                                    RowsEvent,
+                                    (
+                                        _OPS[event_type],
+                                        cached.table,
+                                        data,
+                                        start,
+                                        stop - crc,
+                                        file,
+                                        begin,
+                                        pos,
+                                        ts,
+                                        server,
+                                        query,
+                                    ),
+                                )
+                            )
+                    if query is not None and data[at + 30] & 1:
+                        query = None
+                elif event_type == event_types.XID:
+                    append(TransactionCommit(transactions.end(file, begin), file, pos, ts))
+                else:
+                    self.pos, self._query = pos, query
+                    self._parse_other_event(event_type, data, at, EventPosition(file, begin, pos, ts, server), events)
+                    pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
+                    if self._suspended:
+                        at = stop
+                        break
+                at = stop
+            self.pos, self._query = pos, query
+            if not self._suspended:
+                self._raise_server_error(data, at)
+        except TailraceError as error:
+            error.add_context(file=file, pos=begin)
+            raise
+        except event_types.MALFORMED as error:
+            raise event_types.malformed(error, file, begin) from error
         return at
 
     def _check_packet_length(self, data: bytes, at: int, length: int, size: int) -> int | None:
@@ -264,40 +274,6 @@ class BinlogParser:
                 table_id=int.from_bytes(table_id, "little"),
             )
 
-    def _check_row_header(self, data: bytes, at: int, cached: CachedTable, event_type: int) -> int | SchemaError:
-        """Return where the images begin in a rows event whose header was not seen before, or why it is refused."""
-        extra = int.from_bytes(data[at : at + 2], "little")
-        double = event_type == event_types.UPDATE_ROWS
-        start = self._check_columns_present(data, at + extra, cached, double=double)
-        if extra == 2 and isinstance(start, int):
-            if double:
-                cached.double = data[at:start]
-            else:
-                cached.single = data[at:start]
-        return start
-
-    def _check_columns_present(self, data: bytes, at: int, cached: CachedTable, *, double: bool) -> int | SchemaError:
-        """Check that rows have all columns of their table; return where the images begin, or why they are refused."""
-        if cached.error is not None:
-            return SchemaError(cached.error.message, hint=cached.error.hint, **cached.error.context)
-        count, at = packed(data, at)
-        if count != cached.count:
-            raise BinlogError(
-                f"rows of {cached.table.id} have {count} columns, but their TABLE_MAP event has {cached.count}",
-                file=self.file,
-            )
-        size = (count + 7) // 8
-        for _ in range(2 if double else 1):
-            # The bits after the last column have no meaning.
-            present = int.from_bytes(data[at : at + size], "little") & ((1 << count) - 1)
-            if present != cached.present and not cached.drop_hidden_columns(present):
-                return SchemaError(
-                    f"rows of {cached.table.id} are logged without some of their columns",
-                    hint="SET GLOBAL binlog_row_image=FULL, also for sessions that set it",
-                )
-            at += size
-        return at
-
     def _parse_other_event(
         self, event_type: int, data: bytes, at: int, position: EventPosition, events: list[Event]
     ) -> None:
@@ -336,7 +312,7 @@ class BinlogParser:
         if cached is None:
             return ()
         op = event_types.ROWS_V1[event_type]
-        images = self._check_columns_present(data, start + 8, cached, double=op is Op.UPDATE)
+        images = cached.check_columns(data, start + 8, update=op is Op.UPDATE)
         if isinstance(images, SchemaError):
             return (event_types.refused([cached.table.id], images, position.file, position.begin, position.end),)
         rows = RowsEvent(
@@ -398,7 +374,11 @@ class BinlogParser:
     def _parse_piece(self, payload: Iterator[bytes], events: list[Event]) -> bool:
         """Parse the next piece of a compressed transaction; False after the last one."""
         self._suspended = False
-        piece = next(payload, None)
+        try:
+            piece = next(payload, None)
+        except BinlogError as error:
+            error.add_context(file=self.file, pos=self._payload_pos)
+            raise
         if piece is None:
             self._payload = self._payload_pos = None
             return False
