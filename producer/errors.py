@@ -9,12 +9,17 @@
     │   ├── SourceUnavailableError    the database server did not respond (Retryable)
     │   └── TableMissingError         a statement names a table that does not exist
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
-    └── TakeoverError                 the offset of a connector cannot be taken over
+    ├── SplitTooSlowError             a split takes longer than a Kafka transaction may last
+    ├── TakeoverError                 the offset of a connector cannot be taken over
+    └── KafkaRequestError             runtime/errors.py
+        ├── ProducerFencedError       the broker ended the epoch of a transactional producer (Retryable)
+        ├── RecordTooLargeError       a record exceeds a size limit of the client or of its topic
+        └── TransactionTimeoutError   the broker does not allow transactions of the requested duration
 """
 
 from __future__ import annotations
 
-from tailrace.runtime.errors import MultipleProblemsError, Retryable, TailraceError
+from tailrace.runtime.errors import KafkaRequestError, MultipleProblemsError, Retryable, TailraceError
 
 
 class PrerequisiteError(MultipleProblemsError):
@@ -39,5 +44,24 @@ class BinlogError(TailraceError):
     """The binlog cannot be read from the stored offset."""
 
 
+class SplitTooSlowError(TailraceError):
+    """A split takes longer than a Kafka transaction may last."""
+
+
 class TakeoverError(TailraceError):
     """The offset of a connector cannot be taken over."""
+
+
+class ProducerFencedError(KafkaRequestError, Retryable):
+    """The broker ended the epoch of a transactional producer.
+
+    Either another producer with its id has registered, or a transaction was open for longer than its timeout.
+    """
+
+
+class RecordTooLargeError(KafkaRequestError):
+    """A record exceeds a size limit of the client or of its topic."""
+
+
+class TransactionTimeoutError(KafkaRequestError):
+    """The broker does not allow transactions of the requested duration."""

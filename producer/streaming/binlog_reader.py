@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.errors import RecordTooLargeError, SourceUnavailableError
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
     PositionAdvanced,
@@ -96,6 +96,13 @@ class BinlogReader:
 
     def run(self) -> None:
         """Read until the capture session stops; everything read is committed on return."""
+        try:
+            self._run()
+        except RecordTooLargeError as error:
+            self._add_table(error)
+            raise
+
+    def _run(self) -> None:
         handlers, transaction = self._handlers, self._transaction
         while not self._mailbox.stopped:
             self._mailbox.run_pending()
@@ -110,6 +117,15 @@ class BinlogReader:
             self._report_status()
             transaction.commit_if_due()
         transaction.commit()
+
+    def _add_table(self, error: RecordTooLargeError) -> None:
+        """Add the table to an error, and where the stream is if the error came later than the record."""
+        tables = {version.captured.topic: version.definition.id for version in self._versions.known.values()}
+        table = tables.get(str(error.context.get("topic")))
+        if table is not None:
+            error.context["table"] = table
+        if "file" not in error.context:
+            error.context["read_up_to"] = self._offset.position.to_json()
 
     def _report_status(self) -> None:
         """Report a batch of events at once: taking the status's lock for each event costs too much."""
@@ -183,10 +199,14 @@ class BinlogReader:
         assert offset.transaction is not None, "a rows event outside a transaction"
         envelope = captured.source.rows_event_envelope(event, offset.transaction, query=self._settings.include_query)
         headers: Headers = [event_header(offset.epoch, offset.events), *self._settings.context_headers]
-        if tracked.mode is TableMode.STREAMING:
-            self._emit(event, version, envelope, headers)
-        elif tracked.mode is not TableMode.WAITING:
-            self._emit_through_splits(event, version, envelope, headers)
+        try:
+            if tracked.mode is TableMode.STREAMING:
+                self._emit(event, version, envelope, headers)
+            elif tracked.mode is not TableMode.WAITING:
+                self._emit_through_splits(event, version, envelope, headers)
+        except RecordTooLargeError as error:
+            error.context.update(gtid=offset.transaction.gtid, file=event.file, position=event.pos)
+            raise
         if self._transaction.full:
             self._transaction.commit()
 
