@@ -19,6 +19,7 @@ from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
+from tailrace.producer.mysql.types.conversion import ConversionFailures
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.headers import schema_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
@@ -75,6 +76,8 @@ class CapturedTables:
         self._read_catalog = read_catalog
         self._names = TopicNames(config.topics)
         self._topic_owners: dict[str, TableId] = {}
+        self.failures = ConversionFailures()
+        """The values that were replaced, of all versions."""
         self._schema_id: SchemaId = schema_id or SchemaIdSource(config.converters).schema_id
         self._last_formats: dict[TableId, RecordFormat] = {}
 
@@ -98,6 +101,7 @@ class CapturedTables:
             projection,
             tombstones=self._config.values.tombstones,
             skip_unchanged=self._config.filters.skip_unchanged,
+            failures=self.failures,
         )
         codec = TableCodec(table, topic, options, record_format)
         source = SourceInfo(self._config.topics.prefix, table.id)

@@ -20,6 +20,7 @@ from tailrace.producer.serialization.captured_tables import CapturedTable, Captu
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.streaming.watermark_record import high_watermark, low_watermark
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.watermark import Watermark
@@ -46,6 +47,8 @@ class SplitDone:
     split: Split
     state: SplitState
     seconds: float
+    values_replaced: int = 0
+    """Values that the modes cannot represent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,9 @@ class SnapshotReader:
         """Write one split to Kafka; on return it is committed. On any error its transaction is aborted."""
         try:
             return self._read(task)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, SchemaError):
+                error.add_context(table=task.split.table, split=task.split.id)
             self._producer.abort()
             raise
 
@@ -123,7 +128,8 @@ class SnapshotReader:
         producer.send(state_topic(self._settings.prefix), split_key(split.id), state.to_json())
         producer.commit()
         self._published.add(schema)
-        return SplitDone(split, state, time.monotonic() - started)
+        replaced = sum(self._tables.failures.take().values())
+        return SplitDone(split, state, time.monotonic() - started, replaced)
 
     def _write_rows(self, task: SplitTask, captured: CapturedTable, low: Offset) -> tuple[int, int]:
         split = task.split
