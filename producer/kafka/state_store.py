@@ -66,6 +66,8 @@ class TableState:
     """Greatest key that the plan covers, in JSON form; None: the splits are unbounded."""
     key: tuple[str, ...] = ()
     """Names of the columns that the bounds of splits belong to."""
+    key_order: tuple[str, ...] = ()
+    """What the order of each of these columns depends on (``KeyColumn.definition``)."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
@@ -145,7 +147,8 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
         elif key == SIGNALS_KEY:
             state.signals = body
         elif kind == "table":
-            state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), "key": tuple(body["key"])})
+            order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
+            state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
         elif kind == "split":
             positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
             state.splits[name] = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})
