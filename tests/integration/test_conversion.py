@@ -1,4 +1,4 @@
-"""Values that the modes cannot represent, in a running capture: counted with warn, an error that locates them with fail."""
+"""Values that the modes cannot represent, in a running capture: warn counts them, the error of fail locates them."""
 
 from __future__ import annotations
 
