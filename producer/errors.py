@@ -14,6 +14,7 @@
     └── KafkaRequestError             runtime/errors.py
         ├── ProducerFencedError       the broker ended the epoch of a transactional producer (Retryable)
         ├── RecordTooLargeError       a record exceeds a size limit of the client or of its topic
+        │   └── RecordRefusedError    the broker has refused it, some time after it was sent
         └── TransactionTimeoutError   the broker does not allow transactions of the requested duration
 """
 
@@ -61,6 +62,10 @@ class ProducerFencedError(KafkaRequestError, Retryable):
 
 class RecordTooLargeError(KafkaRequestError):
     """A record exceeds a size limit of the client or of its topic."""
+
+
+class RecordRefusedError(RecordTooLargeError):
+    """The broker has refused a record, some time after it was sent."""
 
 
 class TransactionTimeoutError(KafkaRequestError):

@@ -31,6 +31,7 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
+from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
@@ -38,6 +39,7 @@ from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
@@ -119,15 +121,23 @@ class SessionBuilder:
         self._status.connected(config.topics.prefix)
         pending = self._track_tables(restored, captured)
         signals = self._resources.add(
-            SignalService(config, restored.state.signals, context.transaction, context.registry, context.mailbox)
+            SignalService(
+                config,
+                restored.state.signals,
+                context.transaction,
+                context.registry,
+                context.mailbox,
+                source=self._source,
+            )
         )
         if resnapshot:
             signals.processor.request_incremental(table for table in captured if str(table) in restored.state.tables)
         versions = TableVersions(context, topics)
         coordinator = SnapshotCoordinator(context, versions, signals.processor)
-        lifecycle = TableLifecycle(context, coordinator, topics, restored.schema_changes)
+        lifecycle = TableLifecycle(context, coordinator, topics, restored.schema_changes, versions=versions)
         metadata = self._auxiliary.transaction_metadata(context.transaction)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
+        reader.register_prepared(PreparedTransactions(context.transaction, restored.state.prepared.values()))
         signal_table = signals.table()
         if signal_table is not None:
             reader.register_signal_table(signal_table)
@@ -182,9 +192,10 @@ class SessionBuilder:
             status=self._status,
             heartbeat=self._auxiliary.heartbeat(action),
         )
+        topic_of = TopicNames(config.topics).table
         if resume.binlog_lost:
-            startup.request_full_resnapshot(transaction, state)
-        startup.write_startup_state(transaction, state, readers=readers, captured=captured)
+            startup.request_full_resnapshot(transaction, state, captured=captured, topic_of=topic_of)
+        startup.write_startup_state(transaction, state, readers=readers, captured=captured, topic_of=topic_of)
         schema_changes = self._auxiliary.schema_changes(
             transaction, self._resources.add(self._source.open_catalog()), self._headers
         )
@@ -197,7 +208,9 @@ class SessionBuilder:
         config = self._config
         filters, signals = config.filters.tables, config.signals.table
         wanted = filters.includes if signals is None else lambda table: table == signals or filters.includes(table)
-        stream = self._resources.add(self._source.open_stream(restored.transaction.offset.position, wanted))
+        stream = self._resources.add(
+            self._source.open_stream(restored.transaction.offset.position, wanted, restored.state.prepared.values())
+        )
         settings = StreamSettings(
             config.topics.prefix,
             filters,

@@ -32,7 +32,7 @@ _RIVAL_WITHIN_S: Final = 600.0
 
 
 class FencingHistory:
-    """Distinguishes a rival from a broker that has ended a transaction by its timeout: both look the same to the client.
+    """Distinguishes a rival from a broker that has ended a transaction by its timeout; both fence the client.
 
     A restart fences the rival, whose restart fences this producer again. The one that started first gives up first.
     """

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message
 
-from tailrace.producer.errors import RecordTooLargeError
+from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
 from tailrace.producer.kafka.errors import PURGED
 
 _SHOWN_BYTES: Final = 200
@@ -42,16 +42,16 @@ class DeliveryReports:
         """Return the topic of the failed record; empty if none failed."""
         return (self._failed[1] or "") if self._failed is not None else ""
 
-    def too_large(self) -> RecordTooLargeError:
+    def too_large(self) -> RecordRefusedError:
         """Return the error for a record that its topic does not accept."""
         _, topic, key, size = self._failed or (0, "", b"", 0)
-        return record_too_large(
+        return RecordRefusedError(
             "a record is larger than its topic accepts",
-            "raise max.message.bytes of the topic above the size, and replica.fetch.max.bytes of the brokers if it is "
-            "lower; or exclude the column with column.exclude.list",
+            hint="raise max.message.bytes of the topic above the size, and above producer.override.batch.size "
+            "(1000000); or exclude the column with column.exclude.list",
             topic=topic or "",
-            key=key,
-            size=size,
+            key=printable(key),
+            size=f"{size} bytes",
         )
 
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tailrace.producer.errors import RecordTooLargeError, SourceUnavailableError
+from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError, SourceUnavailableError
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
+    Event,
     PositionAdvanced,
+    PreparedTransactionEnded,
     QueryEvent,
     RowsEvent,
     TransactionBegin,
     TransactionCommit,
+    TransactionPrepared,
 )
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.protocols import ChangeStream
@@ -26,10 +29,12 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination
 from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
+from tailrace.runtime.errors import SchemaError
 
 
 class SignalTable(Protocol):
@@ -94,6 +99,11 @@ class BinlogReader:
         self._signal_table = table
         self._handlers[RowsEvent] = self._on_rows_or_signal
 
+    def register_prepared(self, prepared: PreparedTransactions) -> None:
+        """Keep the state of prepared transactions in ``prepared``; called before ``run``."""
+        self._handlers[TransactionPrepared] = prepared.on_prepared
+        self._handlers[PreparedTransactionEnded] = prepared.on_ended
+
     def run(self) -> None:
         """Read until the capture session stops; everything read is committed on return."""
         try:
@@ -109,8 +119,13 @@ class BinlogReader:
             if self.stop_after_snapshot and not self._coordinator.initial_snapshot_running:
                 break
             events = self._stream.poll(transaction.seconds_until_commit())
-            for event in events:
-                handlers[type(event)](event)
+            try:
+                for event in events:
+                    handlers[type(event)](event)
+            except (SchemaError, RecordTooLargeError) as error:
+                if not isinstance(error, RecordRefusedError):
+                    error.add_context(**self._location(event))
+                raise
             if not events:
                 self._status.stream_caught_up()
             self._coordinator.end_splits()
@@ -119,19 +134,30 @@ class BinlogReader:
         transaction.commit()
 
     def _add_table(self, error: RecordTooLargeError) -> None:
-        """Add the table to an error, and where the stream is if the error came later than the record."""
-        tables = {version.captured.topic: version.definition.id for version in self._versions.known.values()}
-        table = tables.get(str(error.context.get("topic")))
-        if table is not None:
-            error.context["table"] = table
-        if "file" not in error.context:
-            error.context["read_up_to"] = self._offset.position.to_json()
+        """Add the table of the topic, and how far the stream is if the error came later than the record."""
+        tables = {version.captured.topic: version.definition.id for version in self._versions.in_use.values()}
+        if (table := tables.get(str(error.context.get("topic")))) is not None:
+            error.add_context(table=table)
+        if isinstance(error, RecordRefusedError):
+            error.add_context(read_up_to=self._offset.position.to_json())
+
+    def _location(self, event: Event) -> dict[str, object]:
+        """Return where an event is, for an error."""
+        begin = self._offset.transaction
+        found: dict[str, object] = {"table": event.table.id} if isinstance(event, RowsEvent) else {}
+        if isinstance(event, RowsEvent | QueryEvent):
+            found.update(file=event.file, pos=event.pos)
+        if begin is not None:
+            found["gtid"] = begin.gtid
+        return found
 
     def _report_status(self) -> None:
         """Report a batch of events at once: taking the status's lock for each event costs too much."""
         for (version, op), (events, records) in self._counts.items():
             self._status.stream_rows(version.definition.id, op, records, events=events)
         self._counts.clear()
+        for table, count in self._tables.failures.take().items():
+            self._status.values_replaced(table, count)
         if self._transactions:
             self._status.stream_transaction(ts_us=self._last_ts_us, count=self._transactions)
             self._transactions = 0
@@ -193,26 +219,22 @@ class BinlogReader:
         offset.events += 1
         if offset.events <= self._events_to_skip or event.op in self._settings.skipped_operations:
             return
-        known = self._versions.known.get(id(event.table))
-        version = known if known is not None else self._add_version(event)
+        current = self._versions.in_use.get(id(event.table))
+        version = current if current is not None else self._change_version(event)
         captured, tracked = version.captured, version.tracked
         assert offset.transaction is not None, "a rows event outside a transaction"
         envelope = captured.source.rows_event_envelope(event, offset.transaction, query=self._settings.include_query)
-        headers: Headers = [event_header(offset.epoch, offset.events), *self._settings.context_headers]
-        try:
-            if tracked.mode is TableMode.STREAMING:
-                self._emit(event, version, envelope, headers)
-            elif tracked.mode is not TableMode.WAITING:
-                self._emit_through_splits(event, version, envelope, headers)
-        except RecordTooLargeError as error:
-            error.context.update(gtid=offset.transaction.gtid, file=event.file, position=event.pos)
-            raise
+        headers: Headers = [event_header(offset.epoch, offset.events), *version.headers]
+        if tracked.mode is TableMode.STREAMING:
+            self._emit(event, version, envelope, headers)
+        elif tracked.mode is not TableMode.WAITING:
+            self._emit_through_splits(event, version, envelope, headers)
         if self._transaction.full:
             self._transaction.commit()
 
-    def _add_version(self, event: RowsEvent) -> StreamedVersion:
+    def _change_version(self, event: RowsEvent) -> StreamedVersion:
         try:
-            return self._versions.add(event)
+            return self._versions.change(event)
         except IncrementalKeyChangedError as error:
             # The event is not done: after the restart it is read again, and its table only streams.
             self._offset.events -= 1
