@@ -32,6 +32,7 @@ def running() -> Status:
     status.split_read(ORDERS, rows=40)
     status.stream_rows(ORDERS, "c", 2)
     status.stream_rows(ORDERS, "d", 0)
+    status.values_replaced(ORDERS, 3)
     status.stream_transaction(ts_us=1)
     status.stream_committed({"file": "bin.000002", "pos": 77, "gtids": "u:1-5"})
     return status
@@ -61,6 +62,7 @@ def test_status_counts_what_is_reported() -> None:
         "splits_done": 1,
         "splits_ended": 0,
         "records": 2,
+        "values_replaced": 3,
     }
     assert now["snapshot"] == {
         "tables": 2,
@@ -144,6 +146,7 @@ def test_metrics_have_debeziums_names_in_snake_case() -> None:
         'cdc_rows_scanned{server="shop",table="shop.orders"} 40.0',
         'tailrace_splits_planned{server="shop",table="shop.orders"} 3.0',
         'tailrace_stream_commits_total{server="shop"} 1.0',
+        'tailrace_values_replaced_total{server="shop",table="shop.orders"} 3.0',
         'tailrace_phase{phase="snapshot",server="shop"} 1.0',
         'tailrace_table_mode{mode="snapshot",server="shop",table="shop.orders"} 1.0',
         'tailrace_table_mode{mode="waiting",server="shop",table="shop.lines"} 1.0',
