@@ -209,7 +209,7 @@ class Source(Protocol):
         """Return the offset to resume from.
 
         Its epoch grows if its position cannot be compared with ``stored``: the source is another server of the same
-        history, or numbers its log anew. The source must have all transactions of ``stored`` and ``required``, and
+        history, or numbers its log from the start. The source must have all transactions of ``stored`` and ``required``, and
         those in ``started``. Raises SourceBehindError if it does not have them (yet), BinlogError if it no longer has
         the log that follows ``stored``, or has another history.
         """

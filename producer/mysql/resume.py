@@ -45,7 +45,7 @@ def resume_offset(
         return stored
     else:
         log.warning(
-            "the source numbers its binlog files anew; it has the same transactions",
+            "the source numbers its binlog files from the start; it has the same transactions",
             was=f"{stored.file}:{stored.pos}",
             now=files[-1][0],
         )
