@@ -85,7 +85,7 @@ def test_filters_change_within_a_transaction(
 def test_transaction_continues_on_a_replica_that_applies_it_later(
     cluster: Cluster, kafka_broker: KafkaBroker, prefix: str
 ) -> None:
-    """The replica has other events, and another filter is in force; without the transaction it is refused."""
+    """The replica has other events, and another filter is in force; without the transaction it is an error."""
     from tests.support.database import Database  # noqa: PLC0415
 
     database = Database(cluster.primary, "d")
@@ -101,7 +101,7 @@ def test_transaction_continues_on_a_replica_that_applies_it_later(
         pytest.raises(SourceBehindError, match="partly written") as caught,
         CaptureThread({**settings, **changes, "tailrace.failover.wait.ms": "0"}) as capture,
     ):
-        eventually(lambda: not capture.running, "the refusal")
+        eventually(lambda: not capture.running, "the end of the capture")
     assert caught.value.context["partly_written"] == gtid
 
     later = threading.Timer(1.5, run, (cluster.replica, "START SLAVE SQL_THREAD"))

@@ -53,13 +53,13 @@ def test_events_up_to_the_mark_are_done_whatever_is_captured_now() -> None:
     [mark] = offset.state({}).transactions
     assert (mark.number, mark.pos, mark.table_rows) == (3, 530, {"d.a": 10, "d.b": 5})
 
-    again = resumed(mark)
+    restarted = resumed(mark)
 
-    assert [again.is_done(event) for event in (rows(1), rows(3), rows(4, B), rows(5))] == [True, True, False, False]
-    assert again.state({}).transactions == (mark,), "what was done stays done"
-    again.done(rows(4, B), B, 2)
-    assert not again.resuming
-    assert again.state({}).transactions[0].table_rows == {"d.a": 10, "d.b": 7}
+    assert [restarted.is_done(event) for event in (rows(1), rows(3), rows(4, B), rows(5))] == [True, True, False, False]
+    assert restarted.state({}).transactions == (mark,), "what was done stays done"
+    restarted.done(rows(4, B), B, 2)
+    assert not restarted.resuming
+    assert restarted.state({}).transactions[0].table_rows == {"d.a": 10, "d.b": 7}
 
 
 def test_another_event_at_the_number_of_the_mark_is_an_error() -> None:
