@@ -9,6 +9,7 @@
     │   ├── SourceUnavailableError    the database server did not respond (Retryable)
     │   └── TableMissingError         a statement names a table that does not exist
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
+    │   └── SourceBehindError         the server has not executed all that was read: a replica that still applies
     ├── SplitTooSlowError             a split takes longer than a Kafka transaction may last
     ├── TakeoverError                 the offset of a connector cannot be taken over
     └── KafkaRequestError             runtime/errors.py
@@ -47,6 +48,10 @@ class BinlogError(TailraceError):
 
 class SplitTooSlowError(TailraceError):
     """A split takes longer than a Kafka transaction may last."""
+
+
+class SourceBehindError(BinlogError):
+    """The database server has not executed transactions that were read before; it may still execute them."""
 
 
 class TakeoverError(TailraceError):
