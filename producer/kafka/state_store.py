@@ -21,11 +21,13 @@ from typing import Any, Final
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
+from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.errors import PARTITION_EOF, translate
 from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.transaction_mark import TransactionMark
 from tailrace.runtime.errors import KafkaUnavailableError
 
 OFFSET_KEY: Final = b"offset"
@@ -38,19 +40,14 @@ SIGNALS_KEY: Final = b"signals"
 class StoredOffset:
     """How far the binlog is in Kafka.
 
-    A restart reads from ``position``: the end of a transaction, or the start of ``transaction``, whose first ``events``
-    rows events of captured tables are done.
+    A restart reads from ``position``: the end of a transaction, or the start of one that is partly done.
     """
 
     position: Offset
-    transaction: str = ""
-    events: int = 0
+    transactions: tuple[TransactionMark, ...] = ()
+    """Transactions that are partly done: at most one, unless another server has them in another order."""
     backfill: Mapping[str, int] = field(default_factory=dict)
     """Committed splits without END: number of backfill records written so far."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """For transaction metadata: number of records written in ``transaction`` so far, by table."""
-    rows: int = 0
-    """Rows of the next event that are done too, if the offset was taken over from a connector."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
@@ -68,6 +65,8 @@ class TableState:
     """Greatest key that the plan covers, in JSON form; None: the splits are unbounded."""
     key: tuple[str, ...] = ()
     """Names of the columns that the bounds of splits belong to."""
+    key_order: tuple[str, ...] = ()
+    """What the order of each of these columns depends on (``KeyColumn.definition``)."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
@@ -151,7 +150,8 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
         kind, _, name = key.decode().partition("/")
         body = orjson.loads(value)
         if key == OFFSET_KEY:
-            state.offset = StoredOffset(**{**body, "position": read_offset(body["position"])})
+            marks = tuple(TransactionMark(**mark) for mark in body["transactions"])
+            state.offset = StoredOffset(**{**body, "position": read_offset(body["position"]), "transactions": marks})
         elif key == READERS_KEY:
             state.readers = body["count"]
         elif key == STRUCTURE_KEY:
@@ -159,7 +159,8 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
         elif key == SIGNALS_KEY:
             state.signals = body
         elif kind == "table":
-            state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), "key": tuple(body["key"])})
+            order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
+            state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
         elif kind == "prepared":
             state.prepared[name] = TransactionPrepared(**body)
         elif kind == "split":

@@ -58,6 +58,8 @@ class RowsEvent(NamedTuple):
     server_id: int
     query: str | None = None
     """Original SQL if binlog_rows_query_log_events is on."""
+    number: int = 0
+    """Number of the event among the rows events of its transaction, those of all tables, from 1 on."""
 
 
 class TransactionCommit(NamedTuple):
@@ -105,6 +107,8 @@ class ChangeRefused(NamedTuple):
     file: str
     pos: int
     end: int
+    number: int = 0
+    """As in ``RowsEvent``, which it is counted with."""
 
 
 class QueryEvent(NamedTuple):
@@ -125,6 +129,8 @@ class QueryEvent(NamedTuple):
     """As in ``TransactionBegin``."""
     query_pos: int = 0
     """Position of the event of the statement, which follows its GTID event."""
+    number: int = 0
+    """Within a transaction: as in ``RowsEvent``, which it is counted with."""
     sql_mode: int = 0
     """The modes of the session that decide how the statement is read."""
     server_version: int = 0

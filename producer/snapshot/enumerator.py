@@ -12,12 +12,12 @@ from typing import NoReturn
 
 import structlog
 
-from tailrace.producer.errors import SourceError, SourceUnavailableError
+from tailrace.producer.errors import ProducerFencedError, SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
 from tailrace.producer.model.split import KeyColumn, Range, Split, key_changed, key_from_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.ops.status import Status
-from tailrace.producer.snapshot.policy import SnapshotPolicy, StartedPlan, names
+from tailrace.producer.snapshot.policy import SnapshotPolicy, StartedPlan, definitions
 from tailrace.producer.snapshot.reader import SplitDone, SplitTask
 from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
@@ -116,12 +116,14 @@ class Enumerator:
                 if self._on_table_missing(workers, message, message.missing):
                     idle.append(message.worker)
             elif isinstance(message, SplitFailed):
-                if message.retryable:
-                    raise SourceUnavailableError(message.message)
                 self._raise_failure(message)
 
     def _raise_failure(self, failed: SplitFailed) -> NoReturn:
         """Raise the error of a reader; one that could not start has no split."""
+        if failed.fenced:
+            raise ProducerFencedError(failed.message)
+        if failed.retryable:
+            raise SourceUnavailableError(failed.message)
         error = SourceError(failed.message)
         task = self._tasks.get(failed.worker)
         if task is None:
@@ -241,8 +243,8 @@ class Enumerator:
         """Continue a stored plan: finished splits stay, the ranges between them are planned again."""
         found = self._planner.describe(table)
         columns = found.columns[: len(stored.key)]
-        if names(columns) != stored.key:
-            raise key_changed(table, stored.key, names(found.columns))
+        if definitions(columns) != stored.key_order:
+            raise key_changed(table, stored.key_order, definitions(found.columns))
         self._policy.resume(table, stored, columns)
         self._status.table_started(table, estimated_rows=found.estimated_rows)
         splitter = self._planner.splitter(table, columns)

@@ -167,8 +167,9 @@ class BinlogParser:
                     try:
                         cached = tables[data[at + 24 : at + 30]]
                     except KeyError:
-                        self._require_table_map(data[at + 24 : at + 30], file, begin)
+                        self._require_table_map(data[at + 24 : at + 30])
                         cached = None
+                    transactions.number += 1
                     if cached is not None:
                         head = cached.double if event_type == event_types.UPDATE_ROWS else cached.single
                         changed(cached)
@@ -177,7 +178,8 @@ class BinlogParser:
                         else:
                             start = cached.row_start(data, at + 32, update=event_type == event_types.UPDATE_ROWS)
                         if isinstance(start, SchemaError):
-                            append(event_types.refused([cached.table.id], start, file, begin, pos))
+                            refused = event_types.refused([cached.table.id], start, file, begin, pos)
+                            append(refused._replace(number=transactions.number))
                         else:
                             append(
                                 new(
@@ -194,6 +196,7 @@ class BinlogParser:
                                         ts,
                                         server,
                                         query,
+                                        transactions.number,
                                     ),
                                 )
                             )
@@ -264,13 +267,11 @@ class BinlogParser:
         self._definitions[body] = cached
         return cached
 
-    def _require_table_map(self, table_id: bytes, file: str, pos: int) -> None:
+    def _require_table_map(self, table_id: bytes) -> None:
         if table_id != _NO_TABLE:
             raise BinlogError(
                 "rows in the binlog lack the TABLE_MAP event of their table",
                 hint="the binlog is damaged here: take a new snapshot",
-                file=file,
-                pos=pos,
                 table_id=int.from_bytes(table_id, "little"),
             )
 
@@ -314,7 +315,7 @@ class BinlogParser:
         op = event_types.ROWS_V1[event_type]
         images = cached.check_columns(data, start + 8, update=op is Op.UPDATE)
         if isinstance(images, SchemaError):
-            return (event_types.refused([cached.table.id], images, position.file, position.begin, position.end),)
+            return (self._refuse(cached, images, position),)
         rows = RowsEvent(
             op=op,
             table=cached.table,
@@ -327,6 +328,7 @@ class BinlogParser:
             ts=position.ts,
             server_id=position.server_id,
             query=self._query,
+            number=self._transactions.number,
         )
         return (rows,)
 
@@ -334,16 +336,20 @@ class BinlogParser:
         cached = self._changed_table(table_id, position)
         if cached is None:
             return ()
-        error = event_types.partial_rows()
-        return (event_types.refused([cached.table.id], error, position.file, position.begin, position.end),)
+        return (self._refuse(cached, event_types.partial_rows(), position),)
+
+    def _refuse(self, cached: CachedTable, error: TailraceError, position: EventPosition) -> Event:
+        refused = event_types.refused([cached.table.id], error, position.file, position.begin, position.end)
+        return refused._replace(number=self._transactions.number)
 
     def _changed_table(self, table_id: bytes, position: EventPosition) -> CachedTable | None:
-        """Return the captured table that a rows event changes."""
+        """Return the captured table that a rows event changes, and count the event."""
+        self._transactions.number += 1
         cached = self._tables.get(table_id)
         if cached is not None:
             self._transactions.changed.add(cached)
         elif table_id not in self._tables:
-            self._require_table_map(table_id, position.file, position.begin)
+            self._require_table_map(table_id)
         return cached
 
     def _on_format(self, file_format: event_types.FileFormat) -> None:
@@ -365,9 +371,7 @@ class BinlogParser:
 
     def _open_payload(self, body: memoryview, position: EventPosition) -> None:
         if self._payload is not None:
-            raise BinlogError(
-                "a compressed transaction in the binlog contains another one", file=position.file, pos=position.begin
-            )
+            raise BinlogError("a compressed transaction in the binlog contains another one")
         self._payload, self._payload_pos = payload_packets(body), position.begin
         self._suspended = True
 

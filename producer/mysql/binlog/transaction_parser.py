@@ -56,9 +56,11 @@ class EventPosition(NamedTuple):
 
 
 class TransactionParser:
-    """The current transaction. The binlog parser adds the captured tables that it changes."""
+    """The current transaction. The binlog parser adds the captured tables that it changes, and counts its events."""
 
     def __init__(self, captures: Callable[[TableId], bool]) -> None:
+        self.number = 0
+        """Number of rows events in the transaction so far, those of all tables, and of what is counted with them."""
         self.changed: set[CachedTable] = set()
         """Captured tables that the current transaction changes."""
         self.server_version = 0
@@ -89,6 +91,7 @@ class TransactionParser:
             name = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
             self._sources[source] = name
         self._gtid = f"{name}:{number}"
+        self.number = 0
         self._begin_pos = position.begin
         at = start + _GTID.size
         stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little") if at + _STAMP_BYTES <= stop else 0
@@ -120,8 +123,9 @@ class TransactionParser:
         if first == "COMMIT":
             return (self._commit(position),)
         if first == "ROLLBACK":
+            self.number += 1
             tables = [cached.table.id for cached in self.changed]
-            refused = (_refused(tables, event_types.rolled_back(query.sql), position),) if tables else ()
+            refused = (self._refused(tables, event_types.rolled_back(query.sql), position),) if tables else ()
             return refused if second == "TO" else (*refused, self._commit(position))
         if first == "XA":
             return self._xa_statement(query, second, position)
@@ -135,15 +139,22 @@ class TransactionParser:
         query = read_query(data[start:at] + data[at + 13 : stop], 0, stop - start - 13)
         return self._statement_based(query, position)
 
+    def _refused(self, tables: Iterable[TableId], error: BinlogError, position: EventPosition) -> ChangeRefused:
+        return event_types.refused(tables, error, position.file, position.begin, position.end)._replace(
+            number=self.number
+        )
+
     def _dialect(self, query: Query) -> SqlDialect:
         return SqlDialect(query.sql_mode, self.server_version)
 
     def _statement_based(self, query: Query, position: EventPosition) -> Sequence[Event]:
         """Refuse a statement that may change rows of a captured table without logging them."""
+        # Counted whatever the tables are: a restart with other filters must count the same.
+        self.number += 1
         tables = captured_targets(query, self._captures, self._dialect(query))
         if tables is not None and not tables:
             return ()
-        return (_refused(tables or (), event_types.statement_based_change(query.sql), position),)
+        return (self._refused(tables or (), event_types.statement_based_change(query.sql), position),)
 
     def xa_prepare(self, data: bytes, start: int, position: EventPosition) -> Sequence[Event]:
         """Read an XA PREPARE event: the end of a one-phase transaction, or of the first phase of a two-phase one."""
@@ -190,7 +201,9 @@ class TransactionParser:
                 file=position.file,
                 pos=position.begin,
             )
-        if not self._open:
+        if self._open:
+            self.number += 1
+        else:
             self._gtid = None
         return QueryEvent(
             gtid=gtid,
@@ -205,6 +218,7 @@ class TransactionParser:
             in_transaction=self._open,
             commit_ts_us=self._commit_ts_us,
             query_pos=position.begin,
+            number=self.number if self._open else 0,
             sql_mode=query.sql_mode,
             server_version=self.server_version,
         )
@@ -222,7 +236,3 @@ class TransactionParser:
         file, pos, end, ts, server_id = position
         ended = PreparedTransactionEnded(xid, word == "COMMIT", file, pos, end, ts, server_id)
         return (begin, ended, self._commit(position))
-
-
-def _refused(tables: Iterable[TableId], error: BinlogError, position: EventPosition) -> ChangeRefused:
-    return event_types.refused(tables, error, position.file, position.begin, position.end)

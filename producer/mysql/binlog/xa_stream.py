@@ -231,4 +231,4 @@ def at_commit(rows: RowsEvent, commit: PreparedTransactionEnded) -> RowsEvent:
 
 
 def _lost(xid: str, error: TransactionPurgedError, file: str, pos: int, end: int) -> ChangeRefused:
-    return event_types.refused((), event_types.lost_xa(xid, str(error)), file, pos, end)
+    return event_types.refused((), event_types.lost_xa(xid, str(error)), file, pos, end)._replace(number=1)
