@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MODE = "event.processing.failure.handling.mode"
 
 
-def test_skipped_changes_are_read_again(
+def test_skipped_changes_are_reread(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """A statement stops the producer, with place and remedy; in mode warn, the stream goes on behind each form."""

@@ -309,7 +309,7 @@ class BinlogParser:
         self, event_type: int, data: bytes, start: int, stop: int, position: EventPosition
     ) -> Sequence[Event]:
         """Parse rows in the form of MySQL 5.5 and of log_bin_use_v1_row_events."""
-        cached = self._changed_table(data[start : start + 6], position)
+        cached = self._changed_table(data[start : start + 6])
         if cached is None:
             return ()
         op = event_types.ROWS_V1[event_type]
@@ -333,7 +333,7 @@ class BinlogParser:
         return (rows,)
 
     def _refuse_partial(self, table_id: bytes, position: EventPosition) -> Sequence[Event]:
-        cached = self._changed_table(table_id, position)
+        cached = self._changed_table(table_id)
         if cached is None:
             return ()
         return (self._refuse(cached, event_types.partial_rows(), position),)
@@ -342,7 +342,7 @@ class BinlogParser:
         refused = event_types.refused([cached.table.id], error, position.file, position.begin, position.end)
         return refused._replace(number=self._transactions.number)
 
-    def _changed_table(self, table_id: bytes, position: EventPosition) -> CachedTable | None:
+    def _changed_table(self, table_id: bytes) -> CachedTable | None:
         """Return the captured table that a rows event changes, and count the event."""
         self._transactions.number += 1
         cached = self._tables.get(table_id)
