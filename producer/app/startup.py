@@ -86,9 +86,8 @@ def write_startup_state(
 
 def request_full_resnapshot(transaction: StreamTransaction, state: State) -> None:
     """Request an incremental snapshot of every table in the state, and update ``state``."""
-    for split_id in state.splits:
-        transaction.store(state_store.split_key(split_id), None)
-    state.splits.clear()
+    for table in list(state.splits):
+        _forget_splits(transaction, state, table)
     for name in state.tables:
         state.tables[name] = TableState(TableMode.STREAMING)
         transaction.store(state_store.table_key(name), state.tables[name].to_json())
@@ -105,7 +104,11 @@ def _forget_others(transaction: StreamTransaction, state: State, captured: set[s
         log.warning("table is no longer captured", table=name)
         transaction.store(state_store.table_key(name), None)
         del state.tables[name]
-    for split_id, split in list(state.splits.items()):
-        if str(split.table_id) not in state.tables:
-            transaction.store(state_store.split_key(split_id), None)
-            del state.splits[split_id]
+    for table in list(state.splits):
+        if str(table) not in state.tables:
+            _forget_splits(transaction, state, table)
+
+
+def _forget_splits(transaction: StreamTransaction, state: State, table: TableId) -> None:
+    for key in state.splits.pop(table).record_keys():
+        transaction.store(key, None)

@@ -67,17 +67,16 @@ class StreamOffset:
             return self.position.including(self._resume_transaction)
         return self.position
 
-    def state(self, backfill: dict[str, int]) -> StoredOffset:
+    def state(self) -> StoredOffset:
         """Return what is stored with the next commit."""
         if self.transaction is not None:
             # What was done before a restart stays done while it is being skipped.
             events, rows = max(self.events, self._skip), self.rows if self.events <= self._skip else 0
-            return StoredOffset(self.position, self.transaction.gtid, events, backfill, self.counts, rows)
+            return StoredOffset(self.position, self.transaction.gtid, events, self.counts, rows)
         return StoredOffset(
             self.position,
             self._resume_transaction,
             self._resume_events,
-            backfill,
             self._resume_counts,
             self._resume_rows,
         )

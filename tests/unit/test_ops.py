@@ -59,6 +59,8 @@ def test_status_counts_what_is_reported() -> None:
         "rows_read": 40,
         "splits_planned": 3,
         "splits_done": 1,
+        "splits_waiting": 1,
+        "waits_for_stream": False,
         "splits_ended": 0,
         "records": 2,
     }

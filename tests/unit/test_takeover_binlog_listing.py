@@ -162,17 +162,17 @@ def test_offset_keeps_done_rows_until_it_has_passed_them() -> None:
     position = MySqlOffset(1, "binlog.000001", 450, GtidSet({UUID: [(1, 8)]}), "server")
     stored = StoredOffset(position, f"{UUID}:9", 2, counts={"d.t": 5}, rows=3)
     offset = StreamOffset(stored)
-    assert offset.state({}) == stored
+    assert offset.state() == stored
 
     skip = offset.begin(TransactionBegin(f"{UUID}:9", "binlog.000001", 450, 550, 0, 0, None, 1))
-    assert (skip, offset.rows_to_skip(), offset.state({})) == (2, 0, stored)
+    assert (skip, offset.rows_to_skip(), offset.state()) == (2, 0, stored)
     offset.events = 1
-    assert (offset.rows_to_skip(), offset.state({})) == (0, stored)
+    assert (offset.rows_to_skip(), offset.state()) == (0, stored)
     offset.events = 2
-    assert offset.state({}) == stored
+    assert offset.state() == stored
     offset.events = 3
     assert offset.rows_to_skip() == 3
-    assert (offset.state({}).events, offset.state({}).rows) == (3, 0)
+    assert (offset.state().events, offset.state().rows) == (3, 0)
     offset.events = 4
     assert offset.rows_to_skip() == 0
 
@@ -184,4 +184,4 @@ def test_another_transaction_skips_nothing() -> None:
     assert offset.begin(TransactionBegin(f"{UUID}:10", "binlog.000001", 450, 550, 0, 0, None, 1)) == 0
     offset.events = 1
     assert offset.rows_to_skip() == 0
-    assert offset.state({}).rows == 0
+    assert offset.state().rows == 0
