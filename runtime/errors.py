@@ -34,6 +34,10 @@ class TailraceError(Exception):
         self.hint = hint
         self.context = context
 
+    def add_context(self, **context: object) -> None:
+        """Add values that the caller knows; those of the raiser stay."""
+        self.context = {**context, **self.context}
+
     def __str__(self) -> str:
         context = "".join(f"\n  {name}: {value}" for name, value in self.context.items())
         return self.message + context + (f"\n  hint: {self.hint}" if self.hint else "")

@@ -22,6 +22,7 @@ def configure_logging(format_: LogFormat = "auto", level: LogLevel = "info") -> 
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if as_text:
+        processors.append(_escape)
         processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
     else:
         processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
@@ -35,6 +36,23 @@ def configure_logging(format_: LogFormat = "auto", level: LogLevel = "info") -> 
     logging.basicConfig(
         level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s", force=True
     )
+
+
+def _escape(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Escape line breaks and control characters of texts, which may come from other systems.
+
+    Otherwise a text could look like another log line, or control the terminal.
+    """
+    return {
+        name: _printable(value) if isinstance(value, str) and name != "exception" else value
+        for name, value in event.items()
+    }
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _json(event: dict[str, Any], **_: Any) -> str:

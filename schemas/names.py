@@ -1,7 +1,7 @@
 """Names of the control topics and of the record headers.
 
-Every table record has ``tailrace.event``. A record that belongs to a snapshot split also has ``tailrace.split`` or
-``tailrace.incremental``. A tombstone has the headers of its delete.
+Every table record has ``tailrace.event`` and ``tailrace.schema``. A record that belongs to a snapshot split also has
+``tailrace.split`` or ``tailrace.incremental``. A tombstone has the headers of its delete.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ waits for the END watermark of such a split, because all changes of the table ar
 EVENT_HEADER: Final = "tailrace.event"
 """``<epoch>.<event>`` (ASCII): the fields of the sequence that the ``source`` block lacks (sequence.py)."""
 
+SCHEMA_HEADER: Final = "tailrace.schema"
+"""Fingerprint of the table schema that the record was written with (table.py); constant for one table version."""
+
 
 def watermarks_topic(prefix: str) -> str:
     """Return the topic of LOW, HIGH and END watermarks (one partition), keyed by the split id."""
@@ -26,7 +29,7 @@ def watermarks_topic(prefix: str) -> str:
 
 
 def schemas_topic(prefix: str) -> str:
-    """Return the compacted topic of table schemas, keyed by ``<topic>/<fingerprint>`` (one partition)."""
+    """Return the compacted topic of table schemas (one partition); it keeps every fingerprint of a topic."""
     return f"{prefix}.tailrace.schemas"
 
 

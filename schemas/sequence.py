@@ -24,6 +24,11 @@ class Sequence(NamedTuple):
     event: int
     row: int
 
+    @classmethod
+    def at(cls, epoch: int, file: str, pos: int, event: int = 0) -> Sequence:
+        """Return the sequence of a binlog position: not greater than that of any row there."""
+        return cls(epoch, file_number(file), pos, event, 0)
+
 
 @lru_cache(maxsize=64)
 def file_number(file: str) -> int:

@@ -4,11 +4,16 @@ A record of the schemas topic has the key ``<topic>/<fingerprint>`` and a JSON v
 
     {"topic": "shop.db.t", "database": "db", "table": "t",
      "columns": [{"type": "int64", "optional": false, "field": "id"}, …],
-     "key": ["id"], "fingerprint": "0f3a…", "version": 1}
+     "key": ["id"], "fingerprint": "0f3a…", "sequence": {"epoch": 1, "file": 7, "pos": 4711, "event": 1, "row": 0}}
 
 ``columns`` are Connect schema blocks in table order; ``key`` names the key columns in key order, and is empty if rows
-cannot be identified. The greatest ``version`` of a topic is the newest schema. The producer writes the record before
-the first row that needs it, or in the same Kafka transaction.
+cannot be identified. Each row has the fingerprint of its schema in the header ``tailrace.schema`` (names.py), and is
+decoded with that schema. Compaction keeps the last record of each fingerprint.
+
+The producer writes the record before the first row that needs it, or in the same Kafka transaction. It writes it again
+when the table returns to that schema, and after a restart. ``sequence`` is where the table was put under the schema, or
+where it was found under it: of two schemas of a topic the one with the greater sequence is the later one. A reader that
+gets two records of one fingerprint keeps the greater sequence.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from typing import Any
 import orjson
 
 from tailrace.schemas.connect import ConnectField, ConnectSchema
+from tailrace.schemas.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +56,13 @@ class TableSchema:
         """Return the key of the record."""
         return f"{self.topic}/{self.fingerprint}".encode()
 
-    def to_json(self, *, version: int) -> bytes:
-        """Return the value of the record."""
-        return orjson.dumps({**self._body(), "fingerprint": self.fingerprint, "version": version})
+    def to_json(self, *, sequence: Sequence) -> bytes:
+        """Return the value of the record; ``sequence`` is where the schema was in use."""
+        return orjson.dumps({**self._body(), "fingerprint": self.fingerprint, "sequence": sequence._asdict()})
 
     @classmethod
-    def from_json(cls, value: bytes | str) -> tuple[TableSchema, int]:
-        """Return the schema and the version of a record value."""
+    def from_json(cls, value: bytes | str) -> tuple[TableSchema, Sequence]:
+        """Return the schema and the sequence of a record value."""
         body = orjson.loads(value)
         schema = cls(
             topic=body["topic"],
@@ -65,4 +71,4 @@ class TableSchema:
             columns=tuple(ConnectField(c["field"], ConnectSchema.from_json(c)) for c in body["columns"]),
             key=tuple(body["key"]),
         )
-        return schema, body["version"]
+        return schema, Sequence(**body["sequence"])

@@ -13,6 +13,7 @@ from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import ClientConfig, KafkaSettings
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.model.binlog_events import RowsEvent
+from tailrace.producer.model.protocols import Source
 from tailrace.producer.notifications.notification import NOTIFICATION_KEY, NOTIFICATION_VALUE
 from tailrace.producer.notifications.service import NotificationService
 from tailrace.producer.serialization.record_converter import RecordConverter
@@ -68,6 +69,8 @@ class SignalService:
         transaction: StreamTransaction,
         registry: SplitRegistry,
         mailbox: Mailbox,
+        *,
+        source: Source,
     ) -> None:
         """``signals`` is the stored queue of signals, None if there is none."""
         self._config = config
@@ -78,6 +81,7 @@ class SignalService:
             transaction,
             notification_service(config, transaction),
             config.filters.tables,
+            condition_problem=source.condition_problem,
         )
         self._channels: Channels | None = None
         openers = list(self._openers())

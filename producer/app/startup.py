@@ -5,7 +5,7 @@ The order matters: the state topic is complete only when every producer that may
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import orjson
@@ -21,8 +21,9 @@ from tailrace.producer.model.protocols import ReadOffset, Source
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
+from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
-from tailrace.schemas.names import state_topic
+from tailrace.schemas.names import state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
 
@@ -77,38 +78,48 @@ def resume_point(source: Source, state: State, *, resnapshot_if_lost: bool) -> R
 
 
 def write_startup_state(
-    transaction: StreamTransaction, state: State, *, readers: int, captured: Iterable[TableId]
+    transaction: StreamTransaction,
+    state: State,
+    *,
+    readers: int,
+    captured: Iterable[TableId],
+    topic_of: Callable[[TableId], str],
 ) -> None:
     """Store the number of readers, and remove the state of tables that are not captured any more."""
     transaction.store(state_store.READERS_KEY, orjson.dumps({"count": readers}))
-    _forget_others(transaction, state, {str(table) for table in captured})
+    names = {str(table) for table in captured}
+    # The changes of the others are not read any more, so a later capture of them starts from scratch.
+    _remove_splits(transaction, state, topic_of, lambda table: str(table) not in names)
+    for name in set(state.tables) - names:
+        log.warning("table is no longer captured", table=name)
+        transaction.store(state_store.table_key(name), None)
+        del state.tables[name]
 
 
-def request_full_resnapshot(transaction: StreamTransaction, state: State) -> None:
-    """Request an incremental snapshot of every table in the state, and update ``state``."""
-    for table in list(state.splits):
-        _forget_splits(transaction, state, table)
-    for name in state.tables:
-        state.tables[name] = TableState(TableMode.STREAMING)
-        transaction.store(state_store.table_key(name), state.tables[name].to_json())
+def request_full_resnapshot(
+    transaction: StreamTransaction, state: State, *, captured: Iterable[TableId], topic_of: Callable[[TableId], str]
+) -> None:
+    """Request an incremental snapshot of every captured table in the state, and update ``state``."""
+    _remove_splits(transaction, state, topic_of, lambda _table: True)
+    tables = sorted(table for table in captured if str(table) in state.tables)
+    for table in tables:
+        state.tables[str(table)] = TableState(TableMode.STREAMING)
+        transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
     offsets = IncrementalSnapshotQueue.from_state(state.signals).offsets
-    tables = sorted(TableId(*name.split(".", 1)) for name in state.tables)
     queue = IncrementalSnapshotQueue(tuple(SnapshotRequest(table) for table in tables), offsets=offsets).to_json()
     transaction.store(state_store.SIGNALS_KEY, queue)
     state.signals = orjson.loads(queue)
 
 
-def _forget_others(transaction: StreamTransaction, state: State, captured: set[str]) -> None:
-    """Remove tables that are not captured now: their changes are not read, so a later capture starts from scratch."""
-    for name in set(state.tables) - captured:
-        log.warning("table is no longer captured", table=name)
-        transaction.store(state_store.table_key(name), None)
-        del state.tables[name]
-    for table in list(state.splits):
-        if str(table) not in state.tables:
-            _forget_splits(transaction, state, table)
-
-
-def _forget_splits(transaction: StreamTransaction, state: State, table: TableId) -> None:
-    for key in state.splits.pop(table).record_keys():
-        transaction.store(key, None)
+def _remove_splits(
+    transaction: StreamTransaction,
+    state: State,
+    topic_of: Callable[[TableId], str],
+    leaves: Callable[[TableId], bool],
+) -> None:
+    """Remove the stored splits of the tables that leave, each with its END."""
+    for end in ends_of_stored_splits(state, topic_of, leaves):
+        transaction.send(watermarks_topic(transaction.prefix), end.record_key(), end.to_json())
+    for table in [table for table in state.splits if leaves(table)]:
+        for key in state.splits.pop(table).record_keys():
+            transaction.store(key, None)

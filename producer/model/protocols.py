@@ -196,6 +196,9 @@ class Source(Protocol):
     def list_tables(self, captures: TableFilter) -> list[TableId]:
         """Return the tables for which ``captures`` is true, sorted."""
 
+    def condition_problem(self, condition: str) -> str:
+        """Return why an SQL condition may not restrict a snapshot, '' if it may."""
+
     def start_offset(self, *, epoch: int = 1) -> Offset:
         """Return the offset of a stream that starts now, at the end of the log."""
 

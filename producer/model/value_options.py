@@ -12,6 +12,8 @@ NameAdjustment = Literal["none", "avro", "avro_unicode"]
 Converter = Literal["json", "json-schema", "avro"]
 """How keys or values are serialized; ``json-schema`` is JsonConverter with ``schemas.enable``."""
 BinaryHandling = Literal["bytes", "base64", "base64-url-safe", "hex"]
+ConversionFailureHandling = Literal["fail", "warn"]
+"""What happens to a value that has no exact form in the event format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +28,4 @@ class ValueOptions:
     """Years 0 to 69 become 2000 to 2069, years 70 to 99 become 1970 to 1999."""
     tinyint_as_int8: bool
     """Signed TINYINT is INT8 as from Debezium 3.7, not INT16."""
+    conversion_failures: ConversionFailureHandling

@@ -9,11 +9,13 @@ from typing import Any
 from pymysql import MySQLError
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import SourceError
 from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.protocols import Offset, SplitQuery
 from tailrace.producer.model.split import KeyColumn, Range
 from tailrace.producer.model.table import CatalogTable, TableId
 from tailrace.producer.mysql import catalog, key_order, split_sql, watermark
+from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.key_order import KeyOrder, from_select
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
@@ -54,7 +56,13 @@ class MySqlSnapshotSession:
         self._connection.rollback()
 
     def check_condition(self, table: TableId, condition: str) -> None:
-        """Have the server parse the condition."""
+        """Check that the condition is a predicate, and have the server parse it."""
+        if problem := condition_problem(condition):
+            raise SourceError(
+                f"the condition on {table} is not a predicate: {problem}",
+                hint="use operators and common functions on the columns of the table, without subqueries",
+                condition=condition[:200],
+            )
         query(self._connection, f"SELECT 1 FROM {table.quoted} WHERE ({condition}) LIMIT 0")
 
     # -- keys --------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from tailrace.producer.mysql import catalog, prerequisites
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.catalog_session import MySqlCatalogSession
+from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import SourceSettings, query
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
@@ -77,6 +78,10 @@ class MySqlSource:
         """Read information_schema.TABLES."""
         with closing(self.connect()) as session:
             return catalog.list_tables(session, captures)
+
+    def condition_problem(self, condition: str) -> str:
+        """See ``condition.condition_problem``."""
+        return condition_problem(condition)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 

@@ -112,13 +112,20 @@ class StatusCollector(Collector):
                 family.add_metric([server, table], status[attribute])
             yield family
         records = CounterMetricFamily("tailrace_table_records", "Records of changes", labels=["server", "table"])
+        replaced = CounterMetricFamily(
+            "tailrace_values_replaced",
+            "Values that the modes cannot represent and that were replaced",
+            labels=["server", "table"],
+        )
         modes = GaugeMetricFamily(
             "tailrace_table_mode", "1 for the mode of the table", labels=["server", "table", "mode"]
         )
         for table, status in tables.items():
             records.add_metric([server, table], status["records"])
+            replaced.add_metric([server, table], status["values_replaced"])
             modes.add_metric([server, table, str(status["mode"])], 1)
         yield records
+        yield replaced
         yield modes
 
 

@@ -49,6 +49,8 @@ class TableStatus:
     """Splits whose high watermark the binlog has passed: their certificate is written."""
     records: int = 0
     """Records of changes, tombstones included."""
+    values_replaced: int = 0
+    """Values that the modes cannot represent (event.converting.failure.handling.mode=warn)."""
 
 
 @dataclass(slots=True)
@@ -196,6 +198,11 @@ class Status:
                 self._table(table, TableMode.STREAMING).records += records
             else:
                 stream.events_skipped += events
+
+    def values_replaced(self, table: TableId, count: int) -> None:
+        """Count values of a table that the modes cannot represent and that were replaced."""
+        with self._lock:
+            self._table(table, TableMode.STREAMING).values_replaced += count
 
     def stream_transaction(self, *, ts_us: int, count: int = 1) -> None:
         """Count transactions of the source; the last one was committed there at ``ts_us``."""

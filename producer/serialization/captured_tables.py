@@ -19,7 +19,9 @@ from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
+from tailrace.producer.mysql.types.conversion import ConversionFailures
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
+from tailrace.producer.serialization.envelope.headers import schema_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope_frame import JsonFrame
@@ -40,6 +42,13 @@ class CapturedTable:
     topic: str
     codec: TableCodec
     source: SourceInfo
+    schema_header: tuple[str, bytes]
+    """On every record of this version."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the published schema."""
+        return self.schema_header[1].decode()
 
 
 class TableDescription(NamedTuple):
@@ -67,6 +76,8 @@ class CapturedTables:
         self._read_catalog = read_catalog
         self._names = TopicNames(config.topics)
         self._topic_owners: dict[str, TableId] = {}
+        self.failures = ConversionFailures()
+        """The values that were replaced, of all versions."""
         self._schema_id: SchemaId = schema_id or SchemaIdSource(config.converters).schema_id
         self._last_formats: dict[TableId, RecordFormat] = {}
 
@@ -90,9 +101,15 @@ class CapturedTables:
             projection,
             tombstones=self._config.values.tombstones,
             skip_unchanged=self._config.filters.skip_unchanged,
+            failures=self.failures,
         )
         codec = TableCodec(table, topic, options, record_format)
-        return CapturedTable(table, topic, codec, SourceInfo(self._config.topics.prefix, table.id))
+        source = SourceInfo(self._config.topics.prefix, table.id)
+        return CapturedTable(table, topic, codec, source, schema_header(codec.schema))
+
+    def current_version(self, table: TableId) -> CapturedTable:
+        """Compile the version that the catalog has now. Raises SchemaError if there is none, as ``version_of`` else."""
+        return self.version_of(self._read_catalog(table))
 
     def key_of(self, found: CatalogTable) -> tuple[str, ...]:
         """Return the columns of the record key. Raises SchemaError for a table without one, unless allowed."""

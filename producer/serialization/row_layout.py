@@ -5,7 +5,7 @@ The SELECT omits the columns that are not published; a row image contains all co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.table import Column, Table
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.base import ColumnType
+from tailrace.producer.mysql.types.conversion import Conversion, ConversionFailures
 from tailrace.producer.mysql.types.registry import column_type
 from tailrace.producer.serialization.projection import Projection, project
 
@@ -43,19 +44,29 @@ class RowLayouts(NamedTuple):
     row_image: RowLayout
 
 
-def row_layouts(table: Table, options: ValueOptions, projection: ColumnProjection | None) -> RowLayouts:
+def row_layouts(
+    table: Table, options: ValueOptions, projection: ColumnProjection | None, failures: ConversionFailures
+) -> RowLayouts:
     """Return the layouts of a table version. Raises SchemaError for a column of an unsupported type."""
     published = table.columns if projection is None else projection.visible(table.columns)
+
+    def new_type(column: Column) -> ColumnType:
+        handling, in_key = options.conversion_failures, column.name in table.key
+        return column_type(column, options, Conversion(table.id, column.name, handling, failures, in_key=in_key))
+
     return RowLayouts(
-        _row_layout(published, table.key, options, projection),
-        _row_layout(table.columns, table.key, options, projection),
+        _row_layout(published, table.key, new_type, projection),
+        _row_layout(table.columns, table.key, new_type, projection),
     )
 
 
 def _row_layout(
-    columns: Sequence[Column], key: Sequence[str], options: ValueOptions, projection: ColumnProjection | None
+    columns: Sequence[Column],
+    key: Sequence[str],
+    new_type: Callable[[Column], ColumnType],
+    projection: ColumnProjection | None,
 ) -> RowLayout:
     names = [column.name for column in columns]
     key_at = [names.index(name) for name in key]
     projected = project(names, key_at, projection)
-    return RowLayout(projected.types([column_type(column, options) for column in columns]), key_at, projected)
+    return RowLayout(projected.types(list(map(new_type, columns))), key_at, projected)

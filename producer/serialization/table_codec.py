@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.codec import (
@@ -16,6 +16,7 @@ from tailrace.producer.model.codec import (
 )
 from tailrace.producer.model.table import Column, Table
 from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.types.conversion import ConversionFailures
 from tailrace.producer.mysql.types.registry import connect_field
 from tailrace.producer.serialization.codegen import source_of
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
@@ -45,6 +46,8 @@ class CodecOptions:
     tombstones: bool = True
     skip_unchanged: bool = False
     """Omit updates whose published rows are equal."""
+    failures: ConversionFailures = field(default_factory=ConversionFailures)
+    """Counts the values that were replaced."""
 
     def published(self, table: Table) -> Sequence[Column]:
         """Return the columns of the published rows."""
@@ -76,7 +79,7 @@ class TableCodec:
     ) -> None:
         """Compile a table version. Raises SchemaError for a column of an unsupported type."""
         record_format = record_format or plain_format(table, topic, options)
-        result_set, row_image = row_layouts(table, options.values, options.projection)
+        result_set, row_image = row_layouts(table, options.values, options.projection, options.failures)
         self.select_list = ", ".join(t.select for t in result_set.types)
         """The columns of the result set that ``snapshot`` decodes."""
         self._frame = record_format.frame()

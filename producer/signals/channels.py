@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from tailrace.producer.kafka.client import ClientConfig
 from tailrace.producer.signals.queue import ChannelOffsets
-from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_json
+from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_json, read_signal
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +73,7 @@ class KafkaChannel:
         if key != self._key:
             log.info("signal ignored: its key is not the topic prefix", key=key, prefix=self._key)
             return []
-        return [_parse_signal(value)] if value else []
+        return [read_signal(from_json, value)] if value else []
 
     def close(self) -> None:
         """Close the consumer."""
@@ -96,6 +96,8 @@ class FileChannel:
 
     def poll(self, process: ProcessSignals) -> None:
         """Process the signals of the file, if it exists."""
+        if self._path.is_symlink() or self._renamed.is_symlink():
+            raise OSError("the signal file is a symbolic link: it is not followed")
         if not self._renamed.exists():
             if not self._path.is_file() or not self._path.stat().st_size:
                 return
@@ -104,21 +106,13 @@ class FileChannel:
         # The digest includes the modification time, since the same lines may be written again on purpose.
         digest = hashlib.sha256(b"%d/%b" % (self._renamed.stat().st_mtime_ns, data)).hexdigest()
         if digest != self._last_digest:
-            signals = [_parse_signal(line) for line in data.splitlines() if line.strip()]
+            signals = [read_signal(from_json, line) for line in data.splitlines() if line.strip()]
             process(signals, lambda offsets: replace(offsets, file=digest))
             self._last_digest = digest
         self._renamed.unlink()
 
     def close(self) -> None:
         """Do nothing: the file is not kept open."""
-
-
-def _parse_signal(text: bytes | str) -> Signal | InvalidSignalError:
-    """Return the signal, or the error if it is invalid."""
-    try:
-        return from_json(text)
-    except InvalidSignalError as error:
-        return error
 
 
 class Channels:

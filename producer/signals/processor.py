@@ -7,9 +7,11 @@ channel offset of the signal. So each signal takes effect exactly once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
+import orjson
 import structlog
 
 from tailrace.producer.config.filters import TableFilter
@@ -26,13 +28,16 @@ from tailrace.producer.notifications.notification import (
 )
 from tailrace.producer.notifications.service import NotificationService
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue, SnapshotRequest, apply_signal
-from tailrace.producer.signals.signal import InvalidSignalError, LogSignal, Signal, parse_action
+from tailrace.producer.signals.signal import ExecuteSnapshot, InvalidSignalError, LogSignal, Signal, parse_action
 from tailrace.producer.signals.source_channel import SourceSignalChannel
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.schemas.rowkind import Op
 
 log = structlog.get_logger(__name__)
+
+_SHOWN: Final = 2_000
+"""Characters of a signal that the log includes."""
 
 
 class SignalProcessor:
@@ -45,7 +50,10 @@ class SignalProcessor:
         transaction: StreamTransaction,
         notifications: NotificationService,
         table_filter: TableFilter,
+        *,
+        condition_problem: Callable[[str], str],
     ) -> None:
+        """``condition_problem`` says why an SQL condition may not be used, '' if it may."""
         self.queue = queue
         """Immutable and replaced as a whole, so any thread may read it."""
         self.work = threading.Event()
@@ -54,6 +62,7 @@ class SignalProcessor:
         self._transaction = transaction
         self._notifications = notifications
         self._table_filter = table_filter
+        self._condition_problem = condition_problem
         self._initial_tables: tuple[TableId, ...] = ()
         self._initial_remaining: set[TableId] = set()
         if queue.requests:
@@ -76,21 +85,24 @@ class SignalProcessor:
         self._store(replace(self.queue, offsets=offsets))
 
     def _apply(self, signal: Signal) -> None:
-        context = {"id": signal.id, "type": signal.type}
+        context = {"id": signal.id, "type": signal.type[:_SHOWN]}
+        log.info("signal received", **context, data=orjson.dumps(signal.data)[:_SHOWN].decode(errors="replace"))
         try:
             action = parse_action(signal)
-        except InvalidSignalError as error:
-            log.warning("invalid signal ignored", **context, reason=str(error))
+            if isinstance(action, LogSignal):
+                log.info(action.message[:_SHOWN], signal=signal.id)
+                return
+            if isinstance(action, ExecuteSnapshot):
+                action.check_conditions(self._condition_problem)
+            captured = [table for table in self._registry.tables if self._table_filter.includes(table)]
+            result = apply_signal(self.queue, action, signal.id, captured, self.is_running)
+        except Exception as error:  # noqa: BLE001 - nothing is written yet: a signal must not stop the stream
+            reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            log.warning("invalid signal ignored", **context, reason=reason[:_SHOWN])
             return
-        if isinstance(action, LogSignal):
-            log.info(action.message, signal=signal.id)
-            return
-        log.info("signal received", **context, data=dict(signal.data))
-        captured = [table for table in self._registry.tables if self._table_filter.includes(table)]
-        result = apply_signal(self.queue, action, signal.id, captured, self.is_running)
         if result.warning:
             event = "signal partly applied" if result.queue != self.queue else "signal not applied"
-            log.warning(event, **context, reason=result.warning)
+            log.warning(event, **context, reason=result.warning[:_SHOWN])
         # Stopping the last snapshot clears the id, but its notifications still need it.
         correlation_id = result.queue.correlation_id or self.queue.correlation_id
         self._store(result.queue)

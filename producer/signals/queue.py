@@ -6,7 +6,7 @@ The channel offsets name the last processed signals, so that each signal is proc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import orjson
 from tailrace.producer.model.table import TableId
 from tailrace.producer.notifications.notification import NotificationType, data_collections
 from tailrace.producer.signals.signal import ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, SignalAction, StopSnapshot
+from tailrace.producer.signals.table_expression import TableExpression, TableNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def apply_signal(
 ) -> SignalResult:
     """Return the queue after a signal. ``is_running``: whether an incremental snapshot of a table is running."""
     if isinstance(action, ExecuteSnapshot):
-        return _execute(queue, action, signal_id, sorted(captured))
+        return _execute(queue, action, signal_id, TableNames(captured))
     if isinstance(action, StopSnapshot):
         return _stop(queue, action, is_running)
     if isinstance(action, (PauseSnapshot, ResumeSnapshot)):
@@ -126,15 +127,16 @@ def apply_signal(
 
 
 def _execute(
-    queue: IncrementalSnapshotQueue, action: ExecuteSnapshot, signal_id: str, captured: list[TableId]
+    queue: IncrementalSnapshotQueue, action: ExecuteSnapshot, signal_id: str, captured: TableNames
 ) -> SignalResult:
+    captured.require_bounded([*action.tables, *(expression for expression, _ in action.conditions)])
     matched: dict[TableId, None] = {}
     unmatched = []
     for expression in action.tables:
-        tables = [table for table in captured if expression.fullmatch(str(table))]
+        tables = expression.among(captured)
         matched |= dict.fromkeys(tables)
         if not tables:
-            unmatched.append(expression.pattern)
+            unmatched.append(expression.text)
     queued = set(queue.tables)
     added = tuple(SnapshotRequest(table, action.condition(str(table))) for table in matched if table not in queued)
     warnings = []
@@ -158,11 +160,7 @@ def _stop(queue: IncrementalSnapshotQueue, action: StopSnapshot, is_running: Cal
     if not queue.tables:
         return SignalResult(queue, warning="nothing to stop: no snapshot is running")
     expressions = action.tables
-    matched = [
-        table
-        for table in queue.tables
-        if expressions is None or any(expression.fullmatch(str(table)) for expression in expressions)
-    ]
+    matched = queue.tables if expressions is None else _matched(queue.tables, expressions)
     if not matched:
         return SignalResult(queue, warning="nothing to stop: none of the tables is in the snapshot")
     requests = []
@@ -176,6 +174,13 @@ def _stop(queue: IncrementalSnapshotQueue, action: StopSnapshot, is_running: Cal
         after = replace(after, paused=False)
     data = {} if expressions is None else {"data_collections": data_collections(matched)}
     return SignalResult(after, (PendingNotification(NotificationType.ABORTED, data),))
+
+
+def _matched(tables: Sequence[TableId], expressions: Sequence[TableExpression]) -> tuple[TableId, ...]:
+    names = TableNames(tables)
+    names.require_bounded(expressions)
+    found = {table for expression in expressions for table in expression.among(names)}
+    return tuple(table for table in tables if table in found)
 
 
 def _pause_or_resume(queue: IncrementalSnapshotQueue, *, pause: bool) -> SignalResult:

@@ -1,15 +1,27 @@
-"""Debezium's signal types and their data, parsed from JSON. Errors include the invalid value."""
+"""Debezium's signal types and their data, parsed from JSON. Errors include the invalid value.
+
+A signal may come from anyone who may write to a channel: whatever it contains, parsing ends soon, with an action or an
+``InvalidSignalError``.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import orjson
 
-from tailrace.producer.config.filters import InvalidExpressionError, compile_expression
+from tailrace.producer.config.filters import InvalidExpressionError
+from tailrace.producer.signals.table_expression import TableExpression
+
+T = TypeVar("T")
+
+MAX_BYTES: Final = 4 << 20
+MAX_DEPTH: Final = 32
+MAX_ID: Final = 255
+_SHOWN: Final = 200
+"""Characters of an invalid value that a message includes."""
 
 
 class InvalidSignalError(ValueError):
@@ -29,8 +41,8 @@ class Signal:
 class ExecuteSnapshot:
     """Start an incremental snapshot. ``conditions``: an expression for tables, and an SQL condition on their rows."""
 
-    tables: tuple[re.Pattern[str], ...]
-    conditions: tuple[tuple[re.Pattern[str], str], ...] = ()
+    tables: tuple[TableExpression, ...]
+    conditions: tuple[tuple[TableExpression, str], ...] = ()
     blocking: bool = False
     surrogate_key: str = ""
 
@@ -38,12 +50,20 @@ class ExecuteSnapshot:
         """Return the SQL condition on the rows of a table; empty: all rows."""
         return next((sql for expression, sql in self.conditions if expression.fullmatch(table)), "")
 
+    def check_conditions(self, problem_of: Callable[[str], str]) -> None:
+        """Raise InvalidSignalError if the source says of a condition that it is not a predicate."""
+        for _, condition in self.conditions:
+            if problem := problem_of(condition):
+                raise InvalidSignalError(
+                    f"additional-conditions: the filter {_shown(condition)} is not a predicate: {problem}"
+                )
+
 
 @dataclass(frozen=True, slots=True)
 class StopSnapshot:
     """Stop the incremental snapshot of tables; None: of all."""
 
-    tables: tuple[re.Pattern[str], ...] | None
+    tables: tuple[TableExpression, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +86,19 @@ class LogSignal:
 SignalAction = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogSignal
 
 
+def read_signal(parse: Callable[[T], Signal], value: T) -> Signal | InvalidSignalError:
+    """Return the parsed signal, or the error whatever is wrong with the value."""
+    try:
+        signal = parse(value)
+        if len(signal.id) > MAX_ID:
+            raise InvalidSignalError(f"id has more than {MAX_ID} characters: {_shown(signal.id)}")
+    except InvalidSignalError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - a value that no rule foresaw must not stop the stream
+        return InvalidSignalError(f"it cannot be read ({type(error).__name__}: {_shown(str(error))})")
+    return signal
+
+
 def from_json(text: bytes | str) -> Signal:
     """Parse ``{"id": …, "type": …, "data": {…}}``, the form in the topic and in the file."""
     body = _object(text, "the signal")
@@ -78,7 +111,7 @@ def from_row(values: Sequence[Any]) -> Signal:
         raise InvalidSignalError(f"the signal table has {len(values)} columns, not 3: id, type, data")
     signal_id, signal_type, data = values
     if not isinstance(signal_type, str):
-        raise InvalidSignalError(f"type is {signal_type!r}, not a string")
+        raise InvalidSignalError(f"type is {_shown(signal_type)}, not a string")
     return Signal(str(signal_id), signal_type, _data(data))
 
 
@@ -101,7 +134,7 @@ def parse_action(signal: Signal) -> SignalAction:
         case "schema-changes" | "set-binlog-position" | "snapshot-window-open" | "snapshot-window-close":
             raise InvalidSignalError(f"signals of type {signal.type!r} are not supported")
     raise InvalidSignalError(
-        f"type {signal.type!r} is not known; use execute-snapshot, stop-snapshot, pause-snapshot, "
+        f"type {_shown(signal.type)} is not known; use execute-snapshot, stop-snapshot, pause-snapshot, "
         "resume-snapshot or log"
     )
 
@@ -109,13 +142,10 @@ def parse_action(signal: Signal) -> SignalAction:
 def _execute(data: Mapping[str, Any]) -> ExecuteSnapshot:
     if not data.get("data-collections"):
         raise InvalidSignalError("data-collections is missing or empty; list tables as db.table")
-    conditions = []
-    for entry in data.get("additional-conditions") or ():
-        if not isinstance(entry, dict):
-            raise InvalidSignalError(
-                f"additional-conditions: {entry!r} is not an object with data-collection and filter"
-            )
-        conditions.append((_expression(_string(entry, "data-collection")), _string(entry, "filter")))
+    entries = data.get("additional-conditions")
+    if entries is not None and not isinstance(entries, list):
+        raise InvalidSignalError(f"additional-conditions: {_shown(entries)} is not a list of objects")
+    conditions = [_condition(entry) for entry in entries or ()]
     blocking = _snapshot_type(data) == "blocking"
     if blocking and conditions:
         raise InvalidSignalError(
@@ -125,23 +155,31 @@ def _execute(data: Mapping[str, Any]) -> ExecuteSnapshot:
     return ExecuteSnapshot(_expressions(data), tuple(conditions), blocking, _string(data, "surrogate-key", default=""))
 
 
+def _condition(entry: Any) -> tuple[TableExpression, str]:
+    if not isinstance(entry, dict):
+        raise InvalidSignalError(
+            f"additional-conditions: {_shown(entry)} is not an object with data-collection and filter"
+        )
+    return _expression(_string(entry, "data-collection")), _string(entry, "filter")
+
+
 def _snapshot_type(data: Mapping[str, Any]) -> str:
     snapshot_type = _string(data, "type", default="incremental").lower()
     if snapshot_type not in {"incremental", "blocking"}:
-        raise InvalidSignalError(f"type {snapshot_type!r} is neither INCREMENTAL nor BLOCKING")
+        raise InvalidSignalError(f"type {_shown(snapshot_type)} is neither INCREMENTAL nor BLOCKING")
     return snapshot_type
 
 
-def _expressions(data: Mapping[str, Any]) -> tuple[re.Pattern[str], ...]:
+def _expressions(data: Mapping[str, Any]) -> tuple[TableExpression, ...]:
     collections = data["data-collections"]
     if not isinstance(collections, list) or not all(isinstance(text, str) and text.strip() for text in collections):
-        raise InvalidSignalError(f"data-collections: {collections!r} is not a list of strings")
+        raise InvalidSignalError(f"data-collections: {_shown(collections)} is not a list of strings")
     return tuple(_expression(text.strip()) for text in collections)
 
 
-def _expression(text: str) -> re.Pattern[str]:
+def _expression(text: str) -> TableExpression:
     try:
-        return compile_expression(text)
+        return TableExpression.parse(text)
     except InvalidExpressionError as error:
         raise InvalidSignalError(f"data-collections: {error}") from None
 
@@ -150,20 +188,39 @@ def _data(value: Any) -> Mapping[str, Any]:
     if value is None or value == "":
         return {}
     if isinstance(value, dict):
+        _require_shallow(value, "data")
         return value
     if isinstance(value, (str, bytes)):
         return _object(value, "data")
-    raise InvalidSignalError(f"data is {value!r}, not an object")
+    raise InvalidSignalError(f"data is {_shown(value)}, not an object")
 
 
 def _object(text: bytes | str, name: str) -> dict[str, Any]:
+    if len(text) > MAX_BYTES:
+        raise InvalidSignalError(f"{name} has more than {MAX_BYTES} bytes")
     try:
         body = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidSignalError(f"{name} is not JSON ({error}): {text[:200]!r}") from None
+        raise InvalidSignalError(f"{name} is not JSON ({error}): {_shown(text)}") from None
     if not isinstance(body, dict):
-        raise InvalidSignalError(f"{name} is not a JSON object: {text[:200]!r}")
+        raise InvalidSignalError(f"{name} is not a JSON object: {_shown(text)}")
+    _require_shallow(body, name)
     return body
+
+
+def _require_shallow(body: dict[str, Any], name: str) -> None:
+    """Raise if values are nested too deep for a recursive writer, such as that of the log."""
+    level: list[Any] = [body]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for value in level
+            if isinstance(value, (dict, list))
+            for child in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return
+    raise InvalidSignalError(f"{name} has more than {MAX_DEPTH} nested levels")
 
 
 def _string(body: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -171,5 +228,12 @@ def _string(body: Mapping[str, Any], name: str, default: str | None = None) -> s
     if value is None and default is not None:
         return default
     if not isinstance(value, str) or (not value.strip() and default is None):
-        raise InvalidSignalError(f"{name} is {'missing' if value is None else repr(value) + ', not a string'}")
+        raise InvalidSignalError(f"{name} is {'missing' if value is None else _shown(value) + ', not a string'}")
     return value
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message: escaped, and not longer than useful."""
+    if isinstance(value, (str, bytes)):
+        return repr(value[:_SHOWN])
+    return repr(value)[:_SHOWN]

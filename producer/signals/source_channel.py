@@ -9,8 +9,7 @@ from tailrace.producer.model.binlog_events import RowsEvent, TableVersion
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.table import Table, TableId
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
-from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_row
-from tailrace.runtime.errors import SchemaError
+from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_row, read_signal
 
 _ENVELOPE = EventEnvelope(b',"row":', b',"op":"', b'"}')
 
@@ -26,10 +25,12 @@ class SourceSignalChannel:
         """Return the signals of an insert event."""
         try:
             rows = self._codec(event.table).inserts(event.data, event.start, event.stop, _ENVELOPE)
-        except SchemaError as error:
-            return [InvalidSignalError(f"{self.id}: {error}")]
+        except Exception as error:  # noqa: BLE001 - whatever the table looks like, the stream continues
+            return [InvalidSignalError(f"rows of {self.id} cannot be read ({type(error).__name__}: {error})")]
         return [
-            _parse_signal(record[1]) for record in rows.records if isinstance(record, tuple) and record[1] is not None
+            read_signal(_from_record, record[1])
+            for record in rows.records
+            if isinstance(record, tuple) and record[1] is not None
         ]
 
     def _codec(self, version: TableVersion) -> TableCodec:
@@ -41,8 +42,5 @@ class SourceSignalChannel:
         return self._cached[1]
 
 
-def _parse_signal(value: bytes) -> Signal | InvalidSignalError:
-    try:
-        return from_row(list(orjson.loads(value)["after"].values()))
-    except InvalidSignalError as error:
-        return error
+def _from_record(value: bytes) -> Signal:
+    return from_row(list(orjson.loads(value)["after"].values()))

@@ -173,6 +173,8 @@ class Enumerator:
         plan = self._plans[split.table]
         plan.in_flight -= 1
         self._status.split_read(split.table, rows=done.state.rows)
+        if done.values_replaced:
+            self._status.values_replaced(split.table, done.values_replaced)
         log.debug("split read", split=split.id, rows=done.state.rows, seconds=round(done.seconds, 3))
         self._finish_if_done(plan)
 

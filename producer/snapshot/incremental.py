@@ -45,7 +45,13 @@ class IncrementalSnapshotRunner:
             self._current.restore()
 
     def run(self) -> None:
-        """Serve requests until the capture session stops."""
+        """Serve requests until the capture session stops; those that are pending wait for the initial snapshot.
+
+        Its splits may all be read while the stream is still before their ends: until then its tables are not streaming,
+        and could not be read.
+        """
+        while self._mailbox.call(lambda: self._coordinator.initial_snapshot_running):
+            self._mailbox.pause(0.05)
         while not self._mailbox.stopped:
             if not self._control.work.wait(0.2) or self._control.paused:
                 self._mailbox.pause(0.05)

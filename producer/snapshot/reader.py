@@ -20,7 +20,9 @@ from tailrace.producer.serialization.captured_tables import CapturedTable, Captu
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.streaming.watermark_record import high_watermark, low_watermark
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
+from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.watermark import Watermark
 
 BARRIER_TIMEOUT_S: Final = 60.0
@@ -45,6 +47,8 @@ class SplitDone:
     split: Split
     state: SplitState
     seconds: float
+    values_replaced: int = 0
+    """Values that the modes cannot represent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,9 @@ class SnapshotReader:
         """Write one split to Kafka; on return it is committed. On any error its transaction is aborted."""
         try:
             return self._read(task)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, SchemaError):
+                error.add_context(table=task.split.table, split=task.split.id)
             self._producer.abort()
             raise
 
@@ -95,8 +101,9 @@ class SnapshotReader:
         with session.stable_definition():
             captured = self._definition(split.table, task.columns)
             producer.begin()
-            self._publish_schema(captured)
-            schema = captured.codec.schema.fingerprint
+            schema = captured.fingerprint
+            if schema not in self._published:
+                self._publish_schema(captured, session.high_watermark(low))
             self._write_watermark(low_watermark(split, captured.topic, low, schema))
             rows, checksum = self._write_rows(task, captured, low)
             self._hooks.before_high(split)
@@ -121,13 +128,15 @@ class SnapshotReader:
         producer.send(state_topic(self._settings.prefix), split_key(split.id), state.to_json())
         producer.commit()
         self._published.add(schema)
-        return SplitDone(split, state, time.monotonic() - started)
+        replaced = sum(self._tables.failures.take().values())
+        return SplitDone(split, state, time.monotonic() - started, replaced)
 
     def _write_rows(self, task: SplitTask, captured: CapturedTable, low: Offset) -> tuple[int, int]:
         split = task.split
         headers: Headers = [
             (INCREMENTAL_HEADER if split.incremental else SPLIT_HEADER, split.id.encode()),
             event_header(low.epoch, 0),
+            captured.schema_header,
             *self._settings.context_headers,
         ]
         envelope = captured.source.snapshot_envelope(
@@ -159,12 +168,12 @@ class SnapshotReader:
         self._definitions[table] = (text, captured)
         return captured
 
-    def _publish_schema(self, captured: CapturedTable) -> None:
-        schema = captured.codec.schema
-        if schema.fingerprint not in self._published:
-            now_us = time.time_ns() // 1000
-            topic = schemas_topic(self._settings.prefix)
-            self._producer.send(topic, schema.record_key(), schema.to_json(version=now_us))
+    def _publish_schema(self, captured: CapturedTable, offset: Offset) -> None:
+        """Publish a version that the table has at ``offset``: the metadata lock is held, so it is not changed there."""
+        schema, position = captured.codec.schema, offset.to_json()
+        sequence = Sequence.at(offset.epoch, position["file"], position["pos"])
+        topic = schemas_topic(self._settings.prefix)
+        self._producer.send(topic, schema.record_key(), schema.to_json(sequence=sequence))
 
     def _write_watermark(self, record: Watermark) -> None:
         self._producer.send(watermarks_topic(self._settings.prefix), record.record_key(), record.to_json())

@@ -13,6 +13,7 @@ from typing import Protocol
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
+    Event,
     PositionAdvanced,
     QueryEvent,
     RowsEvent,
@@ -30,6 +31,7 @@ from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
+from tailrace.runtime.errors import SchemaError
 
 
 class SignalTable(Protocol):
@@ -102,8 +104,12 @@ class BinlogReader:
             if self.stop_after_snapshot and not self._coordinator.initial_snapshot_running:
                 break
             events = self._stream.poll(transaction.seconds_until_commit())
-            for event in events:
-                handlers[type(event)](event)
+            try:
+                for event in events:
+                    handlers[type(event)](event)
+            except SchemaError as error:
+                error.add_context(**self._location(event))
+                raise
             if not events:
                 self._status.stream_caught_up()
             self._coordinator.end_splits()
@@ -111,11 +117,23 @@ class BinlogReader:
             transaction.commit_if_due()
         transaction.commit()
 
+    def _location(self, event: Event) -> dict[str, object]:
+        """Return where an event is, for an error."""
+        begin = self._offset.transaction
+        found: dict[str, object] = {"table": event.table.id} if isinstance(event, RowsEvent) else {}
+        if isinstance(event, RowsEvent | QueryEvent):
+            found.update(file=event.file, pos=event.pos)
+        if begin is not None:
+            found["gtid"] = begin.gtid
+        return found
+
     def _report_status(self) -> None:
         """Report a batch of events at once: taking the status's lock for each event costs too much."""
         for (version, op), (events, records) in self._counts.items():
             self._status.stream_rows(version.definition.id, op, records, events=events)
         self._counts.clear()
+        for table, count in self._tables.failures.take().items():
+            self._status.values_replaced(table, count)
         if self._transactions:
             self._status.stream_transaction(ts_us=self._last_ts_us, count=self._transactions)
             self._transactions = 0
@@ -177,12 +195,12 @@ class BinlogReader:
         offset.events += 1
         if offset.events <= self._events_to_skip or event.op in self._settings.skipped_operations:
             return
-        known = self._versions.known.get(id(event.table))
-        version = known if known is not None else self._add_version(event)
+        current = self._versions.in_use.get(id(event.table))
+        version = current if current is not None else self._change_version(event)
         captured, tracked = version.captured, version.tracked
         assert offset.transaction is not None, "a rows event outside a transaction"
         envelope = captured.source.rows_event_envelope(event, offset.transaction, query=self._settings.include_query)
-        headers: Headers = [event_header(offset.epoch, offset.events), *self._settings.context_headers]
+        headers: Headers = [event_header(offset.epoch, offset.events), *version.headers]
         if tracked.mode is TableMode.STREAMING:
             self._emit(event, version, envelope, headers)
         elif tracked.mode is not TableMode.WAITING:
@@ -190,9 +208,9 @@ class BinlogReader:
         if self._transaction.full:
             self._transaction.commit()
 
-    def _add_version(self, event: RowsEvent) -> StreamedVersion:
+    def _change_version(self, event: RowsEvent) -> StreamedVersion:
         try:
-            return self._versions.add(event)
+            return self._versions.change(event)
         except IncrementalKeyChangedError as error:
             # The event is not done: after the restart it is read again, and its table only streams.
             self._offset.events -= 1

@@ -22,6 +22,7 @@ from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.runtime.errors import Retryable, TailraceError
@@ -43,12 +44,15 @@ class TableLifecycle:
         coordinator: SnapshotCoordinator,
         topics: CaptureTopics,
         schema_changes: SchemaChangeTopic | None,
+        *,
+        versions: TableVersions,
     ) -> None:
         self._context = context
         self._registry = context.registry
         self._coordinator = coordinator
         self._topics = topics
         self._schema_changes = schema_changes
+        self._versions = versions
 
     def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
         """Apply the effects of a statement and write its records; return tables whose snapshots must restart."""
@@ -154,7 +158,7 @@ class TableLifecycle:
             return
         self._topics.ensure_tables([table])
         epoch = context.transaction.offset.epoch
-        headers: Headers = [event_header(epoch, 0), *context.settings.context_headers]
+        headers: Headers = [event_header(epoch, 0), *self._versions.statement_headers(table, event)]
         context.transaction.send(context.tables.topic(table), None, value, headers)
 
     def _wait_until_idle(self, tracked: TrackedTable) -> None:

@@ -1,9 +1,14 @@
-"""Table versions that the stream has read: compiled once, with their schema published before the first row."""
+"""Table versions that the stream has read: compiled once, with their schema published before the first row.
+
+A table has one version in use at a time. The schema is published whenever another one is put in use, also if the table
+returns to an earlier one: a reader of the schemas topic sees which schema holds from which position on.
+"""
 
 from __future__ import annotations
 
 from tailrace.producer.kafka.state_store import TableState, table_key
-from tailrace.producer.model.binlog_events import RowsEvent, TableVersion
+from tailrace.producer.kafka.transactional_producer import Headers
+from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion
 from tailrace.producer.model.codec import RowsEncoders
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -13,6 +18,7 @@ from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import schemas_topic
+from tailrace.schemas.sequence import Sequence
 
 
 class IncrementalKeyChangedError(Exception):
@@ -22,13 +28,17 @@ class IncrementalKeyChangedError(Exception):
 class StreamedVersion:
     """A table version with everything that its rows events need."""
 
-    __slots__ = ("captured", "definition", "encode", "tracked")
+    __slots__ = ("captured", "definition", "encode", "headers", "tracked")
 
-    def __init__(self, definition: TableVersion, captured: CapturedTable, tracked: TrackedTable) -> None:
+    def __init__(
+        self, definition: TableVersion, captured: CapturedTable, tracked: TrackedTable, context_headers: Headers
+    ) -> None:
         self.definition = definition
         self.captured = captured
         self.tracked = tracked
         self.encode: RowsEncoders = captured.codec.encoders
+        self.headers: Headers = [captured.schema_header, *context_headers]
+        """The headers that all records of the version share."""
 
 
 class TableVersions:
@@ -37,17 +47,53 @@ class TableVersions:
     def __init__(self, context: StreamContext, topics: CaptureTopics) -> None:
         self._context = context
         self._topics = topics
-        self.known: dict[int, StreamedVersion] = {}
-        """By the id of the event's table definition; the stream has one object for each definition."""
-        self._published: set[str] = set()
+        self.in_use: dict[int, StreamedVersion] = {}
+        """The version in use of each table, by the id of its definition: the stream has one object for each."""
+        self._known: dict[int, StreamedVersion] = {}
+        """All versions, by the id of their definition."""
+        self._by_table: dict[TableId, StreamedVersion] = {}
+        """The version in use of each table."""
 
     def forget(self, table: TableId) -> None:
         """Forget a table's versions: the table left, or a snapshot begins whose keys must match them."""
-        for known in [known for known, version in self.known.items() if version.definition.id == table]:
-            del self.known[known]
+        for versions in (self.in_use, self._known):
+            for known in [known for known, version in versions.items() if version.definition.id == table]:
+                del versions[known]
+        self._by_table.pop(table, None)
 
-    def add(self, event: RowsEvent) -> StreamedVersion:
-        """Add the table version of an event. Raises IncrementalKeyChangedError, and SchemaError if it has no key."""
+    def change(self, event: RowsEvent) -> StreamedVersion:
+        """Put the version of an event in use, and publish its schema unless the version before had the same.
+
+        Raises IncrementalKeyChangedError, and SchemaError if the table has no key.
+        """
+        version = self._known.get(id(event.table)) or self._add(event)
+        previous = self._by_table.get(event.table.id)
+        if previous is None or previous.captured.fingerprint != version.captured.fingerprint:
+            offset = self._context.transaction.offset
+            self._publish(version.captured, Sequence.at(offset.epoch, event.file, event.pos, offset.events))
+        if previous is not None:
+            self.in_use.pop(id(previous.definition), None)
+        self.in_use[id(event.table)] = self._by_table[event.table.id] = version
+        return version
+
+    def statement_headers(self, table: TableId, event: QueryEvent) -> Headers:
+        """Return the headers that the record of a statement shares with the rows of its table.
+
+        Before the first rows event they name the schema of the catalog, or none if the catalog has no valid one.
+        """
+        version = self._by_table.get(table)
+        if version is not None:
+            return version.headers
+        context = self._context
+        context_headers = context.settings.context_headers
+        try:
+            captured = context.tables.current_version(table)
+        except SchemaError:
+            return context_headers
+        self._publish(captured, Sequence.at(context.transaction.offset.epoch, event.file, event.query_pos))
+        return [captured.schema_header, *context_headers]
+
+    def _add(self, event: RowsEvent) -> StreamedVersion:
         context, definition = self._context, event.table
         captured = context.tables.version_of(definition)
         tracked = context.registry.tables.get(definition.id)
@@ -58,21 +104,14 @@ class TableVersions:
             context.transaction.store(table_key(definition.id), TableState(TableMode.STREAMING).to_json())
         elif tracked.order is not None:
             _require_same_key(tracked, captured)
-        self._publish(event, captured)
-        version = StreamedVersion(definition, captured, tracked)
-        self.known[id(definition)] = version
+        version = StreamedVersion(definition, captured, tracked, context.settings.context_headers)
+        self._known[id(definition)] = version
         return version
 
-    def _publish(self, event: RowsEvent, captured: CapturedTable) -> None:
-        schema = captured.codec.schema
-        if schema.fingerprint in self._published:
-            return
-        context = self._context
-        begin = context.transaction.offset.transaction
-        version = (begin.commit_ts_us if begin else 0) or event.ts * 1_000_000
+    def _publish(self, captured: CapturedTable, sequence: Sequence) -> None:
+        schema, context = captured.codec.schema, self._context
         topic = schemas_topic(context.settings.prefix)
-        context.transaction.send(topic, schema.record_key(), schema.to_json(version=version))
-        self._published.add(schema.fingerprint)
+        context.transaction.send(topic, schema.record_key(), schema.to_json(sequence=sequence))
 
 
 def _require_same_key(tracked: TrackedTable, captured: CapturedTable) -> None:

@@ -30,6 +30,7 @@ from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.source import MySqlSource
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
+from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file, running_tasks
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
 from tailrace.producer.takeover.resume_position import resolve_resume_position
@@ -203,8 +204,11 @@ def _store(
             with closing(TransactionalProducer(kafka, reader_transactional_id(prefix, worker))) as reader:
                 reader.init_transactions()
         known = states.read_compacted(kafka, topic)
-        _require_no_state(states.decode(known, MySqlOffset.from_json), options)
+        replaced = states.decode(known, MySqlOffset.from_json)
+        _require_no_state(replaced, options)
         producer.begin()
+        for end in ends_of_stored_splits(replaced, TopicNames(config.topics).table, lambda _table: True):
+            producer.send(watermarks_topic(prefix), end.record_key(), end.to_json())
         for key in known:
             producer.send(topic, key, None)
         producer.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))

@@ -37,6 +37,7 @@ def producer_config(
         "include.schema.changes": "true",
         "tailrace.log.format": "json",
         "tailrace.tables.without.key": "full-row",
+        "event.converting.failure.handling.mode": "warn",
         **filled(variant.tailrace, registry),
     }
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tailrace.producer.model.codec import KeyChange
+from tailrace.runtime.errors import SchemaError
 from tests.support.codec import BothSources
 from tests.support.database import Database
 from tests.support.values import value_options
@@ -25,12 +26,16 @@ MODES = (
         decimal_handling_mode="double",
         bigint_unsigned_handling_mode="precise",
         binary_handling_mode="base64",
+        conversion_failures="warn",
     ),
     value_options(
-        time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="base64-url-safe"
+        time_precision_mode="isostring",
+        decimal_handling_mode="string",
+        binary_handling_mode="base64-url-safe",
+        conversion_failures="warn",
     ),
     value_options(time_precision_mode="microseconds", binary_handling_mode="hex", enable_time_adjuster=False),
-    value_options(time_precision_mode="nanoseconds", tinyint_as_int8=True),
+    value_options(time_precision_mode="nanoseconds", tinyint_as_int8=True, conversion_failures="warn"),
 )
 
 
@@ -369,7 +374,7 @@ _NOT_NULL = {
     "DATETIME(6)": ("'2020-00-10 01:02:03'", "0"),
     "TIMESTAMP": ("'0000-00-00'", '"1970-01-01T00:00:00Z"'),
     "TIMESTAMP(6)": ("0", '"1970-01-01T00:00:00Z"'),
-    "TIME": ("'838:59:59'", None),
+    "TIME": ("'23:59:59'", None),
     "JSON": ("'null'", '"null"'),
     "POINT": ("POINT(0, 0)", None),
     "GEOMETRY": ("ST_GeomFromText('GEOMETRYCOLLECTION()')", '{"wkb":"AQcAAAAAAAAA","srid":null}'),
@@ -391,6 +396,47 @@ def test_fallback_of_not_null_columns_is_the_same(kind: str, database: Database)
         assert b"null" not in selected[0][1] or kind in {"JSON", "POINT", "GEOMETRY"}
     if expected is not None:
         assert both.selected(table, MODES[0])[0][1].decode() == f'{{"id":1,"v":{expected}}}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "literal", "mode"),
+    [
+        ("DATE", "'2020-02-30'", "adaptive_time_microseconds"),
+        ("DATETIME(2)", "'2021-11-31 01:02:03.04'", "isostring"),
+        ("DATETIME", "'9999-12-31'", "nanoseconds"),
+        ("TIME(3)", "'-13:14:50.5'", "connect"),
+        ("TIME", "'101:00:00'", "isostring"),
+    ],
+)
+def test_both_sources_stop_at_a_value_without_an_exact_form(
+    kind: str, literal: str, mode: str, database: Database
+) -> None:
+    """The errors are the same; on request the value is null, if the column allows it."""
+    both = BothSources(database)
+    database.execute("SET sql_mode = 'ALLOW_INVALID_DATES'")
+    database.execute(f"CREATE TABLE t (id INT PRIMARY KEY, v {kind})")
+    database.execute(f"CREATE TABLE n (id INT PRIMARY KEY, v {kind} NOT NULL)")
+    for name in ("t", "n"):
+        database.execute(f"INSERT INTO {name} VALUES (1, {literal})")
+
+    for name, options in (
+        ("t", value_options(time_precision_mode=mode)),
+        ("n", value_options(time_precision_mode=mode, conversion_failures="warn")),
+    ):
+        table = both.table(name)
+        contexts = []
+        for rows in (both.selected, both.logged):
+            with pytest.raises(SchemaError) as caught:
+                rows(table, options)
+            contexts.append(caught.value.context)
+        assert contexts[0] == contexts[1]
+        assert contexts[0]["table"] == table.id
+        assert contexts[0]["column"] == "v"
+        assert str(contexts[0]["value"]).startswith(literal.strip("'"))
+
+    warn = value_options(time_precision_mode=mode, conversion_failures="warn")
+    table = both.table("t")
+    assert both.selected(table, warn) == both.logged(table, warn) == [(b'{"id":1}', b'{"id":1,"v":null}')]
 
 
 def test_all_null_patterns_give_the_same_bytes(database: Database) -> None:

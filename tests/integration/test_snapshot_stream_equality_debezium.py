@@ -74,6 +74,7 @@ def _settings(variant: Variant) -> ValueOptions:
         bigint_unsigned_handling_mode=modes.get("bigint.unsigned.handling.mode", "long"),
         binary_handling_mode=modes.get("binary.handling.mode", plain.binary_handling_mode),
         enable_time_adjuster=modes.get("enable.time.adjuster", "true") == "true",
+        conversion_failures="warn",
     )
 
 

@@ -14,11 +14,13 @@ from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.schemas.names import (
     EVENT_HEADER,
     INCREMENTAL_HEADER,
+    SCHEMA_HEADER,
     SPLIT_HEADER,
     schemas_topic,
     state_topic,
     watermarks_topic,
 )
+from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 from tests.embedded.kafka import KafkaBroker
@@ -97,7 +99,7 @@ class Table:
         key = self.key(image)
         source = {"version": "x", "ts_ms": 1_700_000_000_000 + pos, "file": FILE, "pos": pos, "row": row}
         value = orjson.dumps({"before": before, "after": after, "source": source, "op": op, "ts_ms": 1})
-        headers = [(EVENT_HEADER, f"{EPOCH}.0".encode())]
+        headers = [(EVENT_HEADER, f"{EPOCH}.0".encode()), (SCHEMA_HEADER, self.schema.fingerprint.encode())]
         if split is not None:
             headers.append((INCREMENTAL_HEADER if self.incremental else SPLIT_HEADER, split.encode()))
         made = Message(self.schema.topic, key, value, self.partition(key), tuple(headers))
@@ -131,8 +133,9 @@ class Table:
         return Message(watermarks_topic(prefix), mark.record_key(), mark.to_json())
 
     def published(self, prefix: str, version: int = 1) -> Message:
-        """Return the record of the schemas topic."""
-        return Message(schemas_topic(prefix), self.schema.record_key(), self.schema.to_json(version=version))
+        """Return the record of the schemas topic; a schema with a greater ``version`` is a later one."""
+        value = self.schema.to_json(sequence=Sequence.at(EPOCH, FILE, version))
+        return Message(schemas_topic(prefix), self.schema.record_key(), value)
 
     def snapshot(self, prefix: str, number: int, rows: Iterable[Row], *, low: int, high: int) -> list[Message]:
         """Return the transaction of a split: LOW, the rows, HIGH."""

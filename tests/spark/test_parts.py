@@ -123,7 +123,7 @@ def test_newest_schema_wins_whatever_the_order() -> None:
     for versions in ([(old, 1), (new, 2)], [(new, 2), (old, 1)]):
         tracker = SchemaTracker(ControlTopic("p.tailrace.schemas", {}))
         for schema, version in versions:
-            tracker.add(schema.to_json(version=version))
+            tracker.add(schema.to_json(sequence=Sequence.at(1, "binlog.000001", version)))
         assert tracker.get("p.shop.t") == new
 
 

@@ -32,6 +32,7 @@ def running() -> Status:
     status.split_read(ORDERS, rows=40)
     status.stream_rows(ORDERS, "c", 2)
     status.stream_rows(ORDERS, "d", 0)
+    status.values_replaced(ORDERS, 3)
     status.stream_transaction(ts_us=1)
     status.stream_committed({"file": "bin.000002", "pos": 77, "gtids": "u:1-5"})
     return status
@@ -59,10 +60,9 @@ def test_status_counts_what_is_reported() -> None:
         "rows_read": 40,
         "splits_planned": 3,
         "splits_done": 1,
-        "splits_waiting": 1,
-        "waits_for_stream": False,
         "splits_ended": 0,
         "records": 2,
+        "values_replaced": 3,
     }
     assert now["snapshot"] == {
         "tables": 2,
@@ -70,6 +70,8 @@ def test_status_counts_what_is_reported() -> None:
         "rows_read": 40,
         "splits_planned": 3,
         "splits_done": 1,
+        "splits_waiting": 1,
+        "waits_for_stream": False,
     }
     stream = now["stream"]
     assert (stream["file"], stream["pos"], stream["gtids"]) == ("bin.000002", 77, "u:1-5")
@@ -146,6 +148,7 @@ def test_metrics_have_debeziums_names_in_snake_case() -> None:
         'cdc_rows_scanned{server="shop",table="shop.orders"} 40.0',
         'tailrace_splits_planned{server="shop",table="shop.orders"} 3.0',
         'tailrace_stream_commits_total{server="shop"} 1.0',
+        'tailrace_values_replaced_total{server="shop",table="shop.orders"} 3.0',
         'tailrace_phase{phase="snapshot",server="shop"} 1.0',
         'tailrace_table_mode{mode="snapshot",server="shop",table="shop.orders"} 1.0',
         'tailrace_table_mode{mode="waiting",server="shop",table="shop.lines"} 1.0',

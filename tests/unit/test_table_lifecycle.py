@@ -53,9 +53,9 @@ class Stream:
             self.mailbox,
             Status(),
         )
-        versions: Any = SimpleNamespace(forget=lambda _table: None)
+        versions: Any = SimpleNamespace(forget=lambda _table: None, statement_headers=lambda _table, _event: [])
         self.coordinator = SnapshotCoordinator(context, versions, self.listener)
-        self.lifecycle = TableLifecycle(context, self.coordinator, topics, None)
+        self.lifecycle = TableLifecycle(context, self.coordinator, topics, None, versions=versions)
 
     def ddl(self, change: Change) -> list[TableId]:
         """Apply a statement; return the tables whose snapshots restart."""

@@ -8,6 +8,7 @@ from tailrace.producer.config.value_types import OPERATIONS
 from tailrace.producer.model.value_options import (
     BigintUnsignedHandling,
     BinaryHandling,
+    ConversionFailureHandling,
     DecimalHandling,
     TimePrecision,
     ValueOptions,
@@ -64,6 +65,15 @@ class ValuesConfig(Section):
         default="false",
         doc="Whether a signed TINYINT has the type INT8 in table schemas, as from Debezium 3.7, instead of INT16.",
     )
+    conversion_failures: ConversionFailureHandling = supported(
+        "event.converting.failure.handling.mode",
+        one_of(ConversionFailureHandling),
+        default="fail",
+        default_note="Debezium: `warn`",
+        doc="What happens to a value that the chosen modes cannot represent: the producer stops (fail), or it writes "
+        "what Debezium writes, logs a warning and counts the value (warn). It stops also where Debezium does. "
+        "Debezium's mode skip, which logs nothing, is not supported.",
+    )
     tombstones: bool = supported(
         "tombstones.on.delete",
         BOOLEAN,
@@ -119,18 +129,13 @@ class ValuesConfig(Section):
             binary_handling_mode=self.binary,
             enable_time_adjuster=self.time_adjuster,
             tinyint_as_int8=self.tinyint_as_int8,
+            conversion_failures=self.conversion_failures,
         )
 
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (
     rejected("converters", "Custom converters of columns.", _JAVA_CLASS, "", in_environment=False),
     rejected("post.processors", "Post processors of change events.", _JAVA_CLASS, ""),
-    rejected(
-        "event.converting.failure.handling.mode",
-        "How to handle a value that cannot be converted. Debezium's default writes null instead.",
-        "the producer stops at such a value; it never replaces one",
-        "fail",
-    ),
     rejected("sourceinfo.struct.maker", "Java class that builds the source block.", _JAVA_CLASS),
     rejected("source.struct.version", "Version of the source block.", "the source block has version 2", "v2"),
     ignored(

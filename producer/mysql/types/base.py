@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from tailrace.producer.model.source_type import SourceType, declared_type
 from tailrace.producer.model.table import Column, quote
 from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.types.conversion import Conversion
 from tailrace.schemas.connect import ConnectSchema
 
 NULL = "null"
@@ -236,9 +237,16 @@ class ColumnType(ABC):
         """Return an integer default as Debezium writes it in schemas."""
         return value
 
-    def __init__(self, column: Column, settings: ValueOptions) -> None:
+    def __init__(self, column: Column, settings: ValueOptions, conversion: Conversion | None = None) -> None:
+        """``conversion`` decides about inexact values; None: the type decodes defaults, no values of rows."""
         self.column = column
         self.settings = settings
+        self.conversion = conversion
+
+    @property
+    def in_key(self) -> bool:
+        """Whether the record key contains the column."""
+        return self.conversion is not None and self.conversion.in_key
 
     @abstractmethod
     def connect(self) -> ConnectSchema:
@@ -274,13 +282,17 @@ V = TypeVar("V")
 class Cache(dict[K, V], Generic[K, V]):
     """A bounded dictionary that computes what it misses: ``memo[key]`` costs one look-up once known."""
 
-    __slots__ = ("_compute",)
+    __slots__ = ("_compute", "_stores")
 
-    def __init__(self, compute: Callable[[K], V]) -> None:
+    def __init__(self, compute: Callable[[K], V], stores: Callable[[K], bool] | None = None) -> None:
+        """``stores`` returns False for keys that are computed at every look-up."""
         super().__init__()
         self._compute = compute
+        self._stores = stores
 
     def __missing__(self, key: K) -> V:
+        if self._stores is not None and not self._stores(key):
+            return self._compute(key)
         if len(self) >= CACHE_ENTRIES:
             self.clear()
         value = self._compute(key)

@@ -20,6 +20,8 @@ from tailrace.producer.mysql.types.temporal import (
     FRACTION_BYTES,
     INT64_MAX,
     INT64_MIN,
+    KEEP_FRACTION,
+    KEEP_YEARS,
     FractionalType,
     Scalar,
     clock_text,
@@ -60,56 +62,71 @@ class DatetimeType(FractionalType):
     def layout(self) -> FixedWidth:
         return FixedWidth((f"{5 + FRACTION_BYTES[self.column.fsp]}s",))
 
-    def _assemble(self) -> Callable[[int | None, int, int], Scalar]:
-        """Return the function from days, seconds of the day and microseconds to the printed value."""
-        if self._iso:
-            missing = self._fallback('"1970-01-01T00:00:00Z"')
+    def _assemble(self, *, cuts: bool) -> Callable[[int | None, int, int], Scalar | None]:
+        """Return the function from days, seconds of the day and microseconds to the printed value.
 
-            def text(days: int | None, seconds: int, micros: int) -> Scalar:
-                return missing if days is None else f'"{iso_day(days)}T{clock_text(seconds)}{iso_fraction(micros)}Z"'
+        It returns None for a value without an exact form. With ``cuts``, the unit may cut digits of the fraction.
+        """
+        if self._iso:
+
+            def text(days: int | None, seconds: int, micros: int) -> Scalar | None:
+                return None if days is None else f'"{iso_day(days)}T{clock_text(seconds)}{iso_fraction(micros)}Z"'
 
             return text
-        zero = self._fallback(0)
         per_second = 1_000_000_000 // self._nanos_per_unit
         if self._nanos_per_unit == 1:
 
-            def nanos(days: int | None, seconds: int, micros: int) -> Scalar:
+            def nanos(days: int | None, seconds: int, micros: int) -> Scalar | None:
                 if days is None:
-                    return zero
+                    return None
                 value = (days * DAY_S + seconds) * per_second + micros * 1_000
-                return value if INT64_MIN <= value <= INT64_MAX else zero
+                return value if INT64_MIN <= value <= INT64_MAX else None
 
             return nanos
         micros_per_unit = self._nanos_per_unit // 1_000
 
-        def units(days: int | None, seconds: int, micros: int) -> Scalar:
-            return zero if days is None else (days * DAY_S + seconds) * per_second + micros // micros_per_unit
+        def units(days: int | None, seconds: int, micros: int) -> Scalar | None:
+            return None if days is None else (days * DAY_S + seconds) * per_second + micros // micros_per_unit
 
-        return units
+        def whole_units(days: int | None, seconds: int, micros: int) -> Scalar | None:
+            return None if micros % micros_per_unit else units(days, seconds, micros)
+
+        return units if cuts else whole_units
+
+    def _replaced(self, text: str) -> Scalar:
+        """Return what is written for a value that has no exact form."""
+        year, month, day = int(text[:4]), int(text[5:7]), int(text[8:10])
+        days = day_number(year, month, day, adjust=self.settings.enable_time_adjuster)
+        if days is None:
+            return self._no_day(text, '"1970-01-01T00:00:00Z"' if self._iso else 0)
+        written = self._assemble(cuts=True)(days, seconds_of_text(text[11:]), int(text[20:].ljust(6, "0")))
+        if written is None:
+            return self._inexact(text, "is beyond 64 bits of nanoseconds", KEEP_FRACTION, self._null_or_stop)
+        if days != day_number(year, month, day, adjust=False):
+            return self._inexact(text, "of a key has a year that is adjusted", KEEP_YEARS, written)
+        return self._inexact(text, "of a key has digits that the mode cuts", KEEP_FRACTION, written)
 
     def from_result_set(self, raw: RawBytes) -> Expression:
-        adjust = self.settings.enable_time_adjuster
-        days = Cache[str, int | None](
-            lambda text: day_number(int(text[:4]), int(text[5:7]), int(text[8:]), adjust=adjust)
-        )
+        days = Cache[str, int | None](lambda text: self._exact_day(int(text[:4]), int(text[5:7]), int(text[8:])))
         clock = Cache[str, int](seconds_of_text)
-        assemble = self._assemble()
+        assemble, replaced = self._assemble(cuts=not self.in_key), self._replaced
         scale = 10 ** (6 - self.column.fsp)
         if self.column.fsp:
 
             def convert(text: str) -> Scalar:
-                return assemble(days[text[:10]], clock[text[11:19]], int(text[20:]) * scale)
+                value = assemble(days[text[:10]], clock[text[11:19]], int(text[20:]) * scale)
+                return replaced(text) if value is None else value
         else:
 
             def convert(text: str) -> Scalar:
-                return assemble(days[text[:10]], clock[text[11:]], 0)
+                value = assemble(days[text[:10]], clock[text[11:]], 0)
+                return replaced(text) if value is None else value
 
         return Expression(f"{raw.bind('datetime', convert)}({raw.text})", self._form)
 
     def from_row_image(self, raw: RawBytes) -> Expression:
-        adjust = self.settings.enable_time_adjuster
-        days = Cache[int, int | None](lambda ymd: day_number(*split_ymd(ymd), adjust=adjust))
-        assemble = self._assemble()
+        days = Cache[int, int | None](lambda ymd: self._exact_day(*split_ymd(ymd)))
+        assemble, replaced, text_of = self._assemble(cuts=not self.in_key), self._replaced, self._text
         fraction_bits = 8 * FRACTION_BYTES[self.column.fsp]
         fraction_mask = (1 << fraction_bits) - 1
         scale = fraction_scale(self.column.fsp)
@@ -120,21 +137,21 @@ class DatetimeType(FractionalType):
             packed = from_bytes(data, "big") - offset
             whole = packed >> fraction_bits
             seconds = (whole >> 12 & 31) * 3600 + (whole >> 6 & 63) * 60 + (whole & 63)
-            return assemble(days[whole >> 17], seconds, (packed & fraction_mask) * scale)
+            value = assemble(days[whole >> 17], seconds, (packed & fraction_mask) * scale)
+            return replaced(text_of(data)) if value is None else value
 
         return Expression(f"{raw.bind('datetime', convert)}({raw.parts[0]})", self._form)
 
     def key_from_row_image(self, raw: RawBytes) -> str:
+        return f"{raw.bind('datetime_key', self._text)}({raw.parts[0]})"
+
+    def _text(self, data: bytes) -> str:
+        """Return a value of a row image as a result set would contain it."""
         fsp = self.column.fsp
         fraction_bits = 8 * FRACTION_BYTES[fsp]
-        offset = 1 << (39 + fraction_bits)
-
-        def convert(data: bytes) -> str:
-            packed = int.from_bytes(data, "big") - offset
-            whole = packed >> fraction_bits
-            year, month, day = split_ymd(whole >> 17)
-            micros = (packed & ((1 << fraction_bits) - 1)) * fraction_scale(fsp)
-            clock = f"{whole >> 12 & 31:02d}:{whole >> 6 & 63:02d}:{whole & 63:02d}"
-            return f"{year:04d}-{month:02d}-{day:02d} {clock}{fraction_text(micros, fsp)}"
-
-        return f"{raw.bind('datetime_key', convert)}({raw.parts[0]})"
+        packed = int.from_bytes(data, "big") - (1 << (39 + fraction_bits))
+        whole = packed >> fraction_bits
+        year, month, day = split_ymd(whole >> 17)
+        micros = (packed & ((1 << fraction_bits) - 1)) * fraction_scale(fsp)
+        clock = f"{whole >> 12 & 31:02d}:{whole >> 6 & 63:02d}:{whole & 63:02d}"
+        return f"{year:04d}-{month:02d}-{day:02d} {clock}{fraction_text(micros, fsp)}"

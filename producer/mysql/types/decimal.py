@@ -24,10 +24,13 @@ from tailrace.producer.mysql.types.base import (
     KeyKind,
     RawBytes,
 )
+from tailrace.producer.mysql.types.conversion import Inexact
 from tailrace.producer.mysql.types.integer import decimal_schema, is_unsigned, number_type, unscaled_bytes
 from tailrace.schemas.connect import ConnectSchema
 
 _DIGITS_PER_GROUP: Final = 9
+_DIGITS_OF_DOUBLE: Final = 15
+_KEEP_DIGITS: Final = "set decimal.handling.mode to precise or string"
 _BYTES_OF_DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
@@ -72,7 +75,7 @@ class DecimalType(ColumnType):
     def from_result_set(self, raw: RawBytes) -> Expression:
         mode = self.settings.decimal_handling_mode
         if mode == "double":
-            return Expression(f"float({raw.text})", ExpressionKind.FLOAT64)
+            return Expression(f"{self._to_double(raw)}({raw.text})", ExpressionKind.FLOAT64)
         unscaled = f"int({raw.text}.replace('.', ''))" if self.column.scale else f"int({raw.text})"
         if mode == "string":
             return Expression(f"{raw.bind('plain', plain_text(self.column.scale))}({unscaled})", ExpressionKind.PLAIN)
@@ -82,9 +85,8 @@ class DecimalType(ColumnType):
         unscaled = self._unscaled(raw)
         mode = self.settings.decimal_handling_mode
         if mode == "double":
-            return Expression(
-                f"float({raw.bind('plain', plain_text(self.column.scale))}({unscaled}))", ExpressionKind.FLOAT64
-            )
+            plain = raw.bind("plain", plain_text(self.column.scale))
+            return Expression(f"{self._to_double(raw)}({plain}({unscaled}))", ExpressionKind.FLOAT64)
         if mode == "string":
             return Expression(f"{raw.bind('plain', plain_text(self.column.scale))}({unscaled})", ExpressionKind.PLAIN)
         return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({unscaled})", ExpressionKind.BYTES)
@@ -93,6 +95,20 @@ class DecimalType(ColumnType):
         return (
             f"{raw.bind('Decimal', Decimal)}({raw.bind('plain', plain_text(self.column.scale))}({self._unscaled(raw)}))"
         )
+
+    def _to_double(self, raw: RawBytes) -> str:
+        """Return the source of the function from text to a double; a double keeps any 15 digits."""
+        conversion = self.conversion
+        if conversion is None or not conversion.in_key or self.column.precision <= _DIGITS_OF_DOUBLE:
+            return "float"
+
+        def convert(text: str) -> float:
+            value = float(text)
+            if Decimal(repr(value)) != Decimal(text):
+                conversion.replace(Inexact(text, "of a key has more digits than a double", _KEEP_DIGITS), value)
+            return value
+
+        return raw.bind("double", convert)
 
     def _unscaled(self, raw: RawBytes) -> str:
         return f"{raw.bind('unpacked', unpack(self.column.precision, self.column.scale))}({raw.parts[0]})"

@@ -14,6 +14,7 @@ from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.base import BinlogColumn, BinlogOption, BinlogType, ColumnType
 from tailrace.producer.mysql.types.binary import BinaryType
 from tailrace.producer.mysql.types.bit import BitType
+from tailrace.producer.mysql.types.conversion import Conversion
 from tailrace.producer.mysql.types.date import DateType
 from tailrace.producer.mysql.types.datetime import DatetimeType
 from tailrace.producer.mysql.types.decimal import DecimalType
@@ -83,7 +84,7 @@ def known_length(column: Column) -> int | None:
     return family_of(column.data_type).known_length(column)
 
 
-def column_type(column: Column, settings: ValueOptions) -> ColumnType:
+def column_type(column: Column, settings: ValueOptions, conversion: Conversion | None = None) -> ColumnType:
     """Return the type of a column. Raises SchemaError for a type that is not supported."""
     family = _BY_DATA_TYPE.get(column.data_type)
     if family is None:
@@ -92,7 +93,7 @@ def column_type(column: Column, settings: ValueOptions) -> ColumnType:
             hint="exclude the table with table.exclude.list, or convert the column",
             column=column.name,
         )
-    return family(column, settings)
+    return family(column, settings, conversion)
 
 
 def connect_field(column: Column, settings: ValueOptions) -> ConnectField:

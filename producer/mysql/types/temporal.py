@@ -1,9 +1,9 @@
 """What DATE, DATETIME, TIMESTAMP and TIME share: integer arithmetic in the units of ``time.precision.mode``.
 
-DATETIME has no time zone and is taken as UTC. TIMESTAMP is text in UTC with exactly its fraction digits. A zero date, a
-date with a zero part and a day that no calendar has are NULL, or the epoch in a NOT NULL column. The same holds for a
-value that the mode cannot represent: a TIME outside the day in ``connect`` and ``isostring``, a DATETIME beyond 64 bits
-in ``nanoseconds``.
+DATETIME has no time zone and is taken as UTC. TIMESTAMP is text in UTC with exactly its fraction digits. A zero date
+and a date with a zero part are NULL, or the epoch in a NOT NULL column. Other values without an exact form are inexact:
+a day that no calendar has, a TIME outside the day in ``connect`` and ``isostring``, a DATETIME beyond 64 bits in
+``nanoseconds``; in a key also zero dates, adjusted years and fractions that the unit cuts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tailrace.producer.mysql.types.base import (
     ColumnType,
     ExpressionKind,
 )
+from tailrace.producer.mysql.types.conversion import Inexact
 from tailrace.producer.mysql.types.year import adjusted_year
 
 EPOCH_TEXT: Final = b"1970-01-01 00:00:00"
@@ -31,6 +32,10 @@ INT64_MAX: Final = (1 << 63) - 1
 FRACTION_BYTES: Final = (0, 1, 1, 2, 2, 3, 3)
 
 Scalar = int | str
+_ADJUSTED_YEARS: Final = 100
+_CORRECT: Final = "correct the value at the source, or exclude its column (column.exclude.list) or its table"
+KEEP_YEARS: Final = "set enable.time.adjuster=false"
+KEEP_FRACTION: Final = "set time.precision.mode to adaptive_time_microseconds or microseconds"
 
 
 def day_number(year: int, month: int, day: int, *, adjust: bool) -> int | None:
@@ -69,6 +74,35 @@ class TemporalType(ColumnType):
 
     def _fallback(self, epoch: Scalar) -> Scalar:
         return NULL if self.column.nullable else epoch
+
+    @property
+    def _null_or_stop(self) -> Scalar | None:
+        """What Debezium writes for a value that it cannot convert; None: it stops."""
+        return NULL if self.column.nullable else None
+
+    def _inexact(self, value: str, problem: str, hint: str, written: Scalar | None) -> Scalar:
+        """Return what is written for a value without an exact form; ``written`` is what Debezium writes."""
+        if self.conversion is None:
+            return NULL if written is None else written
+        found = self.conversion.replace(Inexact(value, problem, hint), written)
+        assert not isinstance(found, float)
+        return found
+
+    def _no_day(self, text: str, epoch: Scalar) -> Scalar:
+        """Return what is written for a zero date, a date with a zero part, or a day that no calendar has."""
+        if all(map(int, (text[:4], text[5:7], text[8:10]))):
+            return self._inexact(text, "is a day that no calendar has", _CORRECT, self._null_or_stop)
+        written = self._fallback(epoch)
+        if not self.in_key:
+            return written
+        return self._inexact(text, "of a key is a zero date, which has no form of its own", _CORRECT, written)
+
+    def _exact_day(self, year: int, month: int, day: int) -> int | None:
+        """Return ``day_number``; None also if the adjusted year of a key is another year."""
+        adjust = self.settings.enable_time_adjuster
+        if adjust and self.in_key and year < _ADJUSTED_YEARS:
+            return None
+        return day_number(year, month, day, adjust=adjust)
 
     @property
     def _form(self) -> ExpressionKind:

@@ -14,9 +14,12 @@ from tailrace.producer.mysql.types.base import (
 from tailrace.producer.mysql.types.temporal import (
     DAY_US,
     FRACTION_BYTES,
+    KEEP_FRACTION,
     FractionalType,
     Scalar,
+    clock_text,
     fraction_scale,
+    fraction_text,
     iso_time,
     millis,
 )
@@ -49,13 +52,25 @@ class TimeType(FractionalType):
             return Expression(micros, ExpressionKind.INT)
         if nanos == 1:
             return Expression(f"{micros} * 1000", ExpressionKind.INT)
-        no_time = self._fallback('"00:00:00Z"' if self._iso else 0)
-        printed = iso_time if self._iso else millis
+        # 24:00 is written as 00:00 in isostring.
+        printed, last = (iso_time, DAY_US - 1) if self._iso else (millis, DAY_US)
+        unit = 1000 if self.in_key and not self._iso else 1
+        replaced = self._replaced
 
         def time_of_day(micros: int) -> Scalar:
-            return printed(micros) if 0 <= micros <= DAY_US else no_time
+            return printed(micros) if 0 <= micros <= last and not micros % unit else replaced(micros)
 
         return Expression(f"{raw.bind('time_of_day', time_of_day)}({micros})", self._form)
+
+    def _replaced(self, micros: int) -> Scalar:
+        """Return what is written for a value that the mode cannot represent."""
+        seconds, fraction = divmod(abs(micros), 1_000_000)
+        text = f"{'-' if micros < 0 else ''}{clock_text(seconds)}{fraction_text(fraction, self.column.fsp)}"
+        if self._iso and micros == DAY_US:
+            return self._inexact(text, "is no time of a day", KEEP_FRACTION, iso_time(micros))
+        if 0 <= micros <= DAY_US:
+            return self._inexact(text, "of a key has digits that the mode cuts", KEEP_FRACTION, millis(micros))
+        return self._inexact(text, "is no time of a day", KEEP_FRACTION, self._null_or_stop)
 
     def from_result_set(self, raw: RawBytes) -> Expression:
         scale = 10 ** (6 - self.column.fsp)

@@ -54,15 +54,18 @@ class TimestampType(FractionalType):
     def layout(self) -> FixedWidth:
         return FixedWidth((f"{4 + FRACTION_BYTES[self.column.fsp]}s",))
 
-    @property
     def _zero(self) -> Scalar:
-        return self._fallback('"1970-01-01T00:00:00Z"')
+        return self._no_day(self._zero_text, '"1970-01-01T00:00:00Z"')
+
+    @property
+    def _zero_text(self) -> str:
+        return f"0000-00-00 00:00:00{fraction_text(0, self.column.fsp)}"
 
     def from_result_set(self, raw: RawBytes) -> Expression:
         zero = self._zero
 
         def convert(text: str) -> Scalar:
-            return f'"{text[:10]}T{text[11:]}Z"' if text[0] != "0" else zero
+            return f'"{text[:10]}T{text[11:]}Z"' if text[0] != "0" else zero()
 
         return Expression(f"{raw.bind('timestamp', convert)}({raw.text})", ExpressionKind.JSON)
 
@@ -80,7 +83,7 @@ class TimestampType(FractionalType):
         def convert(data: bytes) -> Scalar:
             packed = from_bytes(data, "big")
             if not packed:
-                return zero
+                return zero()
             seconds = packed >> fraction_bits
             fraction = f".{(packed & fraction_mask) // unit:0{fsp}d}" if fsp else ""
             return f'"{days[seconds // DAY_S]}T{clock[seconds % DAY_S]}{fraction}Z"'
@@ -94,7 +97,7 @@ class TimestampType(FractionalType):
         def convert(data: bytes) -> str:
             packed = int.from_bytes(data, "big")
             if not packed:
-                return f"0000-00-00 00:00:00{fraction_text(0, fsp)}"
+                return self._zero_text
             seconds = packed >> fraction_bits
             micros = (packed & ((1 << fraction_bits) - 1)) * fraction_scale(fsp)
             return f"{iso_day(seconds // DAY_S)} {clock_text(seconds % DAY_S)}{fraction_text(micros, fsp)}"

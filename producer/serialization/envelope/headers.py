@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from tailrace.producer.serialization.envelope.source_info import CONNECTOR
-from tailrace.schemas.names import EVENT_HEADER
+from tailrace.schemas.names import EVENT_HEADER, SCHEMA_HEADER
+from tailrace.schemas.table import TableSchema
 
 NEW_KEY_HEADER: Final = "__debezium.newkey"
 """On the delete and the tombstone of a changed key: the new key."""
@@ -16,6 +17,11 @@ OLD_KEY_HEADER: Final = "__debezium.oldkey"
 def event_header(epoch: int, event: int) -> tuple[str, bytes]:
     """Return the header with the parts of a row's sequence that ``source`` does not contain."""
     return EVENT_HEADER, b"%d.%d" % (epoch, event)
+
+
+def schema_header(schema: TableSchema) -> tuple[str, bytes]:
+    """Return the header that names the schema of a row."""
+    return SCHEMA_HEADER, schema.fingerprint.encode()
 
 
 def context_headers(prefix: str, *, run_id: str, task_id: str = "0", enabled: bool = True) -> list[tuple[str, bytes]]:

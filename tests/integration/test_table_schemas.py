@@ -1,0 +1,93 @@
+"""The schema of each record: the header that names it, and the records of the schemas topic."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.schemas.names import SCHEMA_HEADER, schemas_topic
+from tailrace.schemas.table import TableSchema
+from tests.support.capture import CaptureThread, properties, records_of
+from tests.support.topics import Read, read_topic
+
+if TYPE_CHECKING:
+    from tailrace.producer.model.split import Split
+    from tailrace.schemas.sequence import Sequence
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mysql import MySqlServer
+    from tests.support.database import Database
+
+AT = datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)
+UNITS = {"io.debezium.time.Timestamp": 1_000, "io.debezium.time.MicroTimestamp": 1_000_000}
+
+
+def test_each_record_is_decoded_with_the_schema_that_its_header_names(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """The unit of a column changes during the snapshot, and twice in the stream; the topic has all operations."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, at DATETIME(3) NOT NULL)")
+    database.execute(
+        "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 60)"
+        f" SELECT i, '{AT:%F %T}' + INTERVAL i SECOND FROM n"
+    )
+    settings = properties(
+        mysql_server,
+        kafka_broker,
+        prefix,
+        database.name,
+        {"snapshot.max.threads": 1, "incremental.snapshot.chunk.size": 20, "skipped.operations": "none"},
+    )
+
+    def alter(split: Split) -> None:
+        if split.number == 1:
+            database.execute("ALTER TABLE t MODIFY at DATETIME(6) NOT NULL")
+
+    with CaptureThread(settings, SnapshotHooks(before_low=alter)) as capture:
+        capture.wait_snapshot()
+        database.execute("UPDATE t SET id = 1001 WHERE id = 1")
+        for fsp, number in ((3, 2), (6, 3), (0, 4)):
+            database.execute(f"ALTER TABLE t MODIFY at DATETIME({fsp}) NOT NULL")
+            database.execute(f"INSERT INTO t VALUES ({1000 + number}, '{AT + timedelta(seconds=number):%F %T}')")
+            database.execute(f"DELETE FROM t WHERE id = {number}")
+        capture.wait_position(mysql_server)
+    with CaptureThread(settings) as capture:
+        database.execute("TRUNCATE TABLE t")
+        capture.wait_position(mysql_server)
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
+    published = _published(kafka_broker, prefix)
+    schemas = {schema.fingerprint: schema for schema, _ in published}
+
+    assert {SCHEMA_HEADER} <= set.intersection(*(set(record.headers) for record in records))
+    assert [(op, sum(_op(r) == op for r in records)) for op in "rcudt-"] == [
+        ("r", 60), ("c", 4), ("u", 0), ("d", 4), ("t", 1), ("-", 4)
+    ]  # fmt: skip
+    units = set()
+    for record in records:
+        schema = schemas[record.headers[SCHEMA_HEADER].decode()]
+        assert schema.topic == record.topic
+        row = None if record.value is None else record.json["after"] or record.json["before"]
+        if row is not None:
+            (at,) = (column.schema.name for column in schema.columns if column.name == "at")
+            assert at is not None
+            units.add(at)
+            seconds = row["at"] / UNITS[at] - AT.timestamp()
+            assert seconds == row["id"] % 1000, record
+    assert units == set(UNITS)
+
+    latest, _ = max(published, key=lambda each: each[1])
+    assert latest.columns[1].schema.name == "io.debezium.time.Timestamp"
+
+
+def _published(broker: KafkaBroker, prefix: str) -> list[tuple[TableSchema, Sequence]]:
+    found = []
+    for record in read_topic(broker.bootstrap, schemas_topic(prefix)):
+        assert record.value is not None
+        schema, sequence = TableSchema.from_json(record.value)
+        assert record.key == schema.record_key()
+        found.append((schema, sequence))
+    return found
+
+
+def _op(record: Read) -> str:
+    return "-" if record.value is None else str(record.json["op"])

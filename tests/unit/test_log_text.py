@@ -1,0 +1,22 @@
+"""The log as text: what comes from other systems can neither look like a log line nor control the terminal."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from tailrace.runtime.logging import configure_logging
+
+
+def test_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    before = structlog.get_config()
+    try:
+        configure_logging("text")
+        structlog.get_logger().info("hi\n2026-01-01 forged\x1b[2J", value="a\rb\u2028c\x85d", ok="ü 😀", number=7)
+    finally:
+        structlog.configure(**before)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "\x1b" not in line
+    assert r"hi\n2026-01-01 forged\x1b[2J" in line
+    assert r"a\rb\u2028c\x85d" in line
+    assert "ü 😀" in line

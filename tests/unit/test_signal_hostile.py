@@ -1,0 +1,148 @@
+"""Signals that are malformed or written to do harm: each is logged and skipped, and its channel goes on behind it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tailrace.producer.config.filters import InvalidExpressionError, TableFilter
+from tailrace.producer.kafka.state_store import SIGNALS_KEY
+from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.mysql.condition import condition_problem
+from tailrace.producer.notifications.service import NotificationService
+from tailrace.producer.signals.channels import FileChannel
+from tailrace.producer.signals.processor import SignalProcessor
+from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue
+from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_json, from_row, read_signal
+from tailrace.producer.signals.table_expression import TableExpression, TableNames
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tests.support.stream import FakeProducer, stream_transaction
+
+TABLE = TableId("db", "orders_of_the_last_years_and_more")
+
+
+def processor() -> tuple[SignalProcessor, FakeProducer]:
+    """Return a processor with one captured table, and what it writes."""
+    producer, registry = FakeProducer(), SplitRegistry()
+    registry.track(TABLE, TableMode.STREAMING)
+    transaction = stream_transaction(producer, registry)
+    notifications = NotificationService(transaction, topic=None, to_log=False)
+    found = SignalProcessor(
+        IncrementalSnapshotQueue(),
+        registry,
+        transaction,
+        notifications,
+        TableFilter(),
+        condition_problem=condition_problem,
+    )
+    return found, producer
+
+
+def nested(depth: int) -> Any:
+    """Return a value of so many nested lists."""
+    value: Any = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def snapshot(**data: Any) -> bytes:
+    """Return an execute-snapshot signal."""
+    return orjson.dumps({"id": "1", "type": "execute-snapshot", "data": {"data-collections": ["db.*"], **data}})
+
+
+HOSTILE: dict[str, bytes] = {
+    "conditions true": snapshot(**{"additional-conditions": True}),
+    "conditions number": snapshot(**{"additional-conditions": 5}),
+    "conditions object": snapshot(**{"additional-conditions": {"data-collection": "db.a", "filter": "1"}}),
+    "deep data": snapshot(more=nested(200)),
+    "deep text": orjson.dumps(
+        {
+            "id": "1",
+            "type": "execute-snapshot",
+            "data": '{"data-collections":["db.*"],"x":' + "[" * 900 + "]" * 900 + "}",
+        }
+    ),
+    "deeper than JSON": b'{"id":"1","type":"log","data":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    "deep groups": snapshot(**{"data-collections": ["(" * 3000 + "a" + ")" * 3000]}),
+    "exponential": snapshot(**{"data-collections": ["(.*)*!"]}),
+    "exponential alternatives": snapshot(**{"data-collections": ["(a|a|b|[a-z]|.)*!"]}),
+    "exponential options": snapshot(**{"data-collections": ["(.?.?){30}" * 30 + "!"]}),
+    "options": snapshot(**{"data-collections": [".?" * 60 + "!"]}),
+    "wildcards": snapshot(**{"data-collections": [".*" * 12 + "!"]}),
+    "counted": snapshot(**{"data-collections": ["(a{0}){900000000}"]}),
+    "long": snapshot(**{"data-collections": ["a" * 5000]}),
+    "long id": orjson.dumps({"id": "x" * 300_000, "type": "execute-snapshot", "data": {"data-collections": ["db.*"]}}),
+    "other tables": snapshot(
+        **{
+            "additional-conditions": [
+                {"data-collection": "db.*", "filter": "1=0) UNION SELECT user FROM mysql.user -- "}
+            ]
+        }
+    ),
+    "list": b"[1]",
+    "surrogate": b'{"id":"\\ud800","type":"log","data":{"message":"x"}}',
+    "no UTF-8": b'{"id":"\xff","type":"log"}',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=list(HOSTILE))
+def test_signal_is_skipped_and_its_offset_stored(text: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    found, producer = processor()
+    started = time.monotonic()
+
+    found.process([read_signal(from_json, text)], ChannelOffsets(kafka=7))
+
+    assert time.monotonic() - started < 2
+    assert found.queue.requests == ()
+    stored = [orjson.loads(value or b"") for _, key, value in producer.open if key == SIGNALS_KEY]
+    assert stored[-1]["kafka"] == 7
+    assert "invalid signal ignored" in capsys.readouterr().out
+
+
+def test_row_that_no_rule_foresaw_is_an_invalid_signal() -> None:
+    assert isinstance(read_signal(from_row, ["1", "log"]), InvalidSignalError)
+    assert isinstance(read_signal(from_row, 7), InvalidSignalError)  # type: ignore[arg-type]
+
+
+def test_many_expressions_for_many_tables_are_bounded() -> None:
+    """Names of tables cost nothing; wildcards are limited by the number of captured tables."""
+    tables = TableNames(TableId("db", f"t{n}") for n in range(10_000))
+    names = [TableExpression.parse(f"db.T{n}") for n in range(10_000)]
+    tables.require_bounded(names)
+    assert [table for name in names for table in name.among(tables)] == [TableId("db", f"t{n}") for n in range(10_000)]
+    wildcard = TableExpression.parse(r"db\..*7")
+    tables.require_bounded([wildcard])
+    assert len(wildcard.among(tables)) == 1000
+    with pytest.raises(InvalidExpressionError, match="too long to match 10000 tables"):
+        tables.require_bounded([TableExpression.parse(".*_.*_.*")])
+
+
+@pytest.mark.parametrize(
+    "expression", [r"shop\.(orders|items_\d+)", ".*", "(?i)shop.*", r"shop\.[a-f].*_v\d{1,3}", r"(?!a)b\.c", "a{x}.b"]
+)
+def test_ordinary_expressions_are_accepted(expression: str) -> None:
+    assert TableExpression.parse(expression).cost > 0
+
+
+def test_symbolic_link_is_not_read(tmp_path: Path) -> None:
+    secret, link = tmp_path / "secret", tmp_path / "signals"
+    secret.write_text("password\n")
+    link.symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic link"):
+        FileChannel(link, last_digest="").poll(lambda *_: None)
+    assert secret.exists()
+
+
+def test_valid_signal_follows_an_invalid_one() -> None:
+    found, _ = processor()
+    found.process(
+        [read_signal(from_json, HOSTILE["conditions true"]), Signal("2", "log", {"message": "x"})], ChannelOffsets()
+    )
+    found.process([read_signal(from_json, snapshot())], ChannelOffsets(kafka=8))
+    assert found.queue.tables == (TABLE,)

@@ -1,0 +1,81 @@
+"""What a start writes before it streams: every split that leaves the state has its END, whatever the reason."""
+
+from __future__ import annotations
+
+import orjson
+
+from tailrace.producer.app.startup import request_full_resnapshot, write_startup_state
+from tailrace.producer.kafka.state_store import (
+    RangeState,
+    SplitState,
+    State,
+    StoredOffset,
+    StoredSplits,
+    TableState,
+    backfill_key,
+    range_key,
+    split_key,
+    table_key,
+)
+from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.signals.queue import IncrementalSnapshotQueue
+from tests.support.stream import START, FakeProducer, stream_transaction
+
+DOTTED, OTHER = TableId("my.shop", "orders"), TableId("db", "t")
+
+
+def _split(table: TableId) -> SplitState:
+    high = START._replace(pos=900)
+    return SplitState(*table, "run", 1, [5], [9], False, START, high, rows=3, checksum=5, schema="f")
+
+
+def _ended(table: TableId) -> RangeState:
+    return RangeState(*table, "run", 0, 1, None, [5], closed=False, splits=1, rows=3)
+
+
+def _state() -> State:
+    """Both tables are under snapshot: one split of each has ended, the other has 4 backfill records."""
+    state = State(StoredOffset(START), backfill={f"{table}:run:1": 4 for table in (DOTTED, OTHER)})
+    for table in (DOTTED, OTHER):
+        state.tables[str(table)] = TableState(TableMode.SNAPSHOT, snapshot="run", greatest=[100], key=("id",))
+        state.splits[table] = StoredSplits([_split(table)], [_ended(table)])
+    return state
+
+
+def _ends(producer: FakeProducer) -> dict[str, int]:
+    """Return the backfill counts of the END records by split."""
+    records = [orjson.loads(value or b"") for topic, _, value in producer.open if topic == "p.tailrace.watermarks"]
+    assert {record["kind"] for record in records} <= {"END"}
+    assert all((record["rows"], record["schema"], record["topic"][:2]) == (3, "f", "p.") for record in records)
+    return {record["split"]: record["backfill"] for record in records}
+
+
+def _topic(table: TableId) -> str:
+    return f"p.{table}"
+
+
+def test_excluded_table_leaves_with_its_ends() -> None:
+    """A reader that holds the keys of the split until its END would otherwise hold them for ever."""
+    producer, state = FakeProducer(), _state()
+
+    write_startup_state(stream_transaction(producer), state, readers=1, captured=[OTHER], topic_of=_topic)
+
+    assert _ends(producer) == {f"{DOTTED}:run:1": 4}
+    deleted = {key for _, key, value in producer.open if value is None}
+    split = f"{DOTTED}:run:1"
+    assert deleted == {range_key(f"{DOTTED}:run:0"), split_key(split), backfill_key(split), table_key(DOTTED)}
+    assert list(state.tables) == [str(OTHER)]
+    assert list(state.splits) == [OTHER]
+
+
+def test_tables_of_a_lost_binlog_leave_with_their_ends() -> None:
+    """The binlog is lost; a database whose name has a dot is read again too."""
+    producer, state = FakeProducer(), _state()
+
+    request_full_resnapshot(stream_transaction(producer), state, captured=[OTHER, DOTTED], topic_of=_topic)
+
+    assert _ends(producer) == {f"{DOTTED}:run:1": 4, f"{OTHER}:run:1": 4}
+    assert state.splits == {}
+    assert {plan.mode for plan in state.tables.values()} == {TableMode.STREAMING}
+    assert IncrementalSnapshotQueue.from_state(state.signals).tables == (OTHER, DOTTED)

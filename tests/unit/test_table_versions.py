@@ -1,0 +1,159 @@
+"""The version in use of each table: which schema is published when, and which headers name it; no servers."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import orjson
+import pytest
+
+from tailrace.producer.config import load
+from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion, TransactionBegin
+from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.ops.status import Status
+from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.streaming.context import StreamContext, StreamSettings
+from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.table_versions import TableVersions
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.names import SCHEMA_HEADER
+from tests.support.stream import FILE, SERVER, FakeProducer, stream_transaction
+from tests.unit.test_config_load import BASE
+
+TABLE = TableId("shop", "t")
+CONTEXT = ("__debezium.context.taskId", b"0")
+SCHEMAS = "p.tailrace.schemas"
+
+
+def definition(fsp: int, *, comment: bytes = b"") -> TableVersion:
+    """Return a version of TABLE; ``comment`` stands for what changes the event and not the schema."""
+    columns = (Column("id", "int", nullable=False), Column("at", "datetime", fsp=fsp))
+    return TableVersion(TABLE, columns, ("id",), b"%d" % fsp + comment)
+
+
+class Versions:
+    """Table versions on a stream without servers; the catalog has ``catalog``."""
+
+    def __init__(self, catalog: TableVersion | None = None) -> None:
+        self.producer, registry = FakeProducer(), SplitRegistry()
+        registry.track(TABLE, TableMode.STREAMING)
+        config = load(None, {}, BASE)
+        settings = StreamSettings(
+            "p",
+            config.filters.tables,
+            [CONTEXT],
+            frozenset(),
+            tombstones=True,
+            include_query=False,
+            max_waiting_splits=256,
+        )
+        self.transaction = stream_transaction(self.producer, registry)
+        self._catalog = catalog
+        context = StreamContext(
+            settings,
+            self.transaction,
+            registry,
+            CapturedTables(config, self._describe),
+            Mailbox(lambda: None, threading.Event()),
+            Status(),
+        )
+        topics: Any = None
+        self.versions = TableVersions(context, topics)
+        self._begin = TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1)
+        self.transaction.offset.begin(self._begin)
+
+    def _describe(self, table: TableId) -> CatalogTable:
+        if self._catalog is None:
+            raise SchemaError(f"no table {table}")
+        found = Table(TABLE, self._catalog.columns, ("id",))
+        return CatalogTable(found, ("id",), (), frozenset(), {}, 0)
+
+    def event(self, table: TableVersion, pos: int) -> RowsEvent:
+        """Return an empty rows event."""
+        return RowsEvent("c", table, b"", 0, 0, FILE, pos, pos + 10, 7, 1)
+
+    def schema_at(self, table: TableVersion, pos: int) -> str:
+        """Let the stream read an event, as the binlog reader does; return the fingerprint in its headers."""
+        event = self.event(table, pos)
+        self.transaction.offset.events += 1
+        version = self.versions.in_use.get(id(table)) or self.versions.change(event)
+        assert version.definition is table
+        headers = version.headers
+        assert [name for name, _ in headers] == [SCHEMA_HEADER, CONTEXT[0]]
+        return str(headers[0][1], "ascii")  # type: ignore[arg-type]
+
+    @property
+    def published(self) -> list[tuple[str, list[int]]]:
+        """The fingerprint and the sequence of each record of the schemas topic, in order."""
+        found = []
+        for topic, key, value in self.producer.open:
+            if topic == SCHEMAS:
+                assert key is not None
+                assert value is not None
+                body = orjson.loads(value)
+                assert key.decode() == f"{body['topic']}/{body['fingerprint']}"
+                found.append((body["fingerprint"], list(body["sequence"].values())))
+        return found
+
+
+def test_a_version_that_returns_is_published_at_its_position_too() -> None:
+    stream, milli, micro = Versions(), definition(3), definition(6)
+
+    a = stream.schema_at(milli, 200)
+    assert stream.schema_at(milli, 300) == a
+    b = stream.schema_at(micro, 400)
+    assert stream.schema_at(milli, 500) == a
+    assert stream.schema_at(micro, 600) == b
+
+    assert a != b
+    assert stream.published == [
+        (a, [1, 1, 200, 1, 0]),
+        (b, [1, 1, 400, 3, 0]),
+        (a, [1, 1, 500, 4, 0]),
+        (b, [1, 1, 600, 5, 0]),
+    ]
+
+
+def test_a_definition_with_the_same_schema_is_published_once() -> None:
+    stream, first, second = Versions(), definition(3), definition(3, comment=b"x")
+
+    assert stream.schema_at(first, 200) == stream.schema_at(second, 300) == stream.schema_at(first, 400)
+
+    assert len(stream.published) == 1
+
+
+def test_a_table_that_left_is_published_when_it_is_back() -> None:
+    """Its versions are forgotten, and so is which one was in use."""
+    stream, version = Versions(), definition(3)
+    stream.schema_at(version, 200)
+
+    stream.versions.forget(TABLE)
+    assert stream.versions.in_use == {}
+    stream.schema_at(version, 300)
+
+    assert [sequence[2] for _, sequence in stream.published] == [200, 300]
+
+
+@pytest.mark.parametrize("rows_first", [True, False])
+def test_a_statement_has_the_headers_of_the_rows_before_it(rows_first: bool) -> None:
+    """Before the first rows event the catalog is asked."""
+    stream, version = Versions(catalog=definition(3)), definition(3)
+    truncate = QueryEvent(f"{SERVER}:6", "shop", "TRUNCATE t", FILE, 700, 800, 7, 1, None, query_pos=750)
+    before = stream.schema_at(version, 200) if rows_first else None
+
+    headers = stream.versions.statement_headers(TABLE, truncate)
+
+    ((fingerprint, sequence),) = stream.published
+    assert headers == [(SCHEMA_HEADER, fingerprint.encode()), CONTEXT]
+    assert (sequence[2], fingerprint) == ((200, before) if rows_first else (750, fingerprint))
+
+
+def test_a_statement_on_a_table_that_is_gone_names_no_schema() -> None:
+    stream = Versions()
+    truncate = QueryEvent(f"{SERVER}:6", "shop", "TRUNCATE t", FILE, 700, 800, 7, 1, None, query_pos=750)
+
+    assert stream.versions.statement_headers(TABLE, truncate) == [CONTEXT]
+    assert stream.published == []
