@@ -9,6 +9,7 @@ A state record is committed in one Kafka transaction with the data it describes.
     backfill/<split id>      {"count": n}: number of its backfill events that are in Kafka
     range/<range id>         RangeState: neighboring splits that have their END
     structure                {"tables": [...]}: tables whose definitions are in the topic of schema changes
+    prepared/<xid>           TransactionPrepared: an XA transaction that is neither committed nor rolled back
     signals                  pending incremental snapshots, and the last processed signals (signals/queue.py)
 
 Snapshot readers pause while too many splits wait for END, and ended splits that touch are one record. So the topic has
@@ -26,6 +27,7 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
+from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.split import EndedRange, Range, SortKey, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
@@ -70,6 +72,8 @@ class TableState:
     """Greatest key that the plan covers, in JSON form; None: the splits are unbounded."""
     key: tuple[str, ...] = ()
     """Names of the columns that the bounds of splits belong to."""
+    key_order: tuple[str, ...] = ()
+    """What the order of each of these columns depends on (``KeyColumn.definition``)."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
@@ -211,6 +215,8 @@ class State:
     """Number of backfill events in Kafka, by split id; 0 is missing."""
     signals: Mapping[str, Any] | None = None
     """As stored; None before the first signal."""
+    prepared: dict[str, TransactionPrepared] = field(default_factory=dict)
+    """XA transactions that are neither committed nor rolled back, by their ids."""
 
     def splits_of(self, table: TableId) -> StoredSplits:
         """Return what is stored of the splits of a table."""
@@ -242,6 +248,16 @@ def backfill_value(count: int) -> bytes:
     return orjson.dumps({"count": count})
 
 
+def prepared_key(xid: str) -> bytes:
+    """Return the key of a prepared transaction's record."""
+    return f"prepared/{xid}".encode()
+
+
+def prepared_to_json(prepared: TransactionPrepared) -> bytes:
+    """Return the record value of a prepared transaction."""
+    return orjson.dumps(prepared._asdict())
+
+
 def _fields(record: StoredOffset | TableState | SplitState | RangeState) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
@@ -261,7 +277,10 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
         elif key == SIGNALS_KEY:
             state.signals = body
         elif kind == "table":
-            state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), "key": tuple(body["key"])})
+            order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
+            state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
+        elif kind == "prepared":
+            state.prepared[name] = TransactionPrepared(**body)
         elif kind == "split":
             positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
             split = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})

@@ -45,6 +45,7 @@ def test_stop_within_a_transaction_repeats_nothing(scenario: TakeoverScenario) -
     """An orderly stop under load, in the middle of a rows event: the offset is taken over to the row."""
     with scenario.writer():
         scenario.start()
+        eventually(scenario.flushed, "an offset after the connector's snapshot")
         with pytest.raises(TakeoverError, match="is running"):
             scenario.take_over()
         scenario.stop_within_an_event()

@@ -66,10 +66,11 @@ def _check_numbers(scenario: TakeoverScenario, *, taken_up: str) -> None:
             block = record.json["transaction"]
             numbers[block["id"]].append((block["total_order"], block["data_collection_order"]))
             writers[block["id"]].add(is_ours(record))
-    assert [gtid for gtid, both in writers.items() if len(both) == 2] == [taken_up]
+    # The connector can stop after the last row of its transaction: then only the END is Tailrace's.
+    assert [gtid for gtid, both in writers.items() if len(both) == 2] in ([taken_up], [])
     for gtid, found in numbers.items():
         assert sorted(found) == [(n, n) for n in range(1, len(found) + 1)], gtid
-        if True in writers[gtid]:
+        if True in writers[gtid] or gtid == taken_up:
             assert [value["status"] for value in transactions[gtid]] == ["BEGIN", "END"], gtid
             assert transactions[gtid][1]["event_count"] == len(found)
             [collection] = transactions[gtid][1]["data_collections"]
