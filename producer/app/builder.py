@@ -228,6 +228,7 @@ class SessionBuilder:
             tombstones=config.values.tombstones,
             include_query=config.values.include_query,
             processing_failures=config.values.processing_failures,
+            max_waiting_splits=config.snapshot.max_waiting_splits,
         )
         mailbox = Mailbox(stream.wake, self._stop.session)
         context = StreamContext(settings, restored.transaction, restored.registry, tables, mailbox, self._status)
