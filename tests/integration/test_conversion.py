@@ -1,4 +1,4 @@
-"""Values that the modes cannot represent, in a running capture: counted with warn, an error that locates them with fail."""
+"""Values that the modes cannot represent, in a running capture: counted with warn, located by the error with fail."""
 
 from __future__ import annotations
 
