@@ -39,6 +39,7 @@ from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
@@ -136,6 +137,7 @@ class SessionBuilder:
         lifecycle = TableLifecycle(context, coordinator, topics, restored.schema_changes, versions=versions)
         metadata = self._auxiliary.transaction_metadata(context.transaction)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
+        reader.register_prepared(PreparedTransactions(context.transaction, restored.state.prepared.values()))
         signal_table = signals.table()
         if signal_table is not None:
             reader.register_signal_table(signal_table)
@@ -205,7 +207,9 @@ class SessionBuilder:
         config = self._config
         filters, signals = config.filters.tables, config.signals.table
         wanted = filters.includes if signals is None else lambda table: table == signals or filters.includes(table)
-        stream = self._resources.add(self._source.open_stream(restored.transaction.offset.position, wanted))
+        stream = self._resources.add(
+            self._source.open_stream(restored.transaction.offset.position, wanted, restored.state.prepared.values())
+        )
         settings = StreamSettings(
             config.topics.prefix,
             filters,

@@ -7,6 +7,7 @@ A state record is committed in one Kafka transaction with the data it describes.
     table/<db>.<table>       TableState
     split/<split id>         SplitState: a split that is completely in Kafka
     structure                {"tables": [...]}: tables whose definitions are in the topic of schema changes
+    prepared/<xid>           TransactionPrepared: an XA transaction that is neither committed nor rolled back
     signals                  pending incremental snapshots, and the last processed signals (signals/queue.py)
 """
 
@@ -21,6 +22,7 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
+from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -116,6 +118,8 @@ class State:
     splits: dict[str, SplitState] = field(default_factory=dict)
     signals: Mapping[str, Any] | None = None
     """As stored; None before the first signal."""
+    prepared: dict[str, TransactionPrepared] = field(default_factory=dict)
+    """XA transactions that are neither committed nor rolled back, by their ids."""
 
 
 def table_key(table: object) -> bytes:
@@ -126,6 +130,16 @@ def table_key(table: object) -> bytes:
 def split_key(split_id: str) -> bytes:
     """Return the key of a split's record."""
     return f"split/{split_id}".encode()
+
+
+def prepared_key(xid: str) -> bytes:
+    """Return the key of a prepared transaction's record."""
+    return f"prepared/{xid}".encode()
+
+
+def prepared_to_json(prepared: TransactionPrepared) -> bytes:
+    """Return the record value of a prepared transaction."""
+    return orjson.dumps(prepared._asdict())
 
 
 def _fields(record: StoredOffset | TableState | SplitState) -> dict[str, Any]:
@@ -149,6 +163,8 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
         elif kind == "table":
             order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
             state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
+        elif kind == "prepared":
+            state.prepared[name] = TransactionPrepared(**body)
         elif kind == "split":
             positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
             state.splits[name] = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})

@@ -26,6 +26,8 @@ class TransactionBegin(NamedTuple):
     thread: int | None
     """Connection id of the BEGIN, or None if there is none."""
     server_id: int
+    xid: str = ""
+    """The id of an XA transaction as the server logs it; empty for other transactions, and at XA COMMIT."""
 
 
 class TableVersion(NamedTuple):
@@ -66,6 +68,32 @@ class TransactionCommit(NamedTuple):
     ts: int
 
 
+class TransactionPrepared(NamedTuple):
+    """XA PREPARE: the transaction that ends next becomes valid with a later XA COMMIT, in another transaction."""
+
+    xid: str
+    gtid: str
+    """GTID of the prepared transaction: its rows can be read again by it."""
+    file: str
+    pos: int
+    """Position of its GTID event."""
+    captured: bool
+    """It has rows of captured tables."""
+    end: int
+
+
+class PreparedTransactionEnded(NamedTuple):
+    """XA COMMIT or XA ROLLBACK, between begin and commit of a transaction without rows of its own."""
+
+    xid: str
+    committed: bool
+    file: str
+    pos: int
+    end: int
+    ts: int
+    server_id: int
+
+
 class QueryEvent(NamedTuple):
     """A statement logged as text that is a separate transaction: DDL and similar."""
 
@@ -95,4 +123,12 @@ class PositionAdvanced(NamedTuple):
     """0 if the event has no time."""
 
 
-Event = TransactionBegin | RowsEvent | TransactionCommit | QueryEvent | PositionAdvanced
+Event = (
+    TransactionBegin
+    | RowsEvent
+    | TransactionCommit
+    | TransactionPrepared
+    | PreparedTransactionEnded
+    | QueryEvent
+    | PositionAdvanced
+)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -15,6 +15,7 @@ from tailrace.producer.model.binlog_events import (
     QueryEvent,
     TransactionBegin,
     TransactionCommit,
+    TransactionPrepared,
 )
 from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.ddl import DdlEffect
@@ -214,8 +215,13 @@ class Source(Protocol):
     def read_offset(self, body: Mapping[str, Any]) -> Offset:
         """Read an offset that ``Offset.to_json`` returned."""
 
-    def open_stream(self, start: Offset, captures: TableFilter) -> ChangeStream:
-        """Return a connected stream of all that ``start`` does not include, with the rows of captured tables."""
+    def open_stream(
+        self, start: Offset, captures: TableFilter, prepared: Iterable[TransactionPrepared] = ()
+    ) -> ChangeStream:
+        """Return a connected stream of all that ``start`` does not include, with the rows of captured tables.
+
+        ``prepared``: transactions before ``start`` that were prepared, and whose end was not read.
+        """
 
     def open_snapshot_session(self) -> SnapshotSession:
         """Return a new session that plans and reads splits."""

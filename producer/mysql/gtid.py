@@ -87,6 +87,18 @@ class GtidSet:
             result._intervals = {**self._intervals, source: _merge([*ranges, (n, n)])}
         return result
 
+    def without(self, gtid: str) -> GtidSet:
+        """Return the set without one GTID."""
+        source, _, number = gtid.partition(":")
+        n = int(number)
+        ranges: list[Interval] = []
+        for first, last in self._intervals.get(source, ()):
+            if first <= n <= last:
+                ranges += [(a, b) for a, b in ((first, n - 1), (n + 1, last)) if a <= b]
+            else:
+                ranges.append((first, last))
+        return GtidSet({**self._intervals, source: ranges})
+
     def union(self, other: GtidSet) -> GtidSet:
         """Return the union of both sets."""
         sources = self._intervals.keys() | other._intervals.keys()

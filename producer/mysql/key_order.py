@@ -24,6 +24,11 @@ QueryServer = Callable[[str], tuple[Any, ...]]
 _EXPRESSIONS_PER_QUERY: Final = 400
 _BYTES: Final = frozenset({KeyKind.TEXT, KeyKind.BINARY})
 _NUMBERS: Final = frozenset({KeyKind.INTEGER, KeyKind.NUMBER, KeyKind.DECIMAL})
+NOT_SORTABLE: Final = frozenset({"big5_chinese_ci", "cp1250_czech_cs", "tis620_thai_ci"})
+"""Collations whose comparison is another one than that of their weights; keys are not split on their columns."""
+_BELOW: Final = b"\x00"
+_ENDLESS: Final = b"\x80"
+_ABOVE: Final = b"\xff"
 _FULL_TEMPORAL: Final = len("2024-01-02 03:04:05.000006")
 
 
@@ -50,6 +55,8 @@ def splitting_columns(found: CatalogTable, key: Sequence[str]) -> tuple[KeyColum
         if name in found.prefix_columns or not can_split_on(column):
             break
         order = found.collations.get(name)
+        if order is not None and order.name in NOT_SORTABLE:
+            break
         is_integer = _kind(column) is KeyKind.INTEGER
         if order is None:
             usable.append(KeyColumn(column, is_integer=is_integer))
@@ -97,10 +104,34 @@ def from_select(column: Column, value: Any) -> KeyValue:
 
 
 def weight_string(column: KeyColumn, value: bytes) -> str:
-    """Return the SQL expression of the sort key of one text value."""
-    # Under PAD SPACE 'a' sorts after 'a\t': only weights padded to one length compare bytewise as the server does.
-    padded = f" AS CHAR({column.max_chars})" if column.pads else ""
-    return f"WEIGHT_STRING({literal(column.column, column.collation, value)}{padded})"
+    """Return the SQL expression of the weights of one text value."""
+    # AS CHAR would pad by the number of characters, not of weights: keys that are equal would get unequal weights.
+    return f"WEIGHT_STRING({literal(column.column, column.collation, value)})"
+
+
+def padded_order(weights: bytes, blank: bytes) -> bytes:
+    """Return a key that compares as the weights do if blanks without end follow them.
+
+    Under PAD SPACE 'a' equals 'a ' and sorts after 'a\t'. What follows the first blank of a run decides, so the key has
+    a mark there: the run ends with a weight below the blank, it has no end, or it ends with a weight above the blank.
+    """
+    if blank not in weights:
+        return weights + blank + _ENDLESS
+    width = len(blank)
+    units = [weights[at : at + width] for at in range(0, len(weights), width)]
+    while units and units[-1] == blank:
+        units.pop()
+    found: list[bytes] = []
+    in_run = False
+    for at, unit in enumerate(units):
+        found.append(unit)
+        if unit != blank:
+            in_run = False
+        elif not in_run:
+            in_run = True
+            after = next(each for each in units[at:] if each != blank)
+            found.append(_ABOVE if after > blank else _BELOW)
+    return b"".join((*found, blank, _ENDLESS))
 
 
 class KeyOrder:
@@ -113,6 +144,7 @@ class KeyOrder:
         self._temporal = tuple(i for i, c in enumerate(self._columns) if _kind(c.column) is KeyKind.TEMPORAL)
         self._compares_as_is = not self._text and not self._temporal
         self._width = len(self._columns)
+        self._blanks: dict[int, bytes] = {}
 
     @property
     def columns(self) -> tuple[KeyColumn, ...]:
@@ -138,6 +170,16 @@ class KeyOrder:
             self._replace_text_by_weights(cells)
         return [tuple(key) for key in cells]
 
+    def _blank(self, i: int) -> bytes:
+        """Return the weight of a blank in a column that pads."""
+        found = self._blanks.get(i)
+        if found is None:
+            column = self._columns[i]
+            sql = f"WEIGHT_STRING(CONVERT(' ' USING {column.column.charset}) COLLATE {column.collation})"
+            (found,) = self._query_server(f"SELECT {sql}")
+            self._blanks[i] = found
+        return found
+
     def _replace_text_by_weights(self, keys: list[list[Any]]) -> None:
         cells = [(key, i) for key in keys for i in self._text]
         for at in range(0, len(cells), _EXPRESSIONS_PER_QUERY):
@@ -145,7 +187,7 @@ class KeyOrder:
             expressions = (weight_string(self._columns[i], key[i]) for key, i in batch)
             weights = self._query_server("SELECT " + ", ".join(expressions))
             for (key, i), weight in zip(batch, weights, strict=True):
-                key[i] = weight
+                key[i] = padded_order(weight, self._blank(i)) if self._columns[i].pads else weight
 
 
 def _comparison(column: Column) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -10,11 +10,14 @@ import structlog
 from pymysql.connections import Connection
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.protocols import Offset, TableFilter
+from tailrace.producer.model.binlog_events import TransactionPrepared
+from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import catalog, prerequisites
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.binlog.stream import BinlogStream
+from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
+from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.catalog_session import MySqlCatalogSession
 from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import SourceSettings, query
@@ -59,13 +62,16 @@ class MySqlSource:
         """Return a session that connects at its first use."""
         return MySqlCatalogSession(self.connect)
 
-    def open_stream(self, start: Offset, captures: TableFilter) -> BinlogStream:
+    def open_stream(
+        self, start: Offset, captures: TableFilter, prepared: Iterable[TransactionPrepared] = ()
+    ) -> ChangeStream:
         """Request the binlog by GTID set."""
         stream = BinlogStream(
             self._settings, start=mysql_offset(start).gtids, server_id=self._server_id, captures=captures
         )
         stream.open()
-        return stream
+        history = BinlogHistory(self._settings, server_id=self._server_id, captures=captures)
+        return XaStream(stream, history, prepared)
 
     # -- tables ------------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,9 @@ same form. Lengths, digits and labels in the examples stand for any other.
 _KEYS: Final = """
 ## Keys and masks
 
-A table is split by the leading key columns of these types. A key that begins with another type is read as one split.
+A table is split by the leading key columns of these types. A key that begins with another type is read as one split;
+so is one that begins with text in `big5_chinese_ci`, `cp1250_czech_cs` or `tis620_thai_ci`, which the server compares
+in another order than it sorts.
 `column.mask.*` applies to text only, as in Debezium.
 
 | MySQL type | splits | mask |

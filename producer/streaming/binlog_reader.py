@@ -15,10 +15,12 @@ from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
     Event,
     PositionAdvanced,
+    PreparedTransactionEnded,
     QueryEvent,
     RowsEvent,
     TransactionBegin,
     TransactionCommit,
+    TransactionPrepared,
 )
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.protocols import ChangeStream
@@ -27,6 +29,7 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination
 from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
@@ -95,6 +98,11 @@ class BinlogReader:
         """Pass the rows of the signal table to ``table``; called before ``run``."""
         self._signal_table = table
         self._handlers[RowsEvent] = self._on_rows_or_signal
+
+    def register_prepared(self, prepared: PreparedTransactions) -> None:
+        """Keep the state of prepared transactions in ``prepared``; called before ``run``."""
+        self._handlers[TransactionPrepared] = prepared.on_prepared
+        self._handlers[PreparedTransactionEnded] = prepared.on_ended
 
     def run(self) -> None:
         """Read until the capture session stops; everything read is committed on return."""

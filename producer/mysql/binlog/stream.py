@@ -72,6 +72,11 @@ class BinlogStream:
         """The position after the last event (64 bits)."""
         return self._parser.pos
 
+    @property
+    def has_xa(self) -> bool:
+        """Whether the events of the last ``poll`` have XA statements."""
+        return self._parser.has_xa
+
     def open(self) -> None:
         """Connect and request the binlog; ``poll`` reports a rejected position.
 
@@ -83,8 +88,8 @@ class BinlogStream:
             self.close()
             raise
 
-    def _open(self) -> None:
-        reader = BinLogStreamReader(
+    def _request(self) -> BinLogStreamReader:
+        return BinLogStreamReader(
             connection_settings={},
             server_id=self._server_id,
             blocking=True,
@@ -93,6 +98,9 @@ class BinlogStream:
             pymysql_wrapper=self._connect,
             enable_logging=False,
         )
+
+    def _open(self) -> None:
+        reader = self._request()
         with translating_errors(f"{self._settings.host}:{self._settings.port}", self._settings.user):
             # The public method of the library also opens a second session and reads an event; only this part is needed.
             reader._BinLogStreamReader__connect_to_stream()  # noqa: SLF001
@@ -145,6 +153,12 @@ class BinlogStream:
             raise SourceUnavailableError("the binlog stream is not open")
         deadline = time.monotonic() + timeout_s
         while True:
+            if self._parser.pending:
+                events = self._parser.feed(b"")
+                if events:
+                    self._last_received_at = time.monotonic()
+                    return events
+                continue
             chunk = self._receive(sock)
             if chunk:
                 self._last_received_at = time.monotonic()

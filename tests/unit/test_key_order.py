@@ -1,0 +1,48 @@
+"""Sort keys of padded text: bytes that compare as weights with endless blanks behind them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.producer.model.split import KeyColumn
+from tailrace.producer.model.table import CatalogTable, Collation, Column, Table, TableId
+from tailrace.producer.mysql.key_order import NOT_SORTABLE, padded_order, splitting_columns
+from tailrace.producer.serialization.types_reference import page
+
+_BLANK = b"\x02\x09"
+_UNITS = st.lists(st.sampled_from([_BLANK, b"\x02\x05", b"\x00\x00", b"\x0e\x33", b"\xff\xff"]), max_size=6)
+
+
+@given(_UNITS, _UNITS)
+def test_padded_keys_compare_as_weights_with_blanks(left: list[bytes], right: list[bytes]) -> None:
+    """Below, equal, and above, whatever the lengths."""
+    size = max(len(left), len(right))
+    padded = [b"".join(units + [_BLANK] * (size - len(units))) for units in (left, right)]
+    keys = [padded_order(b"".join(units), _BLANK) for units in (left, right)]
+
+    assert (keys[0] < keys[1], keys[0] == keys[1]) == (padded[0] < padded[1], padded[0] == padded[1])
+
+
+def test_the_reference_names_the_collations_that_are_not_split_on() -> None:
+    """docs/types.md is generated from this page."""
+    assert all(f"`{collation}`" in page() for collation in NOT_SORTABLE)
+
+
+def test_a_column_whose_weights_are_not_its_order_ends_the_splitting_columns() -> None:
+    """The columns before it remain."""
+    number, text = Column("n", "int", nullable=False), Column("s", "varchar", nullable=False, charset="big5")
+    for collation in ("big5_bin", *NOT_SORTABLE):
+        table = Table(TableId("d", "t"), (number, text), ("n", "s"))
+        found = CatalogTable(
+            table=table,
+            primary_key=table.key,
+            unique_key=(),
+            prefix_columns=frozenset(),
+            collations={"s": Collation(collation, pads=True, max_chars=9)},
+            rows=0,
+        )
+        expected = [KeyColumn(number, is_integer=True)]
+        if collation not in NOT_SORTABLE:
+            expected.append(KeyColumn(text, collation, pads=True, max_chars=9))
+        assert list(splitting_columns(found, table.key)) == expected
