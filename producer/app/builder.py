@@ -117,6 +117,7 @@ class SessionBuilder:
         captured = self._check_source(session, tables)
         topics = self._ensure_topics(captured)
         restored = self._restore(captured)
+        tables.unique_keys.update(restored.state.unique_keys)
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)
         pending = self._track_tables(restored, captured)

@@ -5,6 +5,7 @@ A state record is committed in one Kafka transaction with the data it describes.
     offset                   StoredOffset: how far the binlog is in Kafka
     readers                  {"count": n}: how many snapshot readers may have open transactions
     table/<db>.<table>       TableState
+    key/<db>.<table>         {"unique": [...]}: the unique index that is the key of a table without primary key, or []
     split/<split id>         SplitState: a split that is completely in Kafka
     structure                {"tables": [...]}: tables whose definitions are in the topic of schema changes
     prepared/<xid>           TransactionPrepared: an XA transaction that is neither committed nor rolled back
@@ -113,6 +114,8 @@ class State:
     offset: StoredOffset | None = None
     readers: int = 0
     tables: dict[str, TableState] = field(default_factory=dict)
+    unique_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By table without primary key: the unique index that its changes are keyed by, or ()."""
     structure: frozenset[str] | None = None
     """Tables whose definitions are in the topic of schema changes; None: none was ever written."""
     splits: dict[str, SplitState] = field(default_factory=dict)
@@ -125,6 +128,11 @@ class State:
 def table_key(table: object) -> bytes:
     """Return the key of a table's record."""
     return f"table/{table}".encode()
+
+
+def unique_key_key(table: object) -> bytes:
+    """Return the key of the record of a table's unique index."""
+    return f"key/{table}".encode()
 
 
 def split_key(split_id: str) -> bytes:
@@ -163,6 +171,8 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
         elif kind == "table":
             order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
             state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
+        elif kind == "key":
+            state.unique_keys[name] = tuple(body["unique"])
         elif kind == "prepared":
             state.prepared[name] = TransactionPrepared(**body)
         elif kind == "split":

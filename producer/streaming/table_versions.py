@@ -6,10 +6,13 @@ returns to an earlier one: a reader of the schemas topic sees which schema holds
 
 from __future__ import annotations
 
-from tailrace.producer.kafka.state_store import TableState, table_key
+import orjson
+
+from tailrace.producer.kafka.state_store import TableState, table_key, unique_key_key
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion
 from tailrace.producer.model.codec import RowsEncoders
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTable
@@ -76,6 +79,16 @@ class TableVersions:
         self.in_use[id(event.table)] = self._by_table[event.table.id] = version
         return version
 
+    def on_statement(self, effect: DdlEffect) -> None:
+        """Read unique indexes again that a statement may have changed: the binlog's definitions do not have them."""
+        if effect.change in {Change.TRUNCATE, Change.DATABASE, Change.DROP_DATABASE}:
+            return
+        context = self._context
+        for table in (effect.table, effect.renamed_from):
+            if table is not None and context.tables.unique_keys.pop(str(table), None) is not None:
+                context.transaction.store(unique_key_key(table), None)
+                self.forget(table)
+
     def statement_headers(self, table: TableId, event: QueryEvent) -> Headers:
         """Return the headers that the record of a statement shares with the rows of its table.
 
@@ -95,7 +108,11 @@ class TableVersions:
 
     def _add(self, event: RowsEvent) -> StreamedVersion:
         context, definition = self._context, event.table
+        unique_keys, name = context.tables.unique_keys, str(definition.id)
+        known = unique_keys.get(name)
         captured = context.tables.version_of(definition)
+        if unique_keys.get(name) != known:
+            context.transaction.store(unique_key_key(name), orjson.dumps({"unique": unique_keys[name]}))
         tracked = context.registry.tables.get(definition.id)
         if tracked is None:
             # The table was created after the capture listed its tables: the binlog has all of its rows.

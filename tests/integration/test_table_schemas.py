@@ -79,6 +79,32 @@ def test_each_record_is_decoded_with_the_schema_that_its_header_names(
     assert latest.columns[1].schema.name == "io.debezium.time.Timestamp"
 
 
+def test_the_key_of_a_table_without_primary_key_is_that_of_its_time(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """The unique index is replaced while the producer is down; the binlog does not describe it."""
+    database.execute("CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE u1 (a))")
+    database.execute("INSERT INTO t VALUES (1, 10)")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        database.execute("INSERT INTO t VALUES (2, 20)")
+        capture.wait_position(mysql_server)
+    database.execute("INSERT INTO t VALUES (3, 30)")
+    database.execute("ALTER TABLE t DROP KEY u1, ADD UNIQUE u2 (b)")
+    database.execute("INSERT INTO t VALUES (4, 40)")
+    with CaptureThread(settings) as capture:
+        capture.wait_position(mysql_server)
+        database.execute("DROP INDEX u2 ON t")
+        database.execute("CREATE UNIQUE INDEX u3 ON t (a)")
+        database.execute("INSERT INTO t VALUES (5, 50)")
+        capture.wait_position(mysql_server)
+
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
+    keys = {record.json["after"]["a"]: record.key for record in records}
+    assert keys == {1: b'{"a":1}', 2: b'{"a":2}', 3: b'{"a":3}', 4: b'{"b":40}', 5: b'{"a":5}'}
+
+
 def _published(broker: KafkaBroker, prefix: str) -> list[tuple[TableSchema, Sequence]]:
     found = []
     for record in read_topic(broker.bootstrap, schemas_topic(prefix)):
