@@ -15,6 +15,7 @@ import structlog
 from tailrace.producer.app import startup
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
 from tailrace.producer.app.resources import Resources
+from tailrace.producer.app.resume import ResumeRules, resume_point
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
 from tailrace.producer.app.signals import SignalService, ensure_signal_topics
 from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
@@ -173,16 +174,20 @@ class SessionBuilder:
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
         producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix)))
         state = startup.acquire_state(kafka, producer, self._source.read_offset, prefix=prefix, readers=readers)
-        resume = startup.resume_point(
-            self._source, state, resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog
+        skipped = config.values.skipped_operations
+        rules = ResumeRules(
+            resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog,
+            wait_s=config.database.failover_wait_ms / 1000,
+            uncounted="".join(sorted(skipped)),
         )
+        resume = resume_point(self._source, state, rules, self._process.stop)
         registry = SplitRegistry()
         action = self._auxiliary.heartbeat_action(self._source.open_catalog())
         if action is not None:
             self._resources.add(action)
         transaction = StreamTransaction(
             producer,
-            StreamOffset(resume.offset),
+            StreamOffset(resume.offset, uncounted=rules.uncounted),
             registry,
             settings=CommitSettings(
                 prefix,
@@ -195,6 +200,8 @@ class SessionBuilder:
         topic_of = TopicNames(config.topics).table
         if resume.binlog_lost:
             startup.request_full_resnapshot(transaction, state, captured=captured, topic_of=topic_of)
+        if resume.end is not None:
+            startup.relocate_splits(transaction, state, resume.end)
         startup.write_startup_state(transaction, state, readers=readers, captured=captured, topic_of=topic_of)
         schema_changes = self._auxiliary.schema_changes(
             transaction, self._resources.add(self._source.open_catalog()), self._headers

@@ -27,6 +27,7 @@ from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.transaction_mark import TransactionMark
 from tailrace.runtime.errors import KafkaUnavailableError
 
 OFFSET_KEY: Final = b"offset"
@@ -39,19 +40,14 @@ SIGNALS_KEY: Final = b"signals"
 class StoredOffset:
     """How far the binlog is in Kafka.
 
-    A restart reads from ``position``: the end of a transaction, or the start of ``transaction``, whose first ``events``
-    rows events of captured tables are done.
+    A restart reads from ``position``: the end of a transaction, or the start of one that is partly done.
     """
 
     position: Offset
-    transaction: str = ""
-    events: int = 0
+    transactions: tuple[TransactionMark, ...] = ()
+    """Transactions that are partly done: at most one, unless another server has them in another order."""
     backfill: Mapping[str, int] = field(default_factory=dict)
     """Committed splits without END: number of backfill records written so far."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """For transaction metadata: number of records written in ``transaction`` so far, by table."""
-    rows: int = 0
-    """Rows of the next event that are done too, if the offset was taken over from a connector."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
@@ -161,7 +157,8 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
         kind, _, name = key.decode().partition("/")
         body = orjson.loads(value)
         if key == OFFSET_KEY:
-            state.offset = StoredOffset(**{**body, "position": read_offset(body["position"])})
+            marks = tuple(TransactionMark(**mark) for mark in body["transactions"])
+            state.offset = StoredOffset(**{**body, "position": read_offset(body["position"]), "transactions": marks})
         elif key == READERS_KEY:
             state.readers = body["count"]
         elif key == STRUCTURE_KEY:

@@ -57,6 +57,8 @@ class RowsEvent(NamedTuple):
     server_id: int
     query: str | None = None
     """Original SQL if binlog_rows_query_log_events is on."""
+    number: int = 0
+    """Number of the event among the rows events of its transaction, those of all tables, from 1 on."""
 
 
 class TransactionCommit(NamedTuple):
@@ -112,6 +114,8 @@ class QueryEvent(NamedTuple):
     """As in ``TransactionBegin``."""
     query_pos: int = 0
     """Position of the event of the statement, which follows its GTID event."""
+    number: int = 0
+    """Within a transaction: as in ``RowsEvent``, which it is counted with."""
 
 
 class PositionAdvanced(NamedTuple):

@@ -104,6 +104,27 @@ class GtidSet:
         sources = self._intervals.keys() | other._intervals.keys()
         return GtidSet({s: [*self._intervals.get(s, ()), *other._intervals.get(s, ())] for s in sources})
 
+    def minus(self, other: GtidSet) -> GtidSet:
+        """Return the GTIDs that are in this set only."""
+        left: dict[str, list[Interval]] = {}
+        for source, ranges in self._intervals.items():
+            rest = left.setdefault(source, [])
+            for first, last in ranges:
+                start = first
+                for low, high in other._intervals.get(source, ()):
+                    if high < start or low > last:
+                        continue
+                    if low > start:
+                        rest.append((start, low - 1))
+                    start = high + 1
+                if start <= last:
+                    rest.append((start, last))
+        return GtidSet(left)
+
+    def shares_source(self, other: GtidSet) -> bool:
+        """Return whether both sets have GTIDs of one source."""
+        return not self._intervals.keys().isdisjoint(other._intervals)
+
 
 def _merge(ranges: Iterable[Interval]) -> tuple[Interval, ...]:
     merged: list[Interval] = []

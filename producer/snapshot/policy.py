@@ -190,7 +190,7 @@ class IncrementalSnapshot(SnapshotPolicy):
             return False
         current = self._planner.current_offset()
         columns = self._planner.describe(table).columns[: len(stored.key)]
-        return definitions(columns) == stored.key_order and all(split.low.same_server(current) for split in splits)
+        return definitions(columns) == stored.key_order and all(split.high.same_server(current) for split in splits)
 
     def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
         """See ``SnapshotPolicy``."""

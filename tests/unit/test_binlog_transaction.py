@@ -11,6 +11,7 @@ from tailrace.producer.model.binlog_events import (
     PositionAdvanced,
     PreparedTransactionEnded,
     QueryEvent,
+    RowsEvent,
     TransactionBegin,
     TransactionCommit,
     TransactionPrepared,
@@ -166,3 +167,14 @@ def test_transactions_must_be_complete(log: LogBytes) -> None:
     """Events that belong to no transaction are rejected."""
     with pytest.raises(BinlogError):
         parse(log)
+
+
+def test_rows_events_of_all_tables_are_numbered() -> None:
+    """The number within a transaction does not depend on which tables are captured."""
+    log = LogBytes().begin().table_map("other", table_id=91).rows(ROW, table_id=91)
+    log.table_map().rows(ROW).table_map("other", table_id=91).rows(ROW, table_id=91).table_map().rows(ROW).xid()
+    log.begin().query("CREATE TABLE `n` (`a` int) START TRANSACTION").table_map().rows(ROW).xid()
+
+    found = [(type(e), e.number) for e in parse(log) if isinstance(e, (RowsEvent, QueryEvent))]
+
+    assert found == [(RowsEvent, 2), (RowsEvent, 4), (QueryEvent, 1), (RowsEvent, 2)]

@@ -163,6 +163,7 @@ class BinlogParser:
                 except KeyError:
                     self._require_table_map(data[at + 24 : at + 30], file, begin)
                     cached = None
+                transactions.number += 1
                 if cached is not None:
                     head = cached.double if event_type == event_types.UPDATE_ROWS else cached.single
                     if data.startswith(head, at + 32):
@@ -184,6 +185,7 @@ class BinlogParser:
                                 ts,
                                 server,
                                 query,
+                                transactions.number,
                             ),
                         )
                     )
@@ -324,6 +326,7 @@ class BinlogParser:
     ) -> Sequence[Event]:
         """Parse rows in the form of MySQL 5.5 and of log_bin_use_v1_row_events."""
         table_id = data[start : start + 6]
+        self._transactions.number += 1
         cached = self._tables.get(table_id)
         if cached is None:
             if table_id not in self._tables:
@@ -344,6 +347,7 @@ class BinlogParser:
             ts=position.ts,
             server_id=position.server_id,
             query=self._query,
+            number=self._transactions.number,
         )
         return (rows,)
 

@@ -52,10 +52,15 @@ class EventPosition(NamedTuple):
 
 
 class TransactionParser:
-    """The current transaction. The binlog parser sets ``has_captured_rows`` for rows of a captured table."""
+    """The current transaction.
+
+    The binlog parser counts rows events in ``number``, and sets ``has_captured_rows`` for rows of a captured table.
+    """
 
     def __init__(self, captures: Callable[[TableId], bool]) -> None:
         self.has_captured_rows = False
+        self.number = 0
+        """Number of rows events in the transaction so far, those of all tables."""
         self.has_xa = False
         """Set at XA statements; the binlog parser resets it."""
         self._captures = captures
@@ -82,6 +87,7 @@ class TransactionParser:
             name = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
             self._sources[source] = name
         self._gtid = f"{name}:{number}"
+        self.number = 0
         self._begin_pos = position.begin
         at = start + _GTID.size
         stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little") if at + _STAMP_BYTES <= stop else 0
@@ -177,7 +183,9 @@ class TransactionParser:
                 file=position.file,
                 pos=position.begin,
             )
-        if not self._open:
+        if self._open:
+            self.number += 1
+        else:
             self._gtid = None
         return QueryEvent(
             gtid=gtid,
@@ -192,6 +200,7 @@ class TransactionParser:
             in_transaction=self._open,
             commit_ts_us=self._commit_ts_us,
             query_pos=position.begin,
+            number=self.number if self._open else 0,
         )
 
     def _xa_statement(self, query: Query, word: str, position: EventPosition) -> Sequence[Event]:
