@@ -71,7 +71,7 @@ def write_startup_state(
         log.warning("table is no longer captured", table=name)
         transaction.store(state_store.table_key(name), None)
         del state.tables[name]
-    _remove_unique_keys(transaction, state, set(state.unique_keys) - names)
+    _remove_keys(transaction, state, set(state.keys) - names)
 
 
 def request_full_resnapshot(
@@ -79,7 +79,7 @@ def request_full_resnapshot(
 ) -> None:
     """Request an incremental snapshot of every captured table in the state, and update ``state``."""
     _remove_splits(transaction, state, topic_of, lambda _table: True)
-    _remove_unique_keys(transaction, state, set(state.unique_keys))
+    _remove_keys(transaction, state, set(state.keys))
     tables = sorted(table for table in captured if str(table) in state.tables)
     for table in tables:
         state.tables[str(table)] = TableState(TableMode.STREAMING)
@@ -90,11 +90,11 @@ def request_full_resnapshot(
     state.signals = orjson.loads(queue)
 
 
-def _remove_unique_keys(transaction: StreamTransaction, state: State, tables: Iterable[str]) -> None:
-    """Remove the stored keys of tables without primary key: their statements are not read any more."""
+def _remove_keys(transaction: StreamTransaction, state: State, tables: Iterable[str]) -> None:
+    """Remove what is known of the keys of tables whose statements were not read."""
     for name in tables:
-        transaction.store(state_store.unique_key_key(name), None)
-        del state.unique_keys[name]
+        transaction.store(state_store.known_key_key(name), None)
+        del state.keys[name]
 
 
 def _remove_splits(

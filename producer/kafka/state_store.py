@@ -5,7 +5,7 @@ A state record is committed in one Kafka transaction with the data it describes.
     offset                   StoredOffset: how far the binlog is in Kafka
     readers                  {"count": n}: how many snapshot readers may have open transactions
     table/<db>.<table>       TableState
-    key/<db>.<table>         {"unique": [...]}: the unique index that is the key of a table without primary key, or []
+    key/<db>.<table>         what the catalog said of the keys of a table (serialization/key_memory.py)
     split/<split id>         SplitState: a split that is completely in Kafka
     structure                {"tables": [...]}: tables whose definitions are in the topic of schema changes
     prepared/<xid>           TransactionPrepared: an XA transaction that is neither committed nor rolled back
@@ -110,8 +110,8 @@ class State:
     offset: StoredOffset | None = None
     readers: int = 0
     tables: dict[str, TableState] = field(default_factory=dict)
-    unique_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By table without primary key: the unique index that its changes are keyed by, or ()."""
+    keys: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What is known of the keys of tables, as stored."""
     structure: frozenset[str] | None = None
     """Tables whose definitions are in the topic of schema changes; None: none was ever written."""
     splits: dict[str, SplitState] = field(default_factory=dict)
@@ -126,8 +126,8 @@ def table_key(table: object) -> bytes:
     return f"table/{table}".encode()
 
 
-def unique_key_key(table: object) -> bytes:
-    """Return the key of the record of a table's unique index."""
+def known_key_key(table: object) -> bytes:
+    """Return the key of the record of a table's keys."""
     return f"key/{table}".encode()
 
 
@@ -169,7 +169,7 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
             order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
             state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
         elif kind == "key":
-            state.unique_keys[name] = tuple(body["unique"])
+            state.keys[name] = body
         elif kind == "prepared":
             state.prepared[name] = TransactionPrepared(**body)
         elif kind == "split":

@@ -25,6 +25,7 @@ from tailrace.producer.serialization.envelope.headers import schema_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope_frame import JsonFrame
+from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.schema_registry import SchemaId, SchemaIdSource
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
@@ -82,10 +83,8 @@ class CapturedTables:
         """The values that were replaced, of all versions."""
         self._schema_id: SchemaId = schema_id or SchemaIdSource(config.converters).schema_id
         self._last_formats: dict[TableId, RecordFormat] = {}
-        self._key_columns: dict[tuple[TableId, tuple[Column, ...]], tuple[Column, ...]] = {}
-        """The columns of each key with the defaults and comments of its first use: key bytes must not change later."""
-        self.unique_keys: dict[str, tuple[str, ...]] = {}
-        """By table without primary key: the unique index without NULLs, or (), until a statement changes the table."""
+        self.keys = KeyMemory()
+        """What the catalog said of keys at their first use."""
 
     def topic(self, table: TableId) -> str:
         """Return the topic of a table."""
@@ -100,7 +99,7 @@ class CapturedTables:
         described = self._describe(definition)
         table = _with_key(described, self._config)
         if isinstance(definition, TableVersion) and not _configured_or_primary_key(described, self._config):
-            self.unique_keys[str(table.id)] = described.unique_key
+            self.keys.set_unique_key(table.id, described.unique_key)
         topic = self._own_topic(table.id)
         projection = self._transforms.project(table.id, table.columns, table.key)
         record_format = self._record_format(described, table, projection)
@@ -121,7 +120,9 @@ class CapturedTables:
 
     def key_of(self, found: CatalogTable) -> tuple[str, ...]:
         """Return the columns of the record key. Raises SchemaError for a table without one, unless allowed."""
-        return _with_key(_described(found), self._config).key
+        table = _with_key(_described(found), self._config)
+        self._key_columns(table, table.columns)
+        return table.key
 
     def truncate_envelope(self, table: TableId, envelope: EventEnvelope) -> bytes | None:
         """Return the value of a TRUNCATE record; None if the table, and with it the schema, is gone.
@@ -148,9 +149,7 @@ class CapturedTables:
         if isinstance(definition, CatalogTable):
             return _described(definition)
         table, columns = definition.id, definition.columns
-        unique_key = self.unique_keys.get(str(table))
-        if unique_key is not None and not {column.name for column in columns}.issuperset(unique_key):
-            unique_key = None
+        unique_key = self.keys.unique_key(table, columns)
         described = TableDescription(table, columns, definition.primary_key, unique_key or (), None)
         key_known = unique_key is not None or _configured_or_primary_key(described, self._config)
         if key_known and self._config.converters.plain:
@@ -182,13 +181,17 @@ class CapturedTables:
             return None
         published = table.columns if projection is None else projection.visible(table.columns)
         columns = _catalog_columns(described, published)
-        by_name = {column.name: column for column in columns}
-        key = tuple(by_name[name] for name in table.key)
-        key = self._key_columns.setdefault((table.id, key), key)
+        key = self._key_columns(table, columns)
         topic = self.topic(table.id)
         schemas = table_schemas(table, topic, columns, projection, self._config, key=key, transforms=self._transforms)
         record_format = self._last_formats[table.id] = self._with_ids(topic, schemas)
         return record_format
+
+    def _key_columns(self, table: Table, columns: Sequence[Column]) -> Sequence[Column]:
+        """Return the key columns with what decides their schema; keys without schema need no memory."""
+        by_name = {column.name: column for column in columns}
+        key = tuple(by_name[name] for name in table.key)
+        return key if self._config.converters.forms[0] == "json" else self.keys.columns(table.id, key)
 
     def _with_ids(self, topic: str, schemas: TableSchemas) -> RecordFormat:
         """Register the schemas that are written as Avro."""

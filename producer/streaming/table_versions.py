@@ -6,9 +6,7 @@ returns to an earlier one: a reader of the schemas topic sees which schema holds
 
 from __future__ import annotations
 
-import orjson
-
-from tailrace.producer.kafka.state_store import TableState, table_key, unique_key_key
+from tailrace.producer.kafka.state_store import TableState, known_key_key, table_key
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion
 from tailrace.producer.model.codec import RowsEncoders
@@ -85,8 +83,8 @@ class TableVersions:
             return
         context = self._context
         for table in (effect.table, effect.renamed_from):
-            if table is not None and context.tables.unique_keys.pop(str(table), None) is not None:
-                context.transaction.store(unique_key_key(table), None)
+            if table is not None and context.tables.keys.forget_unique_key(table):
+                self._save_keys()
                 self.forget(table)
 
     def statement_headers(self, table: TableId, event: QueryEvent) -> Headers:
@@ -108,11 +106,8 @@ class TableVersions:
 
     def _add(self, event: RowsEvent) -> StreamedVersion:
         context, definition = self._context, event.table
-        unique_keys, name = context.tables.unique_keys, str(definition.id)
-        known = unique_keys.get(name)
         captured = context.tables.version_of(definition)
-        if unique_keys.get(name) != known:
-            context.transaction.store(unique_key_key(name), orjson.dumps({"unique": unique_keys[name]}))
+        self._save_keys()
         tracked = context.registry.tables.get(definition.id)
         if tracked is None:
             # The table was created after the capture listed its tables: the binlog has all of its rows.
@@ -124,6 +119,11 @@ class TableVersions:
         version = StreamedVersion(definition, captured, tracked, context.settings.context_headers)
         self._known[id(definition)] = version
         return version
+
+    def _save_keys(self) -> None:
+        context = self._context
+        for name, value in context.tables.keys.take_unsaved():
+            context.transaction.store(known_key_key(name), value)
 
     def _publish(self, captured: CapturedTable, sequence: Sequence) -> None:
         schema, context = captured.codec.schema, self._context

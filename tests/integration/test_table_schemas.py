@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import orjson
+
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import SCHEMA_HEADER, schemas_topic
 from tailrace.schemas.table import TableSchema
@@ -79,13 +81,15 @@ def test_each_record_is_decoded_with_the_schema_that_its_header_names(
     assert latest.columns[1].schema.name == "io.debezium.time.Timestamp"
 
 
-def test_the_key_of_a_table_without_primary_key_is_that_of_its_time(
+def test_keys_do_not_follow_the_catalog(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """The unique index is replaced while the producer is down; the binlog does not describe it."""
+    """A unique index that is the key is replaced while the producer is down, and the default of another key changes."""
     database.execute("CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE u1 (a))")
     database.execute("INSERT INTO t VALUES (1, 10)")
-    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    database.execute("CREATE TABLE d (id INT NOT NULL DEFAULT 7 PRIMARY KEY, n INT)")
+    database.execute("INSERT INTO d VALUES (1, 1)")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {"key.converter.schemas.enable": "true"})
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         database.execute("INSERT INTO t VALUES (2, 20)")
@@ -93,6 +97,9 @@ def test_the_key_of_a_table_without_primary_key_is_that_of_its_time(
     database.execute("INSERT INTO t VALUES (3, 30)")
     database.execute("ALTER TABLE t DROP KEY u1, ADD UNIQUE u2 (b)")
     database.execute("INSERT INTO t VALUES (4, 40)")
+    database.execute("UPDATE d SET n = 2")
+    database.execute("ALTER TABLE d MODIFY id INT NOT NULL, MODIFY n BIGINT")
+    database.execute("UPDATE d SET n = 3")
     with CaptureThread(settings) as capture:
         capture.wait_position(mysql_server)
         database.execute("DROP INDEX u2 ON t")
@@ -101,8 +108,12 @@ def test_the_key_of_a_table_without_primary_key_is_that_of_its_time(
         capture.wait_position(mysql_server)
 
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
-    keys = {record.json["after"]["a"]: record.key for record in records}
-    assert keys == {1: b'{"a":1}', 2: b'{"a":2}', 3: b'{"a":3}', 4: b'{"b":40}', 5: b'{"a":5}'}
+    keys = {record.json["after"]["a"]: orjson.loads(record.key or b"")["payload"] for record in records}
+    assert keys == {1: {"a": 1}, 2: {"a": 2}, 3: {"a": 3}, 4: {"b": 40}, 5: {"a": 5}}
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "d")
+    assert sorted(record.json["after"]["n"] for record in records) == [1, 2, 3]
+    (key,) = {record.key for record in records}
+    assert orjson.loads(key or b"")["schema"]["fields"][0]["default"] == 7
 
 
 def _published(broker: KafkaBroker, prefix: str) -> list[tuple[TableSchema, Sequence]]:

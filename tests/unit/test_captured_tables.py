@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from tailrace.producer.config import load
@@ -96,10 +97,45 @@ def test_a_stand_in_key_does_not_follow_the_catalog() -> None:
     assert tables.version_of(first).table.key == ("a",)
     catalog.unique = ("b",)
     restarted = CapturedTables(load(None, {}, BASE), catalog.describe)
-    restarted.unique_keys.update(tables.unique_keys)
+    restarted.keys.load(tables.keys.dump())
 
     assert tables.version_of(later).table.key == restarted.version_of(first).table.key == ("a",)
     catalog.columns = None
     assert tables.version_of(first).table.key == ("a",)
     with pytest.raises(SchemaError, match="does not exist"):
         CapturedTables(load(None, {}, BASE), catalog.describe).version_of(first)
+
+
+@pytest.mark.parametrize("met_by", ["stream", "check"])
+def test_key_bytes_do_not_follow_the_catalog_across_a_restart(met_by: str) -> None:
+    """The first use is by an event, or by the check at the start; the new start checks the changed catalog first."""
+    catalog = Catalog(column("id", default="7"), column("n"))
+    config, version = load(None, {}, WITH_SCHEMAS), logged(column("id"), column("n"))
+    tables = CapturedTables(config, catalog.describe)
+    if met_by == "stream":
+        tables.version_of(version)
+    else:
+        tables.key_of(catalog.describe(TABLE))
+    stored = {name: orjson.loads(value) for name, value in tables.keys.take_unsaved()}
+    catalog.columns = column("id", default="9"), column("n")
+    restarted = CapturedTables(config, catalog.describe)
+    restarted.key_of(catalog.describe(TABLE))
+    restarted.keys.load(stored)
+
+    key, _ = schemas(restarted, version)
+
+    assert key.fields[0].schema.default == 7
+    assert restarted.keys.take_unsaved() == []
+    changed = logged(column("id", "bigint"), column("n"))
+    catalog.columns = column("id", "bigint", "11"), column("n")
+    key, _ = schemas(restarted, changed)
+    assert (key.fields[0].schema.type, key.fields[0].schema.default) == ("int64", 11)
+    [(name, _)] = restarted.keys.take_unsaved()
+    assert name == "shop.t"
+
+
+def test_plain_keys_need_no_memory() -> None:
+    tables = CapturedTables(load(None, {}, BASE), Catalog(column("id", default="7")).describe)
+    tables.version_of(logged(column("id")))
+
+    assert tables.keys.dump() == {}
