@@ -172,7 +172,8 @@ class SessionBuilder:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
-        producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix)))
+        stop = self._stop.requested
+        producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix), stop))
         state = startup.acquire_state(kafka, producer, self._source.read_offset, prefix=prefix, readers=readers)
         skipped = config.values.skipped_operations
         rules = ResumeRules(
@@ -228,6 +229,7 @@ class SessionBuilder:
             skipped_operations=config.values.skipped_operations,
             tombstones=config.values.tombstones,
             include_query=config.values.include_query,
+            max_waiting_splits=config.snapshot.max_waiting_splits,
         )
         mailbox = Mailbox(stream.wake, self._stop.session)
         context = StreamContext(settings, restored.transaction, restored.registry, tables, mailbox, self._status)

@@ -67,6 +67,14 @@ class SnapshotConfig(Section):
         doc="Tables to include in the initial snapshot. For other tables only changes are captured. Empty: all "
         "captured tables.",
     )
+    transaction_timeout_ms: int = supported(
+        "tailrace.snapshot.transaction.timeout.ms",
+        integer(1000),
+        default="900000",
+        doc="Longest time that the Kafka transaction of a snapshot reader may last, in ms. A split is one transaction, "
+        "and a table whose key cannot be split is one split. Brokers allow at most their "
+        "`transaction.max.timeout.ms`; with a lower one the readers use what the broker allows.",
+    )
     max_threads: int = supported(
         "snapshot.max.threads",
         integer(1, 256),
@@ -81,6 +89,13 @@ class SnapshotConfig(Section):
         default_note="Debezium: `1024`",
         doc="Number of rows in a chunk of a snapshot, initial or incremental.",
         aliases=("scan.incremental.snapshot.chunk.size",),
+    )
+    max_waiting_splits: int = supported(
+        "tailrace.snapshot.max.waiting.splits",
+        integer(1),
+        default="256",
+        doc="Number of chunks that may be in Kafka while the binlog reader has not passed their high watermark. "
+        "Snapshot readers pause above it: each such chunk costs memory and a state record until then.",
     )
     even_upper: float = supported(
         "chunk-key.even-distribution.factor.upper-bound",
