@@ -66,7 +66,7 @@ def test_a_held_change_does_not_wait_for_the_planner(
         database.name,
         {"snapshot.max.threads": 2, "incremental.snapshot.chunk.size": CHUNK},
     )
-    with other, CaptureThread(settings, SnapshotHooks(before_high=hold)) as capture:
+    with CaptureThread(settings, SnapshotHooks(before_high=hold)) as capture, other:
         assert locked.wait(60)
         eventually(lambda: _blocked(database, "ORDER BY"), "the planner reads the greatest key of b")
         database.execute("UPDATE a SET v = 'held' WHERE id = 3")
