@@ -14,6 +14,7 @@ import structlog
 
 from tailrace.producer.app import startup
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
+from tailrace.producer.app.ownership import Ownership
 from tailrace.producer.app.resources import Resources
 from tailrace.producer.app.resume import ResumeRules, resume_point
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
@@ -61,7 +62,7 @@ class CaptureProcess:
     config: ProducerConfig
     stop: threading.Event
     status: Status
-    run_id: str
+    ownership: Ownership
     hooks: SnapshotHooks | None = None
     """For tests: snapshot readers then run as threads of this process."""
 
@@ -107,7 +108,9 @@ class SessionBuilder:
         self._auxiliary = AuxiliaryTopics(process.config)
         self._headers: Headers = list(
             context_headers(
-                process.config.topics.prefix, run_id=process.run_id, enabled=process.config.values.context_headers
+                process.config.topics.prefix,
+                run_id=process.ownership.own.run_id,
+                enabled=process.config.values.context_headers,
             )
         )
 
@@ -174,9 +177,12 @@ class SessionBuilder:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
-        stop = self._stop.requested
+        stop, ownership = self._stop.requested, self._process.ownership
         producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix), stop))
-        state = startup.acquire_state(kafka, producer, self._source.read_offset, prefix=prefix, readers=readers)
+        acquired = startup.acquire_state(
+            kafka, producer, self._source.read_offset, ownership.own, prefix=prefix, readers=readers
+        )
+        ownership.fence, state = acquired.fence, acquired.state
         skipped = config.values.skipped_operations
         rules = ResumeRules(
             resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog,
@@ -258,8 +264,9 @@ class SessionBuilder:
     def _restore_snapshots(
         self, state: State, coordinator: SnapshotCoordinator, signals: SignalService, pending: Sequence[TableId]
     ) -> SessionSnapshots:
-        process = self._process
-        workers = WorkerFactory(process.config, process.run_id, process.hooks, coordinator.known_keys)
+        process, fence = self._process, self._process.ownership.fence
+        assert fence is not None, "the state is restored before it was acquired"
+        workers = WorkerFactory(process.config, fence, process.hooks, coordinator.known_keys)
         factory = SnapshotFactory(
             process.config, state, coordinator, signals.processor, status=process.status, workers=workers
         )
