@@ -125,6 +125,7 @@ class CaptureProcess:
     """``tailrace produce`` as a process; ``kill`` is SIGKILL."""
 
     def __init__(self, settings: Mapping[str, str], folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self.config = folder / "producer.json"
         self.config.write_text(json.dumps(dict(settings)))
         self.log = folder / "producer.log"
@@ -152,6 +153,11 @@ class CaptureProcess:
     def running(self) -> bool:
         """Whether the process is alive."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None if it is not running."""
+        return self._process.pid if self._process is not None and self.running() else None
 
     def kill(self) -> None:
         """Kill the process, as in a crash."""
