@@ -9,6 +9,7 @@
     │   ├── SourceUnavailableError    the database server did not respond (Retryable)
     │   └── TableMissingError         a statement names a table that does not exist
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
+    │   └── SourceBehindError         the server has not executed all that was read: a replica that still applies
     └── TakeoverError                 the offset of a connector cannot be taken over
 """
 
@@ -37,6 +38,10 @@ class TableMissingError(SourceError):
 
 class BinlogError(TailraceError):
     """The binlog cannot be read from the stored offset."""
+
+
+class SourceBehindError(BinlogError):
+    """The database server has not executed transactions that were read before; it may still execute them."""
 
 
 class TakeoverError(TailraceError):

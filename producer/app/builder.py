@@ -15,6 +15,7 @@ import structlog
 from tailrace.producer.app import startup
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
 from tailrace.producer.app.resources import Resources
+from tailrace.producer.app.resume import ResumeRules, resume_point
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
 from tailrace.producer.app.signals import SignalService, ensure_signal_topics
 from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
@@ -39,6 +40,7 @@ from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
@@ -136,6 +138,7 @@ class SessionBuilder:
         lifecycle = TableLifecycle(context, coordinator, topics, restored.schema_changes, versions=versions)
         metadata = self._auxiliary.transaction_metadata(context.transaction)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
+        reader.register_prepared(PreparedTransactions(context.transaction, restored.state.prepared.values()))
         signal_table = signals.table()
         if signal_table is not None:
             reader.register_signal_table(signal_table)
@@ -170,16 +173,20 @@ class SessionBuilder:
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
         producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix)))
         state = startup.acquire_state(kafka, producer, self._source.read_offset, prefix=prefix, readers=readers)
-        resume = startup.resume_point(
-            self._source, state, resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog
+        skipped = config.values.skipped_operations
+        rules = ResumeRules(
+            resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog,
+            wait_s=config.database.failover_wait_ms / 1000,
+            uncounted="".join(sorted(skipped)),
         )
+        resume = resume_point(self._source, state, rules, self._process.stop)
         registry = SplitRegistry()
         action = self._auxiliary.heartbeat_action(self._source.open_catalog())
         if action is not None:
             self._resources.add(action)
         transaction = StreamTransaction(
             producer,
-            StreamOffset(resume.offset),
+            StreamOffset(resume.offset, uncounted=rules.uncounted),
             registry,
             settings=CommitSettings(
                 prefix,
@@ -192,6 +199,8 @@ class SessionBuilder:
         topic_of = TopicNames(config.topics).table
         if resume.binlog_lost:
             startup.request_full_resnapshot(transaction, state, captured=captured, topic_of=topic_of)
+        if resume.end is not None:
+            startup.relocate_splits(transaction, state, resume.end)
         startup.write_startup_state(transaction, state, readers=readers, captured=captured, topic_of=topic_of)
         schema_changes = self._auxiliary.schema_changes(
             transaction, self._resources.add(self._source.open_catalog()), self._headers
@@ -205,7 +214,9 @@ class SessionBuilder:
         config = self._config
         filters, signals = config.filters.tables, config.signals.table
         wanted = filters.includes if signals is None else lambda table: table == signals or filters.includes(table)
-        stream = self._resources.add(self._source.open_stream(restored.transaction.offset.position, wanted))
+        stream = self._resources.add(
+            self._source.open_stream(restored.transaction.offset.position, wanted, restored.state.prepared.values())
+        )
         settings = StreamSettings(
             config.topics.prefix,
             filters,

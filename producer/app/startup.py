@@ -1,4 +1,4 @@
-"""Startup: fences older instances, restores the state, and checks that the binlog still has what follows.
+"""Startup: fences older instances, restores the state, and brings it in line with the configuration and the source.
 
 The order matters: the state topic is complete only when every producer that may have an open transaction is fenced.
 """
@@ -6,18 +6,17 @@ The order matters: the state topic is complete only when every producer that may
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import orjson
 import structlog
 
-from tailrace.producer.errors import BinlogError
 from tailrace.producer.kafka import state_store
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
+from tailrace.producer.kafka.state_store import State, TableState
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
-from tailrace.producer.model.protocols import ReadOffset, Source
+from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
@@ -26,15 +25,6 @@ from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.schemas.names import state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ResumePoint:
-    """Where the stream starts."""
-
-    offset: StoredOffset
-    binlog_lost: bool = False
-    """The binlog behind the stored offset is gone: every table must be read again."""
 
 
 def acquire_state(
@@ -52,29 +42,16 @@ def acquire_state(
     return state_store.read(kafka, topic, read_offset) if state.readers else state
 
 
-def resume_point(source: Source, state: State, *, resnapshot_if_lost: bool) -> ResumePoint:
-    """Return the stored offset, or the end of the binlog on the first start.
+def relocate_splits(transaction: StreamTransaction, state: State, end: Offset) -> None:
+    """Continue with splits that were read in an older epoch: their high watermark is now the end of the binlog.
 
-    Raises BinlogError if the source no longer has the binlog behind the stored offset, or is another source. With
-    ``resnapshot_if_lost`` the stream then starts at the end of the binlog.
+    Positions of two epochs do not compare. The end is after everything that the rows can contain, because the source
+    has executed all of it; a later high watermark only makes more changes part of the split.
     """
-    if state.offset is None:
-        return ResumePoint(StoredOffset(source.start_offset()))
-    try:
-        snapshot_running = any(table.mode is TableMode.SNAPSHOT for table in state.tables.values())
-        position = source.resume_offset(state.offset.position, snapshot_running=snapshot_running)
-        return ResumePoint(replace(state.offset, position=position))
-    except BinlogError as error:
-        if not resnapshot_if_lost:
-            raise
-        log.warning(
-            "the stored offset cannot be resumed: changes since then are lost, all tables are read again",
-            reason=str(error),
-            hint="rows deleted in between stay in the topics",
-        )
-    # The epoch grows, so that everything read from here on sorts after everything read before.
-    start = source.start_offset(epoch=state.offset.position.epoch + 1)
-    return ResumePoint(StoredOffset(start), binlog_lost=True)
+    for split_id, split in state.splits.items():
+        if not split.ended:
+            state.splits[split_id] = replace(split, high=end)
+            transaction.store(state_store.split_key(split_id), state.splits[split_id].to_json())
 
 
 def write_startup_state(

@@ -7,6 +7,7 @@ A state record is committed in one Kafka transaction with the data it describes.
     table/<db>.<table>       TableState
     split/<split id>         SplitState: a split that is completely in Kafka
     structure                {"tables": [...]}: tables whose definitions are in the topic of schema changes
+    prepared/<xid>           TransactionPrepared: an XA transaction that is neither committed nor rolled back
     signals                  pending incremental snapshots, and the last processed signals (signals/queue.py)
 """
 
@@ -21,9 +22,11 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
+from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.transaction_mark import TransactionMark
 from tailrace.runtime.errors import KafkaUnavailableError
 
 OFFSET_KEY: Final = b"offset"
@@ -36,19 +39,14 @@ SIGNALS_KEY: Final = b"signals"
 class StoredOffset:
     """How far the binlog is in Kafka.
 
-    A restart reads from ``position``: the end of a transaction, or the start of ``transaction``, whose first ``events``
-    rows events of captured tables are done.
+    A restart reads from ``position``: the end of a transaction, or the start of one that is partly done.
     """
 
     position: Offset
-    transaction: str = ""
-    events: int = 0
+    transactions: tuple[TransactionMark, ...] = ()
+    """Transactions that are partly done: at most one, unless another server has them in another order."""
     backfill: Mapping[str, int] = field(default_factory=dict)
     """Committed splits without END: number of backfill records written so far."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """For transaction metadata: number of records written in ``transaction`` so far, by table."""
-    rows: int = 0
-    """Rows of the next event that are done too, if the offset was taken over from a connector."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
@@ -66,6 +64,8 @@ class TableState:
     """Greatest key that the plan covers, in JSON form; None: the splits are unbounded."""
     key: tuple[str, ...] = ()
     """Names of the columns that the bounds of splits belong to."""
+    key_order: tuple[str, ...] = ()
+    """What the order of each of these columns depends on (``KeyColumn.definition``)."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
@@ -114,6 +114,8 @@ class State:
     splits: dict[str, SplitState] = field(default_factory=dict)
     signals: Mapping[str, Any] | None = None
     """As stored; None before the first signal."""
+    prepared: dict[str, TransactionPrepared] = field(default_factory=dict)
+    """XA transactions that are neither committed nor rolled back, by their ids."""
 
 
 def table_key(table: object) -> bytes:
@@ -124,6 +126,16 @@ def table_key(table: object) -> bytes:
 def split_key(split_id: str) -> bytes:
     """Return the key of a split's record."""
     return f"split/{split_id}".encode()
+
+
+def prepared_key(xid: str) -> bytes:
+    """Return the key of a prepared transaction's record."""
+    return f"prepared/{xid}".encode()
+
+
+def prepared_to_json(prepared: TransactionPrepared) -> bytes:
+    """Return the record value of a prepared transaction."""
+    return orjson.dumps(prepared._asdict())
 
 
 def _fields(record: StoredOffset | TableState | SplitState) -> dict[str, Any]:
@@ -137,7 +149,8 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
         kind, _, name = key.decode().partition("/")
         body = orjson.loads(value)
         if key == OFFSET_KEY:
-            state.offset = StoredOffset(**{**body, "position": read_offset(body["position"])})
+            marks = tuple(TransactionMark(**mark) for mark in body["transactions"])
+            state.offset = StoredOffset(**{**body, "position": read_offset(body["position"]), "transactions": marks})
         elif key == READERS_KEY:
             state.readers = body["count"]
         elif key == STRUCTURE_KEY:
@@ -145,7 +158,10 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
         elif key == SIGNALS_KEY:
             state.signals = body
         elif kind == "table":
-            state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), "key": tuple(body["key"])})
+            order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
+            state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
+        elif kind == "prepared":
+            state.prepared[name] = TransactionPrepared(**body)
         elif kind == "split":
             positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
             state.splits[name] = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})

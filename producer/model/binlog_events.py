@@ -26,6 +26,8 @@ class TransactionBegin(NamedTuple):
     thread: int | None
     """Connection id of the BEGIN, or None if there is none."""
     server_id: int
+    xid: str = ""
+    """The id of an XA transaction as the server logs it; empty for other transactions, and at XA COMMIT."""
 
 
 class TableVersion(NamedTuple):
@@ -55,6 +57,8 @@ class RowsEvent(NamedTuple):
     server_id: int
     query: str | None = None
     """Original SQL if binlog_rows_query_log_events is on."""
+    number: int = 0
+    """Number of the event among the rows events of its transaction, those of all tables, from 1 on."""
 
 
 class TransactionCommit(NamedTuple):
@@ -64,6 +68,32 @@ class TransactionCommit(NamedTuple):
     file: str
     end: int
     ts: int
+
+
+class TransactionPrepared(NamedTuple):
+    """XA PREPARE: the transaction that ends next becomes valid with a later XA COMMIT, in another transaction."""
+
+    xid: str
+    gtid: str
+    """GTID of the prepared transaction: its rows can be read again by it."""
+    file: str
+    pos: int
+    """Position of its GTID event."""
+    captured: bool
+    """It has rows of captured tables."""
+    end: int
+
+
+class PreparedTransactionEnded(NamedTuple):
+    """XA COMMIT or XA ROLLBACK, between begin and commit of a transaction without rows of its own."""
+
+    xid: str
+    committed: bool
+    file: str
+    pos: int
+    end: int
+    ts: int
+    server_id: int
 
 
 class QueryEvent(NamedTuple):
@@ -84,6 +114,8 @@ class QueryEvent(NamedTuple):
     """As in ``TransactionBegin``."""
     query_pos: int = 0
     """Position of the event of the statement, which follows its GTID event."""
+    number: int = 0
+    """Within a transaction: as in ``RowsEvent``, which it is counted with."""
 
 
 class PositionAdvanced(NamedTuple):
@@ -95,4 +127,12 @@ class PositionAdvanced(NamedTuple):
     """0 if the event has no time."""
 
 
-Event = TransactionBegin | RowsEvent | TransactionCommit | QueryEvent | PositionAdvanced
+Event = (
+    TransactionBegin
+    | RowsEvent
+    | TransactionCommit
+    | TransactionPrepared
+    | PreparedTransactionEnded
+    | QueryEvent
+    | PositionAdvanced
+)

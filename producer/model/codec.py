@@ -84,6 +84,8 @@ class EventRows(NamedTuple):
     """For each record, the index of its row in the event; empty unless keys were requested."""
     keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]]
     """(before, after) raw key per row; empty unless keys were requested."""
+    row_count: int = 0
+    """Number of rows in the event."""
 
     def skip_rows(self, count: int) -> EventRows:
         """Return the event without the records of its first ``count`` rows; the keys must have been requested."""
@@ -94,7 +96,8 @@ class EventRows(NamedTuple):
             for record, index in zip(self.records, self.row_index, strict=True)
             if index >= count
         ]
-        return EventRows([record for record, _ in kept], [index for _, index in kept], self.keys[count:])
+        records, row_index = [record for record, _ in kept], [index for _, index in kept]
+        return EventRows(records, row_index, self.keys[count:], self.row_count)
 
 
 class SnapshotEncoder(Protocol):

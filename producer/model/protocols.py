@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -15,6 +15,7 @@ from tailrace.producer.model.binlog_events import (
     QueryEvent,
     TransactionBegin,
     TransactionCommit,
+    TransactionPrepared,
 )
 from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.ddl import DdlEffect
@@ -205,17 +206,28 @@ class Source(Protocol):
     def start_offset(self, *, epoch: int = 1) -> Offset:
         """Return the offset of a stream that starts now, at the end of the log."""
 
-    def resume_offset(self, stored: Offset, *, snapshot_running: bool) -> Offset:
-        """Return the offset to resume from; its epoch grows if the source is another server of the same history.
+    def resume_offset(self, stored: Offset, *, started: Sequence[str], required: Sequence[Offset]) -> Offset:
+        """Return the offset to resume from.
 
-        Raises BinlogError if the source no longer has the log that follows ``stored``, or has another history.
+        Its epoch grows if its position cannot be compared with ``stored``: the source is another server of the same
+        history, or numbers its log from the start. The source must have all transactions of ``stored`` and
+        ``required``, and those in ``started``. Raises SourceBehindError if it does not have them (yet), BinlogError if
+        it no longer has the log that follows ``stored``, or has another history.
         """
+
+    def end_offset(self, *, epoch: int) -> Offset:
+        """Return the end of the log now."""
 
     def read_offset(self, body: Mapping[str, Any]) -> Offset:
         """Read an offset that ``Offset.to_json`` returned."""
 
-    def open_stream(self, start: Offset, captures: TableFilter) -> ChangeStream:
-        """Return a connected stream of all that ``start`` does not include, with the rows of captured tables."""
+    def open_stream(
+        self, start: Offset, captures: TableFilter, prepared: Iterable[TransactionPrepared] = ()
+    ) -> ChangeStream:
+        """Return a connected stream of all that ``start`` does not include, with the rows of captured tables.
+
+        ``prepared``: transactions before ``start`` that were prepared, and whose end was not read.
+        """
 
     def open_snapshot_session(self) -> SnapshotSession:
         """Return a new session that plans and reads splits."""

@@ -28,6 +28,26 @@ class KeyColumn:
     is_integer: bool = False
     """Arithmetic on key values gives bounds."""
 
+    @property
+    def definition(self) -> str:
+        """Return all that the order of the column depends on, and that a change of could move a row in it.
+
+        Stored with a plan: its bounds mean other rows under another definition.
+        """
+        column = self.column
+        size = {"binary": column.length, "bit": column.length, "decimal": column.scale}.get(
+            column.data_type, column.fsp
+        )
+        parts = (
+            column.name,
+            "integer" if self.is_integer else f"{column.data_type}({size})" if size else column.data_type,
+            "unsigned" if column.unsigned else "",
+            column.charset,
+            self.collation,
+            ",".join(column.enum_values),
+        )
+        return " ".join(part for part in parts if part)
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -91,7 +111,8 @@ def key_changed(table: TableId, was: Sequence[str], now: Sequence[str]) -> Schem
     """Return the error for a table whose key is no longer the one that its splits were cut by."""
     return SchemaError(
         f"the key of {table}, its type or its collation changed during its snapshot",
-        hint="repeat the snapshot of this table: exclude it, start, stop, include it, start",
+        hint="restore the definition of the key until the snapshot is complete; or repeat the snapshot of this table: "
+        "exclude it, start, stop, include it, start (its topic keeps the rows that are deleted meanwhile)",
         was=", ".join(was),
         now=", ".join(now),
     )

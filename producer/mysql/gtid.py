@@ -87,10 +87,43 @@ class GtidSet:
             result._intervals = {**self._intervals, source: _merge([*ranges, (n, n)])}
         return result
 
+    def without(self, gtid: str) -> GtidSet:
+        """Return the set without one GTID."""
+        source, _, number = gtid.partition(":")
+        n = int(number)
+        ranges: list[Interval] = []
+        for first, last in self._intervals.get(source, ()):
+            if first <= n <= last:
+                ranges += [(a, b) for a, b in ((first, n - 1), (n + 1, last)) if a <= b]
+            else:
+                ranges.append((first, last))
+        return GtidSet({**self._intervals, source: ranges})
+
     def union(self, other: GtidSet) -> GtidSet:
         """Return the union of both sets."""
         sources = self._intervals.keys() | other._intervals.keys()
         return GtidSet({s: [*self._intervals.get(s, ()), *other._intervals.get(s, ())] for s in sources})
+
+    def minus(self, other: GtidSet) -> GtidSet:
+        """Return the GTIDs that are in this set only."""
+        left: dict[str, list[Interval]] = {}
+        for source, ranges in self._intervals.items():
+            rest = left.setdefault(source, [])
+            for first, last in ranges:
+                start = first
+                for low, high in other._intervals.get(source, ()):
+                    if high < start or low > last:
+                        continue
+                    if low > start:
+                        rest.append((start, low - 1))
+                    start = high + 1
+                if start <= last:
+                    rest.append((start, last))
+        return GtidSet(left)
+
+    def shares_source(self, other: GtidSet) -> bool:
+        """Return whether both sets have GTIDs of one source."""
+        return not self._intervals.keys().isdisjoint(other._intervals)
 
 
 def _merge(ranges: Iterable[Interval]) -> tuple[Interval, ...]:

@@ -26,7 +26,6 @@ _SETTINGS: Final = (
     "binlog_row_image",
     "binlog_row_metadata",
     "binlog_row_value_options",
-    "binlog_transaction_compression",
     "enforce_gtid_consistency",
     "gtid_mode",
     "log_slave_updates",
@@ -230,12 +229,6 @@ def cascades_are_not_logged(source: CheckedSource) -> Iterator[str]:
             )
 
 
-def compression_uses_memory(source: CheckedSource) -> Iterator[str]:
-    """A compressed transaction is decompressed as a whole, in memory."""
-    if source.settings.get("binlog_transaction_compression") == "ON":
-        yield "binlog_transaction_compression is ON: each transaction is kept in memory while it is read"
-
-
 Check = Callable[[CheckedSource], Iterator[str]]
 
 REQUIRED: Final[tuple[Check, ...]] = (
@@ -250,7 +243,7 @@ REQUIRED: Final[tuple[Check, ...]] = (
     binlog_has_the_databases,
     charsets_are_supported,
 )
-ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged, compression_uses_memory)
+ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged,)
 
 
 def _either(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...]]:

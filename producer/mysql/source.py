@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Final
+from typing import Any
 
 import structlog
 from pymysql.connections import Connection
 
-from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.protocols import Offset, TableFilter
+from tailrace.producer.model.binlog_events import TransactionPrepared
+from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql import catalog, prerequisites
+from tailrace.producer.mysql import catalog, prerequisites, resume
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.binlog.stream import BinlogStream
+from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
+from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.catalog_session import MySqlCatalogSession
 from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import SourceSettings, query
-from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
 from tailrace.producer.mysql.watermark import current_offset
 
 log = structlog.get_logger(__name__)
-
-_FILE_START: Final = 4
-"""Position of the first event in a binlog file."""
 
 
 class MySqlSource:
@@ -59,13 +57,16 @@ class MySqlSource:
         """Return a session that connects at its first use."""
         return MySqlCatalogSession(self.connect)
 
-    def open_stream(self, start: Offset, captures: TableFilter) -> BinlogStream:
+    def open_stream(
+        self, start: Offset, captures: TableFilter, prepared: Iterable[TransactionPrepared] = ()
+    ) -> ChangeStream:
         """Request the binlog by GTID set."""
         stream = BinlogStream(
             self._settings, start=mysql_offset(start).gtids, server_id=self._server_id, captures=captures
         )
-        stream.open()
-        return stream
+        stream.open(expected_server=mysql_offset(start).server_uuid)
+        history = BinlogHistory(self._settings, server_id=self._server_id, captures=captures)
+        return XaStream(stream, history, prepared)
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -98,43 +99,16 @@ class MySqlSource:
         with closing(self.connect()) as session:
             end = current_offset(session, epoch=epoch)
         log.info("the stream starts at the end of the binlog", file=end.file, pos=end.pos, gtids=str(end.gtids))
-        return end._replace(pos=_FILE_START)
+        return end._replace(pos=resume.FILE_START)
 
-    def resume_offset(self, stored: Offset, *, snapshot_running: bool) -> MySqlOffset:
-        """Compare the stored GTID set with the purged and the executed set of the server."""
-        offset = mysql_offset(stored)
+    def resume_offset(self, stored: Offset, *, started: Sequence[str], required: Sequence[Offset]) -> MySqlOffset:
+        """Compare the GTIDs with the purged and the executed set, and the coordinates with the binlog files."""
         with closing(self.connect()) as session:
-            executed = GtidSet.parse(database.executed_gtids(session))
-            purged = GtidSet.parse(database.purged_gtids(session))
-            current = current_offset(session, epoch=offset.epoch + 1)
-        if not offset.gtids.contains(purged):
-            raise BinlogError(
-                "the source has purged binlog files that were not read yet",
-                hint="take a new snapshot under another topic.prefix, and keep binlog files longer "
-                "(binlog_expire_logs_seconds)",
-                read=str(offset.gtids),
-                purged=str(purged),
+            return resume.resume_offset(
+                session, mysql_offset(stored), started=started, required=[mysql_offset(offset) for offset in required]
             )
-        if not executed.contains(offset.gtids):
-            raise BinlogError(
-                "the source has not executed transactions that were read before: it is another server, or lost data",
-                hint="point database.hostname at a server of the same cluster that has all transactions, "
-                "or take a new snapshot under another topic.prefix",
-                read=str(offset.gtids),
-                executed=str(executed),
-            )
-        log.info("resuming", file=offset.file, pos=offset.pos, gtids=str(offset.gtids))
-        if offset.same_server(current):
-            return offset
-        if snapshot_running:
-            raise BinlogError(
-                "the source server changed during a snapshot: positions of two servers cannot be compared",
-                hint="point database.hostname at the former server until the snapshot is complete, "
-                "or take a new snapshot under another topic.prefix",
-                was=offset.server_uuid,
-                now=current.server_uuid,
-            )
-        log.warning(
-            "the source server changed; it has the same transactions", was=offset.server_uuid, now=current.server_uuid
-        )
-        return current._replace(pos=_FILE_START, gtids=offset.gtids)
+
+    def end_offset(self, *, epoch: int) -> MySqlOffset:
+        """Return file, position and executed GTID set."""
+        with closing(self.connect()) as session:
+            return current_offset(session, epoch=epoch)

@@ -132,7 +132,7 @@ class EventEncoderFactory:
             "        row += 1",
             f"except {errors} as error: raise {error}(error) from error",
             f"if p != size: raise {mismatch}(p, size)",
-            f"return {new}({event_rows}, (records, {row_index}, raw_keys))",
+            f"return {new}({event_rows}, (records, {row_index}, raw_keys, row - envelope[3]))",
         ]
         return builder.compile(name, "data, start, end, envelope, *, keys=False", lines)
 

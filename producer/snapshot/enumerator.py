@@ -17,7 +17,7 @@ from tailrace.producer.kafka.state_store import SplitState, State, TableState
 from tailrace.producer.model.split import KeyColumn, Range, Split, key_changed, key_from_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.ops.status import Status
-from tailrace.producer.snapshot.policy import SnapshotPolicy, StartedPlan, names
+from tailrace.producer.snapshot.policy import SnapshotPolicy, StartedPlan, definitions
 from tailrace.producer.snapshot.reader import SplitDone, SplitTask
 from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
@@ -241,8 +241,8 @@ class Enumerator:
         """Continue a stored plan: finished splits stay, the ranges between them are planned again."""
         found = self._planner.describe(table)
         columns = found.columns[: len(stored.key)]
-        if names(columns) != stored.key:
-            raise key_changed(table, stored.key, names(found.columns))
+        if definitions(columns) != stored.key_order:
+            raise key_changed(table, stored.key_order, definitions(found.columns))
         self._policy.resume(table, stored, columns)
         self._status.table_started(table, estimated_rows=found.estimated_rows)
         splitter = self._planner.splitter(table, columns)

@@ -190,7 +190,7 @@ class IncrementalSnapshot(SnapshotPolicy):
             return False
         current = self._planner.current_offset()
         columns = self._planner.describe(table).columns[: len(stored.key)]
-        return names(columns) == stored.key and all(split.low.same_server(current) for split in splits)
+        return definitions(columns) == stored.key_order and all(split.high.same_server(current) for split in splits)
 
     def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
         """See ``SnapshotPolicy``."""
@@ -231,11 +231,12 @@ class IncrementalSnapshot(SnapshotPolicy):
         self._call(lambda: self._coordinator.cancel_incremental(table))
 
 
-def names(columns: tuple[KeyColumn, ...]) -> tuple[str, ...]:
-    """Return the names of key columns."""
-    return tuple(column.column.name for column in columns)
+def definitions(columns: tuple[KeyColumn, ...]) -> tuple[str, ...]:
+    """Return what the order of key columns depends on."""
+    return tuple(column.definition for column in columns)
 
 
 def _new_plan(mode: TableMode, columns: tuple[KeyColumn, ...], greatest: KeyTuple | None) -> TableState:
     run = f"{time.time_ns() // 1_000_000:x}"
-    return TableState(mode, snapshot=run, greatest=key_to_json(greatest), key=names(columns))
+    key = tuple(column.column.name for column in columns)
+    return TableState(mode, snapshot=run, greatest=key_to_json(greatest), key=key, key_order=definitions(columns))

@@ -163,8 +163,9 @@ class SnapshotReader:
             return known[1]
         found = self._session.describe(table)
         captured = self._tables.version_of(found)
-        if self._session.splitting_columns(found, captured.table.key)[: len(columns)] != columns:
-            raise key_changed(table, [c.column.name for c in columns], captured.table.key)
+        current = self._session.splitting_columns(found, captured.table.key)
+        if current[: len(columns)] != columns:
+            raise key_changed(table, [c.definition for c in columns], [c.definition for c in current])
         self._definitions[table] = (text, captured)
         return captured
 

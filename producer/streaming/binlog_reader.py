@@ -15,10 +15,12 @@ from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
     Event,
     PositionAdvanced,
+    PreparedTransactionEnded,
     QueryEvent,
     RowsEvent,
     TransactionBegin,
     TransactionCommit,
+    TransactionPrepared,
 )
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.protocols import ChangeStream
@@ -27,6 +29,7 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination
 from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
@@ -77,8 +80,6 @@ class BinlogReader:
         self._counts: dict[tuple[StreamedVersion, str], list[int]] = {}
         """Rows events and records not reported to the status yet, by operation."""
         self._transactions = self._last_ts_us = 0
-        self._events_to_skip = 0
-        """Number of rows events of the current transaction that were done before a restart."""
         self._handlers: dict[type, Callable[..., None]] = {
             RowsEvent: self._on_rows,
             TransactionBegin: self._on_begin,
@@ -95,6 +96,11 @@ class BinlogReader:
         """Pass the rows of the signal table to ``table``; called before ``run``."""
         self._signal_table = table
         self._handlers[RowsEvent] = self._on_rows_or_signal
+
+    def register_prepared(self, prepared: PreparedTransactions) -> None:
+        """Keep the state of prepared transactions in ``prepared``; called before ``run``."""
+        self._handlers[TransactionPrepared] = prepared.on_prepared
+        self._handlers[PreparedTransactionEnded] = prepared.on_ended
 
     def run(self) -> None:
         """Read until the capture session stops; everything read is committed on return."""
@@ -141,7 +147,7 @@ class BinlogReader:
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def _on_begin(self, event: TransactionBegin) -> None:
-        self._events_to_skip = self._offset.begin(event)
+        self._offset.begin(event)
 
     def _on_commit(self, event: TransactionCommit) -> None:
         begin = self._offset.transaction
@@ -160,9 +166,9 @@ class BinlogReader:
     def _on_query(self, event: QueryEvent) -> None:
         offset = self._offset
         if event.in_transaction:  # CREATE TABLE ... SELECT: an event of a transaction that continues to its commit
-            offset.events += 1
-            if offset.events > self._events_to_skip:
+            if not offset.is_done(event):
                 self._lifecycle.apply(event, self._stream.ddl_effects(event))
+                offset.done(event)
             return
         restarting = self._lifecycle.apply(event, self._stream.ddl_effects(event))
         offset.commit(event)
@@ -182,29 +188,35 @@ class BinlogReader:
             self._on_rows(event)
             return
         offset = self._offset
-        if offset.events + 1 > self._events_to_skip:
-            assert offset.transaction is not None, "a rows event outside a transaction"
-            table.on_rows(event, offset.transaction.gtid, offset.events + 1)
+        if offset.is_done(event):
+            return
+        assert offset.transaction is not None, "a rows event outside a transaction"
+        table.on_rows(event, offset.transaction.gtid, event.number)
         if self._settings.table_filter.includes(table.id):
             self._on_rows(event)
         else:
-            offset.events += 1
+            offset.done(event)
 
     def _on_rows(self, event: RowsEvent) -> None:
         offset = self._offset
-        offset.events += 1
-        if offset.events <= self._events_to_skip or event.op in self._settings.skipped_operations:
+        if offset.resuming and offset.is_done(event):
+            return
+        if event.op in self._settings.skipped_operations:
+            offset.done(event)
             return
         current = self._versions.in_use.get(id(event.table))
         version = current if current is not None else self._change_version(event)
         captured, tracked = version.captured, version.tracked
         assert offset.transaction is not None, "a rows event outside a transaction"
         envelope = captured.source.rows_event_envelope(event, offset.transaction, query=self._settings.include_query)
-        headers: Headers = [event_header(offset.epoch, offset.events), *version.headers]
+        headers: Headers = [event_header(offset.epoch, event.number), *version.headers]
+        rows = 0
         if tracked.mode is TableMode.STREAMING:
-            self._emit(event, version, envelope, headers)
+            rows = self._emit(event, version, envelope, headers)
         elif tracked.mode is not TableMode.WAITING:
-            self._emit_through_splits(event, version, envelope, headers)
+            rows = self._emit_through_splits(event, version, envelope, headers)
+        # Not before all is written: if a commit happens while the event is held, a restart must read it again.
+        offset.done(event, version.definition.id, rows)
         if self._transaction.full:
             self._transaction.commit()
 
@@ -213,15 +225,15 @@ class BinlogReader:
             return self._versions.change(event)
         except IncrementalKeyChangedError as error:
             # The event is not done: after the restart it is read again, and its table only streams.
-            self._offset.events -= 1
             self._coordinator.cancel_incremental(event.table.id)
             raise SourceUnavailableError(
                 "an incremental snapshot was cancelled: the key of its table changed", table=str(event.table.id)
             ) from error
 
-    def _emit(self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, headers: Headers) -> None:
+    def _emit(self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, headers: Headers) -> int:
+        """Write all changes of an event; return the number of its rows."""
         encode = version.encode[event.op]
-        if self._offset.rows and (done := self._offset.rows_to_skip()):
+        if self._offset.resuming and (done := self._offset.rows_to_skip(event)):
             rows = encode(event.data, event.start, event.stop, envelope, keys=True).skip_rows(done)
         else:
             rows = encode(event.data, event.start, event.stop, envelope)
@@ -233,15 +245,13 @@ class BinlogReader:
         counts = self._counts.setdefault((version, event.op), [0, 0])
         counts[0] += 1
         counts[1] += len(rows.records)
+        return rows.row_count
 
     def _emit_through_splits(
         self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, headers: Headers
-    ) -> None:
-        """Write the changes of a table under snapshot that its splits let through."""
-        tracked, offset = version.tracked, self._offset
-        done = offset.rows_to_skip()
-        # A held event is not done: if a commit happens meanwhile, a restart must read the event again.
-        offset.events -= 1
+    ) -> int:
+        """Write the changes of a table under snapshot that its splits let through; return the number of its rows."""
+        tracked, done = version.tracked, self._offset.rows_to_skip(event)
         while tracked.mode is TableMode.PLANNING:
             self._coordinator.wait()
         encode = version.encode[event.op]
@@ -253,5 +263,5 @@ class BinlogReader:
         )
         to = Destination(version.captured.topic, headers, add_block)
         written = self._router.emit_through_splits(rows, tracked, to)
-        offset.events += 1
         self._status.stream_rows(event.table.id, event.op, written)
+        return rows.row_count

@@ -2,82 +2,159 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.kafka.state_store import StoredOffset
-from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin, TransactionCommit
+from tailrace.producer.model.binlog_events import (
+    PositionAdvanced,
+    QueryEvent,
+    RowsEvent,
+    TransactionBegin,
+    TransactionCommit,
+)
 from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.table import TableId
+from tailrace.producer.model.transaction_mark import TransactionMark
+
+_MAX_COUNTED_TABLES: Final = 1000
+"""Tables whose rows are counted within one transaction: bounds the stored offset."""
 
 
 class StreamOffset:
     """The progress of the binlog reader. ``position`` is where a restart reads from: an open transaction's begin."""
 
-    def __init__(self, state: StoredOffset) -> None:
+    def __init__(self, state: StoredOffset, *, uncounted: str = "") -> None:
+        """``uncounted`` are the operations whose rows are not written."""
         self.position: Offset = state.position
         self.transaction: TransactionBegin | None = None
-        self.events = 0
-        """Rows events of captured tables done in the current transaction."""
+        self.resuming = False
+        """The current transaction was begun before a restart, and not all that was done of it is passed."""
         self.counts: dict[str, int] = {}
         """Row records written in the current transaction, by table; used for transaction metadata only."""
-        self._resume_transaction = state.transaction
-        self._resume_events = state.events
-        self._resume_counts = state.counts
-        self._resume_rows = state.rows
-        self._skip = 0
-        self.rows = 0
-        """Rows done before a restart of the first event that is not complete; 0 unless the offset was taken over."""
+        self._pending = {mark.gtid: mark for mark in state.transactions}
+        self._uncounted = uncounted
+        self._number = self._pos = 0
+        self._resumed = TransactionMark("")
+        self._table_rows: dict[TableId, int] = {}
+        """Rows of the current transaction that are passed, by table, since it began or since the restart."""
+        self._rows_before: dict[str, int] | None = {}
+        """Rows that were done before a restart and are not passed here, by table; None: unknown."""
 
     @property
     def epoch(self) -> int:
         """Return the epoch of the source."""
         return self.position.epoch
 
-    def begin(self, begin: TransactionBegin) -> int:
-        """Enter a transaction; return how many of its rows events were done before a restart."""
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def begin(self, begin: TransactionBegin) -> None:
+        """Enter a transaction."""
         self.transaction = begin
         self.position = self.position.at_begin(begin)
-        self.events = 0
-        resumed = begin.gtid == self._resume_transaction
-        skip = self._resume_events if resumed else 0
-        self.counts = dict(self._resume_counts) if resumed else {}
-        self._skip, self.rows = skip, self._resume_rows if resumed else 0
-        self._resume_transaction, self._resume_events, self._resume_counts, self._resume_rows = "", 0, {}, 0
-        return skip
-
-    def rows_to_skip(self) -> int:
-        """Return how many rows of the current event were done before a restart."""
-        return self.rows if self.events == self._skip + 1 else 0
+        self._number = self._pos = 0
+        self._table_rows, self._rows_before = {}, {}
+        mark = self._pending.pop(begin.gtid, None) if self._pending else None
+        if mark is None:
+            self.counts = {}
+            return
+        self._resumed = mark
+        self.counts = dict(mark.records)
+        self._rows_before = None if mark.table_rows is None else dict(mark.table_rows)
+        self.resuming = not mark.relocated or bool(self._rows_before)
 
     def commit(self, event: TransactionCommit | QueryEvent) -> None:
         """Leave a transaction: it counts as executed from here on."""
         self.position = self.position.after(event)
         self.transaction = None
-        self.events = 0
+        self.resuming = False
 
     def advance(self, event: PositionAdvanced) -> None:
-        """Move forward outside a transaction."""
-        self.position = self.position.advanced_to(event)
+        """Move forward outside a transaction; a server announces a file from its start, whatever it sends of it."""
+        moved = self.position.advanced_to(event)
+        if not moved.before(self.position):
+            self.position = moved
+
+    # -- events of the current transaction ---------------------------------------------------------------------------
+
+    def is_done(self, event: RowsEvent | QueryEvent) -> bool:
+        """Return whether an event was done before a restart.
+
+        Raises BinlogError if the last event that was done is not at the position where it was read.
+        """
+        if not self.resuming or event.number > self._resumed.number:
+            return False
+        if isinstance(event, QueryEvent):
+            return True  # the first event of its transaction, on every server
+        if self._resumed.relocated:
+            return False
+        if event.number == self._resumed.number and self._resumed.pos not in {0, event.pos}:
+            raise BinlogError(
+                "a transaction in the binlog is not the one that was read before, although it has the same GTID",
+                hint="take a new snapshot under another topic.prefix: the source has lost binlog in a crash, or gave "
+                "GTIDs to other transactions",
+                gtid=self._resumed.gtid,
+                file=event.file,
+                pos=event.pos,
+                expected_pos=self._resumed.pos,
+            )
+        return True
+
+    def rows_to_skip(self, event: RowsEvent) -> int:
+        """Return how many of the first rows of an event were done before a restart; it may be more than it has."""
+        if not self.resuming:
+            return 0
+        if self._resumed.relocated:
+            return (self._rows_before or {}).get(str(event.table.id), 0)
+        return self._resumed.rows if event.number == self._resumed.number + 1 else 0
+
+    def done(self, event: RowsEvent | QueryEvent, table: TableId | None = None, rows: int = 0) -> None:
+        """All that an event needs is written: ``rows`` is the number of all its rows, 0 if they are not written."""
+        self._number, self._pos = event.number, event.pos
+        if rows and table is not None:
+            self._table_rows[table] = self._table_rows.get(table, 0) + rows
+        if self.resuming:
+            self._pass_resumed(table, rows)
+
+    def _pass_resumed(self, table: TableId | None, rows: int) -> None:
+        if not self._resumed.relocated:
+            self.resuming = False
+            return
+        assert self._rows_before is not None
+        left = self._rows_before.pop(str(table), 0) - rows
+        if left > 0:
+            self._rows_before[str(table)] = left
+        self.resuming = bool(self._rows_before)
+
+    # -- what restarts and readers need ------------------------------------------------------------------------------
 
     def barrier(self) -> Offset:
-        """Return what a SELECT must see: all that was read so far, including the open transaction.
+        """Return what a SELECT must see: all that was read so far, including transactions that are partly done.
 
-        The open transaction is in the binlog already, so it becomes visible without any action of the producer.
+        They are in the binlog already, so they become visible without any action of the producer.
         """
-        if self.transaction is not None:
-            return self.position.including(self.transaction.gtid)
-        if self._resume_transaction:
-            return self.position.including(self._resume_transaction)
-        return self.position
+        barrier = self.position
+        for gtid in self._pending:
+            barrier = barrier.including(gtid)
+        return barrier if self.transaction is None else barrier.including(self.transaction.gtid)
 
     def state(self, backfill: dict[str, int]) -> StoredOffset:
         """Return what is stored with the next commit."""
+        marks = tuple(self._pending.values())
         if self.transaction is not None:
-            # What was done before a restart stays done while it is being skipped.
-            events, rows = max(self.events, self._skip), self.rows if self.events <= self._skip else 0
-            return StoredOffset(self.position, self.transaction.gtid, events, backfill, self.counts, rows)
-        return StoredOffset(
-            self.position,
-            self._resume_transaction,
-            self._resume_events,
-            backfill,
-            self._resume_counts,
-            self._resume_rows,
+            marks = (*marks, self._mark(self.transaction.gtid))
+        return StoredOffset(self.position, marks, backfill)
+
+    def _mark(self, gtid: str) -> TransactionMark:
+        if self.resuming and not self._resumed.relocated:
+            return self._resumed  # what was done before a restart stays done while it is passed
+        rows: dict[str, int] | None = None
+        if self._rows_before is not None and len(self._table_rows) <= _MAX_COUNTED_TABLES:
+            rows = dict(self._rows_before)
+            for table, count in self._table_rows.items():
+                rows[str(table)] = rows.get(str(table), 0) + count
+        mark = TransactionMark(
+            gtid, self._number, self._pos, table_rows=rows, uncounted=self._uncounted, records=self.counts
         )
+        return replace(mark, relocated=True, number=self._resumed.number, pos=0) if self.resuming else mark

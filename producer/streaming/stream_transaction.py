@@ -7,7 +7,7 @@ So a record is visible exactly if the stored offset, or the state written with i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,6 +48,8 @@ class StreamTransaction:
         self.offset = offset
         """What has been read from the binlog; the next commit stores it."""
         self.prefix = settings.prefix
+        self.before_commit: list[Callable[[], None]] = []
+        """Called before each commit; they store what belongs to the offset."""
         self._producer = producer
         self._registry = registry
         self._settings = settings
@@ -112,6 +114,8 @@ class StreamTransaction:
             if self._heartbeat is not None and self._heartbeat.due:
                 beat = self._heartbeat.next_record()
                 self._producer.send(beat.topic, beat.key, beat.value, partition=0)
+            for store in self.before_commit:
+                store()
             self._commit(self.offset.state(self._registry.open_backfills()))
 
     def commit_restored(self, offset: StoredOffset) -> None:

@@ -70,7 +70,7 @@ class TableVersions:
         previous = self._by_table.get(event.table.id)
         if previous is None or previous.captured.fingerprint != version.captured.fingerprint:
             offset = self._context.transaction.offset
-            self._publish(version.captured, Sequence.at(offset.epoch, event.file, event.pos, offset.events))
+            self._publish(version.captured, Sequence.at(offset.epoch, event.file, event.pos, event.number))
         if previous is not None:
             self.in_use.pop(id(previous.definition), None)
         self.in_use[id(event.table)] = self._by_table[event.table.id] = version

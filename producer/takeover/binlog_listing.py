@@ -6,14 +6,13 @@ A connector's event count counts these events. All inner events of a compressed 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from pymysql.connections import Connection
 from pymysql.constants import ER
 
 from tailrace.producer.errors import SourceError, TakeoverError
-from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.query_event import leading_words
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.gtid import GtidSet
@@ -24,7 +23,6 @@ _PAGE: Final = 5000
 _STARTS: Final = frozenset({"Gtid", "Anonymous_Gtid"})
 _ROWS: Final = re.compile(r"(?:Write|Update|Delete)_rows(?:_v1)?")
 _GTID: Final = re.compile(r"'([0-9a-fA-F-]{36}:\d+)'")
-_TABLE: Final = re.compile(r"table_id: (\d+)(?: \((.*)\))?", re.DOTALL)
 _USE: Final = re.compile(r"use `(?:[^`]|``)*`; ")
 
 
@@ -39,10 +37,10 @@ class ListedEvent(NamedTuple):
 class ConsumedEvents(NamedTuple):
     """How much of a transaction a connector had done, as the binlog reader counts it."""
 
-    events: int
-    """Rows events of captured tables."""
+    number: int
+    """Rows events, of all tables."""
     rows: int
-    """Rows of the next event."""
+    """Rows of the next one."""
 
 
 def binlog_files(session: Connection[Any]) -> list[str]:
@@ -116,56 +114,30 @@ def gtid_of(event: ListedEvent) -> str:
     return found[1].lower()
 
 
-def translate_event_count(
-    events: Sequence[ListedEvent], done: int, rows: int, captures: Callable[[TableId], bool]
-) -> ConsumedEvents:
+def translate_event_count(events: Sequence[ListedEvent], done: int, rows: int) -> ConsumedEvents:
     """Count what the binlog reader counts among the first ``done`` events of a transaction, its BEGIN included.
 
     ``events`` must hold one more event, of which ``rows`` rows are done. Raises TakeoverError if the counts contradict
     the events.
     """
-    tables: dict[str, bool] = {}
     counted = 0
     if len(events) <= done or events[0].info != "BEGIN":
         raise _contradiction(events, done)
     for event in events[:done]:
         if event.event_type == "Xid" or (event.event_type == "Query" and event.info in {"COMMIT", "ROLLBACK"}):
             raise _contradiction(events, done)
-        counted += _is_counted(event, tables, captures)
-    if not rows:
-        return ConsumedEvents(counted, 0)
-    following = events[done]
-    if _ROWS.fullmatch(following.event_type) is None:
+        counted += _is_counted(event)
+    if rows and _ROWS.fullmatch(events[done].event_type) is None:
         raise _contradiction(events, done)
-    return ConsumedEvents(counted, rows if _is_counted(following, tables, captures) else 0)
+    return ConsumedEvents(counted, rows)
 
 
-def _is_counted(event: ListedEvent, tables: dict[str, bool], captures: Callable[[TableId], bool]) -> bool:
-    """Return whether the binlog reader counts an event; Table_map events fill ``tables``."""
+def _is_counted(event: ListedEvent) -> bool:
+    """Return whether the binlog reader counts an event."""
     if event.event_type == "Query":
         # The only counted statement within a transaction: CREATE TABLE … SELECT.
         return leading_words(_USE.sub("", event.info, count=1))[0] == "CREATE"
-    if event.event_type != "Table_map" and _ROWS.fullmatch(event.event_type) is None:
-        return False
-    found = _TABLE.match(event.info)
-    if found is None:
-        raise TakeoverError("the server describes an event in an unknown form", seen=event.info)
-    if event.event_type == "Table_map":
-        tables[found[1]] = _is_captured(found[2] or "", captures)
-        return False
-    return tables.get(found[1], False)
-
-
-def _is_captured(name: str, captures: Callable[[TableId], bool]) -> bool:
-    """Return whether a table is captured, given as ``database.table`` without quotes."""
-    parts = name.split(".")
-    answers = {captures(TableId(".".join(parts[:i]), ".".join(parts[i:]))) for i in range(1, len(parts))}
-    if len(answers) > 1:
-        raise TakeoverError(
-            f"the table {name} is ambiguous: its name or the name of its database contains a dot",
-            hint="start the connector again, and stop it while nothing is written to this table",
-        )
-    return answers == {True}
+    return _ROWS.fullmatch(event.event_type) is not None
 
 
 def _contradiction(events: Sequence[ListedEvent], done: int) -> TakeoverError:

@@ -12,7 +12,7 @@ from pymysql.connections import Connection
 from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.state_store import StoredOffset
 from tailrace.producer.model.binlog_events import QueryEvent, TransactionBegin
-from tailrace.producer.model.protocols import TableFilter
+from tailrace.producer.model.transaction_mark import TransactionMark
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
@@ -44,9 +44,7 @@ class _StartPosition(NamedTuple):
     gtid: str
 
 
-def resolve_resume_position(
-    offset: ConnectorOffset, source: MySqlSource, session: Connection[Any], captures: TableFilter
-) -> ResumePosition:
+def resolve_resume_position(offset: ConnectorOffset, source: MySqlSource, session: Connection[Any]) -> ResumePosition:
     """Return the offset with which the binlog reader resumes where the connector stopped.
 
     Raises TakeoverError or BinlogError if the binlog no longer has that position, or its events contradict the offset.
@@ -80,8 +78,9 @@ def resolve_resume_position(
             "once more"
         )
         return ResumePosition(StoredOffset(position), notes)
-    done = translate_event_count(events, offset.events, offset.rows, captures)
-    return ResumePosition(StoredOffset(position, start.gtid, done.events, counts=offset.counts, rows=done.rows), notes)
+    done = translate_event_count(events, offset.events, offset.rows)
+    mark = TransactionMark(start.gtid, done.number, rows=done.rows, records=offset.counts)
+    return ResumePosition(StoredOffset(position, (mark,)), notes)
 
 
 def _require_history(session: Connection[Any], gtids: GtidSet) -> None:

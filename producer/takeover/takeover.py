@@ -83,11 +83,10 @@ class TakeoverResult:
             f"resumes at: {self.position.file}:{self.position.pos}",
             f"executed GTIDs: {self.position.gtids or 'none'}",
         ]
-        if resumed.transaction:
-            lines.append(
-                f"within {resumed.transaction}: {resumed.events} rows event(s) of captured tables are done, "
-                f"and {resumed.rows} row(s) of the next one"
-            )
+        lines += [
+            f"within {mark.gtid}: {mark.number} rows event(s) are done, and {mark.rows} row(s) of the next one"
+            for mark in resumed.transactions
+        ]
         lines.append(f"tables taken over: {len(self.tables)}")
         lines += [f"new table, gets a snapshot: {table} (it has no topic)" for table in self.new_tables]
         lines.append("stored; continue with `tailrace produce`" if stored else "nothing was written (dry run)")
@@ -107,12 +106,11 @@ def take_over(
     topics = existing_topics(kafka)
     if state_topic(prefix) in topics:
         _require_no_state(states.read(kafka, state_topic(prefix), source.read_offset), options)
-    captures = config.filters.tables.includes
-    captured = source.list_tables(captures)
+    captured = source.list_tables(config.filters.tables.includes)
     notes += source.check(captured)
     with closing(source.connect()) as session:
         notes += _other_binlog_readers(session)
-        resumed = resolve_resume_position(offset, source, session, captures)
+        resumed = resolve_resume_position(offset, source, session)
     if _connector_offset(kafka, options, prefix) != offset:
         raise TakeoverError(
             "the connector's offset changed while it was read: the connector is running",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import PositionAdvanced, RowsEvent, TransactionCommit
+from tailrace.producer.model.binlog_events import RowsEvent, TransactionCommit
 from tailrace.producer.model.table import TableId
 from tailrace.runtime.errors import SchemaError
 from tests.embedded.mysql import MySqlServer
@@ -105,42 +105,6 @@ def test_checksums_may_change_from_file_to_file(own_database: Database) -> None:
     finally:
         live.close()
         own_database.execute("SET GLOBAL binlog_checksum = CRC32")
-
-
-def test_two_phase_xa_on_a_captured_table_is_rejected(database: Database) -> None:
-    """Rows are logged at PREPARE, before the commit."""
-    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    database.execute("CREATE TABLE other (id INT PRIMARY KEY)")
-    start = executed(database.server)
-    for sql in (
-        "XA START 'o'",
-        "INSERT INTO other VALUES (1)",
-        "XA END 'o'",
-        "XA PREPARE 'o'",
-        "XA COMMIT 'o'",
-        "XA START 'p'",
-        "INSERT INTO t VALUES (1)",
-        "XA END 'p'",
-        "XA COMMIT 'p' ONE PHASE",
-    ):
-        database.execute(sql)
-
-    events = [
-        e
-        for e in follow(database.server, start, captures=lambda t: t == TableId(database.name, "t"))
-        if not isinstance(e, PositionAdvanced)
-    ]
-    prepared = executed(database.server)
-    for sql in ("XA START 'q'", "INSERT INTO t VALUES (2)", "XA END 'q'", "XA PREPARE 'q'", "XA COMMIT 'q'"):
-        database.execute(sql)
-
-    assert [type(e).__name__ for e in events] == ["TransactionBegin", "TransactionCommit"] * 2 + [
-        "TransactionBegin",
-        "RowsEvent",
-        "TransactionCommit",
-    ]
-    with pytest.raises(BinlogError, match="XA PREPARE"):
-        follow(database.server, prepared)
 
 
 def test_rows_events_v1_are_read() -> None:

@@ -26,7 +26,7 @@ VARYING = {"connector_name", "maximum_key", "last_processed_key"}
 
 
 def _signals(database: Database) -> list[tuple[str, str, dict[str, Any]]]:
-    tables = [f"{database.name}.t", f"{database.name}.empty"]
+    tables = [f"{database.name}.t", f"{database.name}.no_rows"]
     return [
         ("one", "execute-snapshot", {"data-collections": tables[:1], "type": "INCREMENTAL"}),
         ("two", "execute-snapshot", {"data-collections": tables[1:], "type": "INCREMENTAL"}),
@@ -61,7 +61,7 @@ def test_notifications_equal_debezium(
     """An initial snapshot and two incremental ones, one of them of an empty table, with one chunk each."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))")
     database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, ROWS + 1)])
-    database.execute("CREATE TABLE empty (id INT PRIMARY KEY)")
+    database.execute("CREATE TABLE no_rows (id INT PRIMARY KEY)")
     theirs = f"dbz{prefix}"
     common = {
         "signal.enabled.channels": "kafka",

@@ -300,3 +300,39 @@ def _every_split_has_its_end(broker: KafkaBroker, prefix: str, topic: str, recor
         for end in ends_of(read_topic(broker.bootstrap, watermarks_topic(prefix)), topic)
     }
     assert {split: ends.get(split) for split in counted} == counted
+
+
+def test_a_restart_does_not_continue_in_another_order(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """'_' is before letters in one collation and after them in the other; each start refuses until it is restored."""
+    before, after = (
+        "ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4 COLLATE " + name
+        for name in ("utf8mb4_general_ci", "utf8mb4_0900_ai_ci")
+    )
+    database.execute("CREATE TABLE t (id VARCHAR(20) PRIMARY KEY, v INT)")
+    database.execute(before)
+    keys = [f"{letter}{between}{letter}" for letter in "abcdefghij" for between in "_nm"]
+    for number, key in enumerate(keys):
+        database.execute("INSERT INTO t VALUES (%s, %s)", (key, number))
+    settings = properties(
+        mysql_server, kafka_broker, prefix, database.name, {**SMALL, "incremental.snapshot.chunk.size": 8}
+    )
+
+    def change() -> None:
+        database.execute(after)
+
+    hooks = SnapshotHooks(before_low=_once("t", 2, change))
+    for start in ("first", "second"):
+        with (
+            pytest.raises((SchemaError, SourceError), match="its collation changed during its snapshot") as raised,
+            CaptureThread(settings, hooks if start == "first" else None) as capture,
+        ):
+            capture.wait_snapshot()
+    assert "was: id varchar utf8mb4 utf8mb4_general_ci" in str(raised.value)
+    assert "now: id varchar utf8mb4 utf8mb4_0900_ai_ci" in str(raised.value)
+    database.execute(before)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+    rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, "t").values()
+    assert sorted(row["id"] for row in rows) == sorted(keys)

@@ -170,7 +170,15 @@ def orders(table: TableId) -> bool:
 
 def parse(log: LogBytes | bytes, *, verify: bool = True) -> list[Event]:
     """Feed all bytes at once."""
-    return BinlogParser(orders, verify=verify).feed(log if isinstance(log, bytes) else log.data)
+    return feed_all(BinlogParser(orders, verify=verify), log if isinstance(log, bytes) else log.data)
+
+
+def feed_all(parser: BinlogParser, data: bytes) -> list[Event]:
+    """Feed bytes and return all of their events."""
+    events = parser.feed(data)
+    while parser.pending:
+        events += parser.feed(b"")
+    return events
 
 
 def contents(events: list[Event]) -> list[tuple[Any, ...]]:

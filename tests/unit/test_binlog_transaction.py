@@ -7,7 +7,15 @@ import struct
 import pytest
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin
+from tailrace.producer.model.binlog_events import (
+    PositionAdvanced,
+    PreparedTransactionEnded,
+    QueryEvent,
+    RowsEvent,
+    TransactionBegin,
+    TransactionCommit,
+    TransactionPrepared,
+)
 from tests.support.binlog_bytes import (
     QUERY,
     ROW,
@@ -123,27 +131,24 @@ def test_logged_rollback_is_rejected_if_it_reverts_captured_rows() -> None:
 
 
 def test_xa_transactions() -> None:
-    """One phase is a transaction; two phases are supported only without captured tables."""
+    """One phase is a transaction; in two phases, the events say where the rows are and whether they count."""
     start, end = "XA START X'61',X'',1", "XA END X'61',X'',1"
     one_phase = LogBytes().gtid().query(start).table_map().rows(ROW).query(end).add(XA_PREPARE, b"\1" + b"\0" * 13)
     assert [type(e).__name__ for e in parse(one_phase)][1:] == ["TransactionBegin", "RowsEvent", "TransactionCommit"]
-    with pytest.raises(BinlogError, match="XA"):
-        parse(LogBytes().gtid().query(start).table_map().rows(ROW).query(end).add(XA_PREPARE, b"\0" + b"\0" * 13))
 
-    def other() -> LogBytes:
-        log = LogBytes().gtid().query(start).table_map("other").rows(ROW).query(end)
-        return log.add(XA_PREPARE, b"\0" + b"\0" * 13).gtid()
+    for table, captured in (("orders", True), ("other", False)):
+        log = LogBytes()
+        at = log.pos
+        log.gtid().query(start).table_map(table).rows(ROW).query(end).add(XA_PREPARE, b"\0" + b"\0" * 13)
+        [prepared] = [e for e in parse(log) if isinstance(e, TransactionPrepared)]
+        assert prepared == TransactionPrepared("X'61',X'',1", f"{SOURCE}:1", "binlog.000001", at, captured, log.pos)
 
-    assert [type(e).__name__ for e in parse(other().query("XA COMMIT X'61',X'',1"))][1:] == [
-        "TransactionBegin",
-        "TransactionCommit",
-    ] * 2
-    assert [type(e).__name__ for e in parse(other().query("XA ROLLBACK X'61',X'',1"))][1:] == [
-        "TransactionBegin",
-        "TransactionCommit",
-    ] * 2
-    with pytest.raises(BinlogError, match="XA"):
-        parse(LogBytes().gtid().query("XA COMMIT X'62',X'',1"))
+    for word in ("COMMIT", "ROLLBACK"):
+        begin, ended, commit = parse(LogBytes().gtid().query(f"XA {word} X'61',X'',1"))[1:]
+        assert isinstance(begin, TransactionBegin)
+        assert isinstance(ended, PreparedTransactionEnded)
+        assert (ended.xid, ended.committed) == ("X'61',X'',1", word == "COMMIT")
+        assert isinstance(commit, TransactionCommit)
 
 
 @pytest.mark.parametrize(
@@ -162,3 +167,14 @@ def test_transactions_must_be_complete(log: LogBytes) -> None:
     """Events that belong to no transaction are rejected."""
     with pytest.raises(BinlogError):
         parse(log)
+
+
+def test_rows_events_of_all_tables_are_numbered() -> None:
+    """The number within a transaction does not depend on which tables are captured."""
+    log = LogBytes().begin().table_map("other", table_id=91).rows(ROW, table_id=91)
+    log.table_map().rows(ROW).table_map("other", table_id=91).rows(ROW, table_id=91).table_map().rows(ROW).xid()
+    log.begin().query("CREATE TABLE `n` (`a` int) START TRANSACTION").table_map().rows(ROW).xid()
+
+    found = [(type(e), e.number) for e in parse(log) if isinstance(e, (RowsEvent, QueryEvent))]
+
+    assert found == [(RowsEvent, 2), (RowsEvent, 4), (QueryEvent, 1), (RowsEvent, 2)]

@@ -11,6 +11,8 @@ from tailrace.producer.mysql.gtid import GtidSet
 
 SOURCES = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
 
+A, B = SOURCES
+
 members = st.frozensets(st.tuples(st.sampled_from(SOURCES), st.integers(1, 30)), max_size=40)
 
 
@@ -69,3 +71,24 @@ def test_unknown_forms_are_rejected(text: str) -> None:
     with pytest.raises(BinlogError) as caught:
         GtidSet.parse(text)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "left"),
+    [
+        (f"{A}:1-10", f"{A}:1-10", ""),
+        (f"{A}:1-10", f"{A}:3-4:6", f"{A}:1-2:5:7-10"),
+        (f"{A}:1-10", f"{A}:5-20", f"{A}:1-4"),
+        (f"{A}:5-10", f"{A}:1-6", f"{A}:7-10"),
+        (f"{A}:1-3:7-9", f"{A}:2-8", f"{A}:1:9"),
+        (f"{A}:1-3,{B}:4", f"{B}:4", f"{A}:1-3"),
+        (f"{A}:1-3", "", f"{A}:1-3"),
+    ],
+)
+def test_difference(one: str, other: str, left: str) -> None:
+    assert str(GtidSet.parse(one).minus(GtidSet.parse(other))) == left
+
+
+def test_common_source() -> None:
+    assert GtidSet.parse(f"{A}:1,{B}:2").shares_source(GtidSet.parse(f"{B}:9"))
+    assert not GtidSet.parse(f"{A}:1").shares_source(GtidSet.parse(f"{B}:1"))

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset
-from tailrace.producer.model.binlog_events import PositionAdvanced, TransactionBegin, TransactionCommit
+from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.streaming import stream_transaction as module
 from tailrace.producer.streaming.heartbeat import HeartbeatRecord
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
@@ -65,7 +65,7 @@ def test_a_record_opens_the_transaction_and_is_committed_with_the_offset(clock: 
     producer = FakeProducer()
     stream = transaction(producer)
     stream.offset.begin(TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1))
-    stream.offset.events = 2
+    stream.offset.done(QueryEvent(f"{SERVER}:5", "d", "", FILE, 150, 180, 7, 1, 1, True, number=2))
     assert stream.records == 0
 
     stream.send("t", b"k", b"v")
@@ -75,7 +75,8 @@ def test_a_record_opens_the_transaction_and_is_committed_with_the_offset(clock: 
     assert stream.records == 0
     assert producer.committed[0][0] == ("t", b"k", b"v")
     [offset] = offsets(producer)
-    assert (offset["position"]["pos"], offset["transaction"], offset["events"]) == (100, f"{SERVER}:5", 2)
+    [mark] = offset["transactions"]
+    assert (offset["position"]["pos"], mark["gtid"], mark["number"]) == (100, f"{SERVER}:5", 2)
 
 
 def test_commit_without_anything_new_does_nothing(clock: Clock) -> None:

@@ -58,6 +58,7 @@ class Versions:
         self.versions = TableVersions(context, topics)
         self._begin = TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1)
         self.transaction.offset.begin(self._begin)
+        self._number = 0
 
     def _describe(self, table: TableId) -> CatalogTable:
         if self._catalog is None:
@@ -67,12 +68,12 @@ class Versions:
 
     def event(self, table: TableVersion, pos: int) -> RowsEvent:
         """Return an empty rows event."""
-        return RowsEvent("c", table, b"", 0, 0, FILE, pos, pos + 10, 7, 1)
+        self._number += 1
+        return RowsEvent("c", table, b"", 0, 0, FILE, pos, pos + 10, 7, 1, number=self._number)
 
     def schema_at(self, table: TableVersion, pos: int) -> str:
         """Let the stream read an event, as the binlog reader does; return the fingerprint in its headers."""
         event = self.event(table, pos)
-        self.transaction.offset.events += 1
         version = self.versions.in_use.get(id(table)) or self.versions.change(event)
         assert version.definition is table
         headers = version.headers

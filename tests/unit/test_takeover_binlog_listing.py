@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tailrace.producer.errors import TakeoverError
-from tailrace.producer.kafka.state_store import StoredOffset
-from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.codec import EventRows, KeyChange
-from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.takeover.binlog_listing import (
     ConsumedEvents,
     DerivedGtids,
@@ -21,11 +16,6 @@ from tailrace.producer.takeover.binlog_listing import (
 )
 
 UUID = "58e3a85e-e597-11f1-8ae5-02fc00000001"
-
-
-def wanted(table: TableId) -> bool:
-    """Capture database d, but not its table other."""
-    return table.database == "d" and table.table != "other"
 
 
 def gtid(pos: int, number: int) -> ListedEvent:
@@ -58,14 +48,14 @@ TRANSACTION = [
         (4, 0, ConsumedEvents(1, 0)),
         (4, 2, ConsumedEvents(1, 2)),
         (5, 0, ConsumedEvents(2, 0)),
-        (7, 3, ConsumedEvents(2, 0)),  # rows of a table that is not captured
-        (8, 0, ConsumedEvents(2, 0)),
-        (10, 1, ConsumedEvents(2, 1)),
-        (11, 0, ConsumedEvents(3, 0)),
+        (7, 3, ConsumedEvents(2, 3)),
+        (8, 0, ConsumedEvents(3, 0)),
+        (10, 1, ConsumedEvents(3, 1)),
+        (11, 0, ConsumedEvents(4, 0)),
     ],
 )
-def test_events_of_captured_tables_are_counted(done: int, rows: int, found: ConsumedEvents) -> None:
-    assert translate_event_count(TRANSACTION, done, rows, wanted) == found
+def test_rows_events_of_all_tables_are_counted(done: int, rows: int, found: ConsumedEvents) -> None:
+    assert translate_event_count(TRANSACTION, done, rows) == found
 
 
 def test_create_table_select_is_counted() -> None:
@@ -76,28 +66,18 @@ def test_create_table_select_is_counted() -> None:
         ListedEvent(4, "Write_rows", "table_id: 9 flags: STMT_END_F"),
     ]
 
-    assert translate_event_count(events, 3, 4, wanted) == ConsumedEvents(1, 4)
+    assert translate_event_count(events, 3, 4) == ConsumedEvents(1, 4)
 
 
 @pytest.mark.parametrize(("done", "rows"), [(12, 0), (13, 0), (1, 1), (5, 2), (11, 1)])
 def test_impossible_counts_are_rejected(done: int, rows: int) -> None:
     with pytest.raises(TakeoverError, match="does not match"):
-        translate_event_count(TRANSACTION, done, rows, wanted)
+        translate_event_count(TRANSACTION, done, rows)
 
 
 def test_transaction_without_begin_is_rejected() -> None:
     with pytest.raises(TakeoverError, match="does not match"):
-        translate_event_count([ListedEvent(1, "Query", "XA START X'61',X'',1"), *TRANSACTION[1:]], 4, 0, wanted)
-
-
-def test_ambiguous_name_with_a_dot_is_rejected() -> None:
-    def only_one(table: TableId) -> bool:
-        return table == TableId("d.e", "t")
-
-    events = [ListedEvent(1, "Query", "BEGIN"), ListedEvent(2, "Table_map", "table_id: 9 (d.e.t)"), TRANSACTION[-1]]
-    with pytest.raises(TakeoverError, match="contains a dot"):
-        translate_event_count(events, 2, 0, only_one)
-    assert translate_event_count(events, 2, 0, lambda _: False) == ConsumedEvents(0, 0)
+        translate_event_count([ListedEvent(1, "Query", "XA START X'61',X'',1"), *TRANSACTION[1:]], 4, 0)
 
 
 LOG = [
@@ -156,32 +136,3 @@ def test_done_rows_are_skipped() -> None:
     assert rows.skip_rows(0) is rows
     assert rows.skip_rows(1) == EventRows(records[2:], [0, 0], [((2,), None)])
     assert rows.skip_rows(2) == EventRows([], [], [])
-
-
-def test_offset_keeps_done_rows_until_it_has_passed_them() -> None:
-    position = MySqlOffset(1, "binlog.000001", 450, GtidSet({UUID: [(1, 8)]}), "server")
-    stored = StoredOffset(position, f"{UUID}:9", 2, counts={"d.t": 5}, rows=3)
-    offset = StreamOffset(stored)
-    assert offset.state({}) == stored
-
-    skip = offset.begin(TransactionBegin(f"{UUID}:9", "binlog.000001", 450, 550, 0, 0, None, 1))
-    assert (skip, offset.rows_to_skip(), offset.state({})) == (2, 0, stored)
-    offset.events = 1
-    assert (offset.rows_to_skip(), offset.state({})) == (0, stored)
-    offset.events = 2
-    assert offset.state({}) == stored
-    offset.events = 3
-    assert offset.rows_to_skip() == 3
-    assert (offset.state({}).events, offset.state({}).rows) == (3, 0)
-    offset.events = 4
-    assert offset.rows_to_skip() == 0
-
-
-def test_another_transaction_skips_nothing() -> None:
-    position = MySqlOffset(1, "binlog.000001", 450, GtidSet({}), "server")
-    offset = StreamOffset(StoredOffset(position, f"{UUID}:9", 2, rows=3))
-
-    assert offset.begin(TransactionBegin(f"{UUID}:10", "binlog.000001", 450, 550, 0, 0, None, 1)) == 0
-    offset.events = 1
-    assert offset.rows_to_skip() == 0
-    assert offset.state({}).rows == 0

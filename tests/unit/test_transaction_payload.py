@@ -1,12 +1,16 @@
-"""Compressed transactions, made by hand: opened whole, or refused."""
+"""Compressed transactions, made by hand: opened in pieces, or refused."""
 
 from __future__ import annotations
+
+import struct
+import tracemalloc
 
 import pytest
 import zstandard
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin
+from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tests.support.binlog_bytes import (
     INTS,
     PAYLOAD,
@@ -16,6 +20,9 @@ from tests.support.binlog_bytes import (
     WRITE,
     XID,
     LogBytes,
+    contents,
+    feed_all,
+    orders,
     parse,
     plain_event,
     query_body,
@@ -89,4 +96,78 @@ def test_compressed_transaction_with_a_large_event() -> None:
 def test_damaged_compressed_transaction_is_rejected(body: bytes) -> None:
     """None of its events are used."""
     with pytest.raises(BinlogError, match="compress"):
+        parse(LogBytes().gtid().add(PAYLOAD, body))
+
+
+def test_nested_compressed_transaction_is_rejected() -> None:
+    """No server writes one; each level would multiply the size."""
+    nested = inner((QUERY, query_body("BEGIN")), (PAYLOAD, payload(inner((XID, b"\1" + b"\0" * 7)))))
+    with pytest.raises(BinlogError, match="another one"):
+        parse(LogBytes().gtid().add(PAYLOAD, payload(nested)))
+
+
+@pytest.mark.parametrize("compression", [0, 255])
+def test_positions_within_a_compressed_transaction_do_not_run_ahead(compression: int) -> None:
+    """Several pieces: no position is reported before the commit, and what follows is parsed after it."""
+    rows = [(WRITE, WRITE_BODY + ROW * 5000)] * 20
+    events = inner((QUERY, query_body("BEGIN")), (TABLE_MAP, MAP), *rows, (XID, b"\1" + b"\0" * 7))
+    log = LogBytes().gtid()
+    log.add(PAYLOAD, payload(events, compression)).transaction()
+    parser = BinlogParser(orders)
+    batches = [parser.feed(log.data)]
+    while parser.pending:
+        batches.append(parser.feed(b""))
+
+    assert len(batches) > 3
+    names = [[type(e).__name__ for e in batch] for batch in batches]
+    assert names[0][:3] == ["PositionAdvanced", "TransactionBegin", "RowsEvent"]
+    assert {name for batch in names[1:-1] for name in batch} <= {"RowsEvent", "TransactionCommit"}
+    assert [name for batch in names for name in batch].count("RowsEvent") == 21
+    assert parser.pos == log.pos
+    assert contents([e for batch in batches for e in batch]) == contents(parse(log))
+
+
+@pytest.mark.parametrize("piece", [1, 700, 1 << 20])
+def test_compressed_transaction_arrives_in_any_chunks(piece: int) -> None:
+    """The bytes behind it wait until it is parsed."""
+    events = inner((QUERY, query_body("BEGIN")), (TABLE_MAP, MAP), (WRITE, WRITE_BODY + ROW), (XID, b"\1" + b"\0" * 7))
+    log = LogBytes().transaction().gtid().add(PAYLOAD, payload(events)).transaction()
+    parser, found = BinlogParser(orders), []
+    for at in range(0, len(log.data), piece):
+        found += feed_all(parser, log.data[at : at + piece])
+
+    assert contents(found) == contents(parse(log))
+    assert parser.pos == log.pos
+
+
+def test_memory_does_not_grow_with_a_compressed_transaction() -> None:
+    """256 MiB of equal rows compress to some kilobytes; they are parsed in pieces."""
+    compressor = zstandard.ZstdCompressor().compressobj()
+    parts = [compressor.compress(inner((QUERY, query_body("BEGIN")), (TABLE_MAP, MAP)))]
+    block = inner(*[(WRITE, WRITE_BODY + ROW * 900)] * 128)
+    blocks = (256 << 20) // len(block)
+    parts += [compressor.compress(block) for _ in range(blocks)]
+    parts += [compressor.compress(inner((XID, b"\1" + b"\0" * 7))), compressor.flush()]
+    data = LogBytes().gtid().add(PAYLOAD, payload(b"", data=b"".join(parts))).data
+    assert len(data) < 1 << 20
+
+    tracemalloc.start()
+    try:
+        parser = BinlogParser(orders)
+        rows = sum(isinstance(e, RowsEvent) for e in parser.feed(data))
+        while parser.pending:
+            rows += sum(isinstance(e, RowsEvent) for e in parser.feed(b""))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert rows == blocks * 128
+    assert peak < 8 << 20
+
+
+def test_impossible_size_of_an_inner_event_is_rejected_before_it_is_read() -> None:
+    """4 GiB are announced, and 64 MiB of zeros follow."""
+    head = struct.pack("<IBIIIH", 0, WRITE, 1, 0xFFFFFFFF, 0, 0)
+    body = payload(b"", data=zstandard.compress(head + b"\0" * (64 << 20)))
+    with pytest.raises(BinlogError, match="impossible size"):
         parse(LogBytes().gtid().add(PAYLOAD, body))

@@ -58,6 +58,13 @@ class DatabaseConfig(Section):
         default="600000",
         doc="Maximum time to wait for the response to a query, in ms. 0 disables the timeout.",
     )
+    failover_wait_ms: int = supported(
+        "tailrace.failover.wait.ms",
+        integer(0),
+        default="300000",
+        doc="Maximum time to wait at a start for transactions that were read before and that the server has not "
+        "executed, such as a replica that still applies its relay log, in ms. The producer then ends with an error.",
+    )
     initial_statements: tuple[str, ...] = supported(
         "database.initial.statements",
         STATEMENTS,

@@ -121,12 +121,14 @@ def rolled_back(sql: str, file: str, pos: int) -> BinlogError:
     )
 
 
-def unsupported_xa(statement: str, file: str, pos: int) -> BinlogError:
-    """Return the error for a two-phase XA transaction: its rows are logged before it is committed."""
+def lost_xa(xid: str, file: str, pos: int, cause: str) -> BinlogError:
+    """Return the error for an XA COMMIT whose rows cannot be read: the binlog with its XA PREPARE is gone."""
     return BinlogError(
-        "two-phase XA transactions on captured tables are not supported",
-        hint="use XA COMMIT … ONE PHASE or plain transactions for captured tables; then take a new snapshot",
+        "the rows of an XA transaction are lost: the binlog that has its XA PREPARE was purged before its XA COMMIT",
+        hint="take a new snapshot of the captured tables that the transaction changed, and keep the binlog for longer "
+        "than XA transactions stay prepared (binlog_expire_logs_seconds)",
+        xid=xid,
         file=file,
         pos=pos,
-        statement=statement[:300],
+        cause=cause,
     )

@@ -10,57 +10,32 @@ recognized by its bytes, so each definition is read once. Table ids are valid wi
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent, TableVersion, TransactionCommit
+from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent, TransactionCommit
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
+from tailrace.producer.mysql.binlog.cached_table import CachedTable
+from tailrace.producer.mysql.binlog.packets import MAX_PACKET, bytes_needed, multi_packet_length, packet_header
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
 from tailrace.producer.mysql.binlog.table_map import packed, read_id, read_table_map
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
-from tailrace.producer.mysql.binlog.transaction_payload import open_payload, packet_header
+from tailrace.producer.mysql.binlog.transaction_payload import payload_packets
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.rowkind import Op
 
 _HEAD: Final = struct.Struct("<IBIBIIIH")
 _BODY: Final = _HEAD.size
-_MAX_PACKET: Final = 0xFFFFFF
-"""Length of a packet that the next packet continues."""
 _CRC_RESIDUE: Final = 0x2144DF1C
 """CRC-32 of any bytes followed by their own CRC-32."""
 _NO_TABLE: Final = b"\xff\xff\xff\0\0\0"
 """Table id of a rows event that only marks the end of a statement."""
 _MAX_CACHED_DEFINITIONS: Final = 20_000
 """Cached definitions before all are dropped: bounds the memory if a server creates tables continuously."""
-
-
-class _CachedTable:
-    """A captured table, and the bytes before the images in its rows events, taken from the first event of each form."""
-
-    __slots__ = ("count", "double", "present", "single", "table")
-
-    def __init__(self, table: TableVersion) -> None:
-        self.table = table
-        self.count = len(table.columns)
-        self.present = (1 << self.count) - 1
-        self.single = self.double = b"\xff\xff"  # no event begins like this
-
-    def drop_hidden_columns(self, present: int) -> bool:
-        """Drop hidden columns of functional indexes: servers before 8.0.18 describe them but do not log them."""
-        kept = present.bit_length()
-        if present != (1 << kept) - 1 or not all(_is_hidden_column(c.name) for c in self.table.columns[kept:]):
-            return False
-        self.table = self.table._replace(columns=self.table.columns[:kept])
-        self.present = present
-        return True
-
-
-_is_hidden_column: Final = re.compile(r"[0-9a-f]{32}").fullmatch
 
 
 class BinlogParser:
@@ -78,13 +53,29 @@ class BinlogParser:
         self._year_has_sign = False
         self._joined = False  # the input was joined from packets: their lengths may be joined
         self._payload_pos: int | None = None  # position of the compressed transaction that the input comes from
-        self._tables: dict[bytes, _CachedTable | None] = {}
-        self._definitions: dict[bytes, _CachedTable | None] = {}
+        self._payload: Iterator[bytes] | None = None  # the rest of a compressed transaction
+        self._suspended = False  # the loop must stop for the payload
+        self._tables: dict[bytes, CachedTable | None] = {}
+        self._definitions: dict[bytes, CachedTable | None] = {}
         self._transactions = TransactionParser(captures)
         self._query: str | None = None
 
+    @property
+    def has_xa(self) -> bool:
+        """Whether the last ``feed`` returned events of XA statements."""
+        return self._transactions.has_xa
+
+    def inherit_definitions(self, parser: BinlogParser) -> None:
+        """Take over the table definitions of a parser that is not used any more."""
+        self._definitions, self._year_has_sign = parser._definitions, parser._year_has_sign
+
+    @property
+    def pending(self) -> bool:
+        """Whether events remain of the bytes that were fed: call ``feed`` without new bytes first."""
+        return self._payload is not None
+
     def feed(self, chunk: bytes) -> list[Event]:
-        """Parse the next bytes of the connection; return the events that they complete.
+        """Parse the next bytes of the connection; return the events that they complete, or a part (``pending``).
 
         Raises BinlogError, SchemaError, SourceError or SourceUnavailableError; the parser cannot be used after that.
         """
@@ -96,12 +87,19 @@ class BinlogParser:
             chunk = b"".join(self._chunks)
             self._chunks = []
         events: list[Event] = []
+        self._transactions.has_xa = False
         file, pos = self.file, self.pos
-        used = self._parse_packets(chunk, events)
-        if used < len(chunk):
-            rest = chunk[used:]
-            self._chunks, self._buffered, self._required = [rest], len(rest), _bytes_needed(rest)
-        if (self.file, self.pos) != (file, pos) and not (events and events[-1].end == self.pos):
+        while self._payload is None or not self._parse_piece(self._payload, events):
+            used = self._parse_packets(chunk, events)
+            chunk = chunk[used:] if used else chunk
+            if self._payload is None:
+                break
+        if chunk:
+            self._chunks, self._buffered = [chunk], len(chunk)
+            self._required = 0 if self.pending else bytes_needed(chunk)
+        # Within a compressed transaction the position is its end already, which is not reached.
+        moved = (self.file, self.pos) != (file, pos) and not self.pending
+        if moved and not (events and events[-1].end == self.pos):
             events.append(PositionAdvanced(self.file, self.pos, 0))
         return events
 
@@ -119,8 +117,8 @@ class BinlogParser:
             if status:
                 break
             stop = at + 5 + size
-            if word & _MAX_PACKET != size + 1 or size + 1 == _MAX_PACKET:
-                used = self._check_packet_length(data, at, word & _MAX_PACKET, size)
+            if word & MAX_PACKET != size + 1 or size + 1 == MAX_PACKET:
+                used = self._check_packet_length(data, at, word & MAX_PACKET, size)
                 if used is None:
                     break
                 if used:
@@ -128,6 +126,8 @@ class BinlogParser:
                     self._parse_multi_packet(data, at, size, events)
                     pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
                     at = used
+                    if self._suspended:
+                        break
                     continue
             if stop > limit:
                 break
@@ -163,6 +163,7 @@ class BinlogParser:
                 except KeyError:
                     self._require_table_map(data[at + 24 : at + 30], file, begin)
                     cached = None
+                transactions.number += 1
                 if cached is not None:
                     head = cached.double if event_type == event_types.UPDATE_ROWS else cached.single
                     if data.startswith(head, at + 32):
@@ -184,6 +185,7 @@ class BinlogParser:
                                 ts,
                                 server,
                                 query,
+                                transactions.number,
                             ),
                         )
                     )
@@ -196,20 +198,24 @@ class BinlogParser:
                 self.pos, self._query = pos, query
                 self._parse_other_event(event_type, data, at, EventPosition(file, begin, pos, ts, server), events)
                 pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
+                if self._suspended:
+                    at = stop
+                    break
             at = stop
         self.pos, self._query = pos, query
-        self._raise_server_error(data, at)
+        if not self._suspended:
+            self._raise_server_error(data, at)
         return at
 
     def _check_packet_length(self, data: bytes, at: int, length: int, size: int) -> int | None:
         """Check a packet with another length than its event: the offset after it, None if incomplete, 0 if valid."""
-        if length != _MAX_PACKET or size + 1 < _MAX_PACKET:
+        if length != MAX_PACKET or size + 1 < MAX_PACKET:
             raise BinlogError(
                 "a packet of the binlog does not contain exactly one event", length=length, event=size, pos=self.pos
             )
         if self._joined:
             return 0
-        behind = at + _multi_packet_length(size)
+        behind = at + multi_packet_length(size)
         return behind if behind <= len(data) else None
 
     def _parse_multi_packet(self, data: bytes, at: int, size: int, events: list[Event]) -> None:
@@ -218,9 +224,9 @@ class BinlogParser:
         at += 4
         first = 1  # the OK byte is part of the header written above
         while rest > 0:
-            parts.append(data[at + first : at + min(rest, _MAX_PACKET)])
-            at += _MAX_PACKET + 4
-            rest -= _MAX_PACKET
+            parts.append(data[at + first : at + min(rest, MAX_PACKET)])
+            at += MAX_PACKET + 4
+            rest -= MAX_PACKET
             first = 0
         joined, self._joined = self._joined, True
         self._parse_packets(b"".join(parts), events)
@@ -234,11 +240,11 @@ class BinlogParser:
         if stop <= len(data):
             raise from_err_packet(data[at + 4 : stop], self.file, self.pos)
 
-    def _cache_table_map(self, body: bytes) -> _CachedTable | None:
+    def _cache_table_map(self, body: bytes) -> CachedTable | None:
         if len(self._definitions) >= _MAX_CACHED_DEFINITIONS:
             self._definitions.clear()
         cached = (
-            _CachedTable(read_table_map(body, year_has_sign=self._year_has_sign))
+            CachedTable(read_table_map(body, year_has_sign=self._year_has_sign))
             if self._captures(read_id(body))
             else None
         )
@@ -255,7 +261,7 @@ class BinlogParser:
                 table_id=int.from_bytes(table_id, "little"),
             )
 
-    def _check_row_header(self, data: bytes, at: int, cached: _CachedTable, event_type: int) -> int:
+    def _check_row_header(self, data: bytes, at: int, cached: CachedTable, event_type: int) -> int:
         """Return where the images begin in a rows event whose header was not seen before."""
         extra = int.from_bytes(data[at : at + 2], "little")
         double = event_type == event_types.UPDATE_ROWS
@@ -267,7 +273,7 @@ class BinlogParser:
                 cached.single = data[at:start]
         return start
 
-    def _check_columns_present(self, data: bytes, at: int, cached: _CachedTable, *, double: bool) -> int:
+    def _check_columns_present(self, data: bytes, at: int, cached: CachedTable, *, double: bool) -> int:
         """Check that rows have all columns of their table; return where the images begin."""
         count, at = packed(data, at)
         if count != cached.count:
@@ -299,7 +305,7 @@ class BinlogParser:
         elif event_type == event_types.QUERY:
             events.extend(self._transactions.statement(data, start, end, position))
         elif event_type == event_types.TRANSACTION_PAYLOAD:
-            self._parse_payload(data[start:end], position.begin, events)
+            self._open_payload(memoryview(data)[start:end], position)
         elif event_type == event_types.ROTATE:
             self._on_rotate(data, start, stop, events)
         elif event_type == event_types.FORMAT_DESCRIPTION:
@@ -309,7 +315,7 @@ class BinlogParser:
         elif event_type in event_types.ROWS_V1:
             events.extend(self._parse_rows_v1(event_type, data, start, end, position))
         elif event_type == event_types.XA_PREPARE:
-            events.append(self._transactions.xa_prepare(data, start, position))
+            events.extend(self._transactions.xa_prepare(data, start, position))
         elif event_type == event_types.EXECUTE_LOAD_QUERY:
             self._transactions.load(data, start, end, position)
         elif event_type not in event_types.IGNORED:
@@ -320,6 +326,7 @@ class BinlogParser:
     ) -> Sequence[Event]:
         """Parse rows in the form of MySQL 5.5 and of log_bin_use_v1_row_events."""
         table_id = data[start : start + 6]
+        self._transactions.number += 1
         cached = self._tables.get(table_id)
         if cached is None:
             if table_id not in self._tables:
@@ -340,6 +347,7 @@ class BinlogParser:
             ts=position.ts,
             server_id=position.server_id,
             query=self._query,
+            number=self._transactions.number,
         )
         return (rows,)
 
@@ -359,12 +367,26 @@ class BinlogParser:
         self._tables.clear()
         events.append(PositionAdvanced(self.file, self.pos, 0))
 
-    def _parse_payload(self, body: bytes, begin: int, events: list[Event]) -> None:
-        inner = open_payload(body)
+    def _open_payload(self, body: memoryview, position: EventPosition) -> None:
+        if self._payload is not None:
+            raise BinlogError(
+                "a compressed transaction in the binlog contains another one", file=position.file, pos=position.begin
+            )
+        self._payload, self._payload_pos = payload_packets(body), position.begin
+        self._suspended = True
+
+    def _parse_piece(self, payload: Iterator[bytes], events: list[Event]) -> bool:
+        """Parse the next piece of a compressed transaction; False after the last one."""
+        self._suspended = False
+        piece = next(payload, None)
+        if piece is None:
+            self._payload = self._payload_pos = None
+            return False
         crc, joined = self._checksum_bytes, self._joined
-        self._checksum_bytes, self._payload_pos, self._joined = 0, begin, True
-        self._parse_packets(inner, events)
-        self._checksum_bytes, self._payload_pos, self._joined = crc, None, joined
+        self._checksum_bytes, self._joined = 0, True
+        self._parse_packets(piece, events)
+        self._checksum_bytes, self._joined = crc, joined
+        return True
 
 
 _OPS: Final = {
@@ -372,18 +394,3 @@ _OPS: Final = {
     event_types.UPDATE_ROWS: Op.UPDATE,
     event_types.DELETE_ROWS: Op.DELETE,
 }
-
-
-def _multi_packet_length(size: int) -> int:
-    """Return the bytes of an event in several packets: each has a header, the last one is never full."""
-    return size + 1 + 4 * ((size + 1) // _MAX_PACKET + 1)
-
-
-def _bytes_needed(rest: bytes) -> int:
-    """Return how many bytes are required before parsing can continue."""
-    if len(rest) < _BODY:
-        return len(rest) + 1
-    length = int.from_bytes(rest[:3], "little")
-    if length < _MAX_PACKET:
-        return 4 + length
-    return _multi_packet_length(int.from_bytes(rest[14:18], "little"))

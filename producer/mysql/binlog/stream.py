@@ -20,7 +20,7 @@ from tailrace.producer.model.binlog_events import Event, QueryEvent
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
-from tailrace.producer.mysql.connection import SourceSettings, connect, translating_errors
+from tailrace.producer.mysql.connection import SourceSettings, connect, server_uuid, translating_errors
 from tailrace.producer.mysql.ddl import ddl_effects
 from tailrace.producer.mysql.gtid import GtidSet
 
@@ -53,6 +53,7 @@ class BinlogStream:
         self._heartbeat_s = heartbeat_s
         self._silence_timeout_s = silence_timeout_s
         self._parser = BinlogParser(captures)
+        self._expected_server = ""
         self._connection: Any = None
         self._socket: socket.socket | None = None
         self._last_received_at = 0.0
@@ -72,19 +73,26 @@ class BinlogStream:
         """The position after the last event (64 bits)."""
         return self._parser.pos
 
-    def open(self) -> None:
+    @property
+    def has_xa(self) -> bool:
+        """Whether the events of the last ``poll`` have XA statements."""
+        return self._parser.has_xa
+
+    def open(self, *, expected_server: str = "") -> None:
         """Connect and request the binlog; ``poll`` reports a rejected position.
 
-        Raises the errors of ``connect``; the stream is then closed.
+        ``expected_server`` is the UUID of the server that the position belongs to; empty: any. Raises
+        SourceUnavailableError if another one is reached, and the errors of ``connect``; the stream is then closed.
         """
+        self._expected_server = expected_server
         try:
             self._open()
         except BaseException:
             self.close()
             raise
 
-    def _open(self) -> None:
-        reader = BinLogStreamReader(
+    def _request(self) -> BinLogStreamReader:
+        return BinLogStreamReader(
             connection_settings={},
             server_id=self._server_id,
             blocking=True,
@@ -93,6 +101,9 @@ class BinlogStream:
             pymysql_wrapper=self._connect,
             enable_logging=False,
         )
+
+    def _open(self) -> None:
+        reader = self._request()
         with translating_errors(f"{self._settings.host}:{self._settings.port}", self._settings.user):
             # The public method of the library also opens a second session and reads an event; only this part is needed.
             reader._BinLogStreamReader__connect_to_stream()  # noqa: SLF001
@@ -145,6 +156,12 @@ class BinlogStream:
             raise SourceUnavailableError("the binlog stream is not open")
         deadline = time.monotonic() + timeout_s
         while True:
+            if self._parser.pending:
+                events = self._parser.feed(b"")
+                if events:
+                    self._last_received_at = time.monotonic()
+                    return events
+                continue
             chunk = self._receive(sock)
             if chunk:
                 self._last_received_at = time.monotonic()
@@ -201,6 +218,14 @@ class BinlogStream:
 
     def _connect(self, **_: object) -> Any:
         self._connection = connect(self._settings)
+        reached = server_uuid(self._connection)
+        if self._expected_server not in {"", reached}:
+            raise SourceUnavailableError(
+                "the binlog connection reached another server than the session that located the position",
+                hint="check that database.hostname names one server at a time",
+                expected=self._expected_server,
+                found=reached,
+            )
         with self._connection.cursor() as cursor:
             # Otherwise files with checksums are rejected while the current setting of the server is NONE.
             cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")

@@ -208,7 +208,7 @@ def _high_bits(value: bytes) -> Iterator[bool]:
     return (bool(byte >> shift & 1) for byte in value for shift in range(7, -1, -1))
 
 
-def packed(data: bytes, at: int) -> tuple[int, int]:
+def packed(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Read a length-encoded integer; return it and the offset behind it."""
     first = data[at]
     if first < 0xFB:

@@ -6,7 +6,8 @@
     GTID  statement                               DDL and similar
     GTID  XA START  rows…  XA END  XA PREPARE     rows that are valid only if an XA COMMIT follows in another GTID
 
-Raises BinlogError for everything that would lose or invent a change of a captured table.
+The rows of an XA transaction are parsed where they are logged; ``xa_stream.py`` moves them to their XA COMMIT. Raises
+BinlogError for everything that would lose or invent a change of a captured table.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import Event, QueryEvent, TransactionBegin, TransactionCommit
+from tailrace.producer.model.binlog_events import (
+    Event,
+    PreparedTransactionEnded,
+    QueryEvent,
+    TransactionBegin,
+    TransactionCommit,
+    TransactionPrepared,
+)
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.query_event import (
@@ -44,17 +52,23 @@ class EventPosition(NamedTuple):
 
 
 class TransactionParser:
-    """The current transaction. The binlog parser sets ``has_captured_rows`` for rows of a captured table."""
+    """The current transaction.
+
+    The binlog parser counts rows events in ``number``, and sets ``has_captured_rows`` for rows of a captured table.
+    """
 
     def __init__(self, captures: Callable[[TableId], bool]) -> None:
         self.has_captured_rows = False
+        self.number = 0
+        """Number of rows events in the transaction so far, those of all tables."""
+        self.has_xa = False
+        """Set at XA statements; the binlog parser resets it."""
         self._captures = captures
         self._sources: dict[bytes, str] = {}
         self._gtid: str | None = None
         self._begin_pos = self._commit_ts_us = 0
         self._open = False  # between BEGIN and its end
-        self._xa: str | None = None
-        self._prepared: set[str] = set()
+        self._xid = ""  # of the current XA transaction
 
     def gtid(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
         """Read a GTID event's body ``data[start:stop]``.
@@ -73,6 +87,7 @@ class TransactionParser:
             name = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
             self._sources[source] = name
         self._gtid = f"{name}:{number}"
+        self.number = 0
         self._begin_pos = position.begin
         at = start + _GTID.size
         stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little") if at + _STAMP_BYTES <= stop else 0
@@ -86,7 +101,7 @@ class TransactionParser:
         gtid = self._gtid
         if gtid is None or not self._open:
             raise BinlogError("a transaction in the binlog ends without a begin", file=file, pos=pos)
-        self._gtid = self._xa = None
+        self._gtid, self._xid = None, ""
         self._open = self.has_captured_rows = False
         return gtid
 
@@ -123,17 +138,16 @@ class TransactionParser:
         if may_modify_captured_table(query, self._captures):
             raise event_types.statement_based_change(query.sql, position.file, position.begin)
 
-    def xa_prepare(self, data: bytes, start: int, position: EventPosition) -> TransactionCommit:
+    def xa_prepare(self, data: bytes, start: int, position: EventPosition) -> Sequence[Event]:
         """Read an XA PREPARE event: the end of a one-phase transaction, or of the first phase of a two-phase one."""
         one_phase = data[start] != 0
-        if not one_phase:
-            if self.has_captured_rows:
-                raise event_types.unsupported_xa(f"XA PREPARE {self._xa}", position.file, position.begin)
-            if self._xa is not None:
-                self._prepared.add(self._xa)
-        return self._commit(position)
+        captured, xid, begin_pos = self.has_captured_rows, self._xid, self._begin_pos
+        commit = self._commit(position)
+        if one_phase:
+            return (commit,)
+        return (TransactionPrepared(xid, commit.gtid, position.file, begin_pos, captured, position.end), commit)
 
-    def _begin(self, thread: int, position: EventPosition) -> TransactionBegin:
+    def _begin(self, thread: int, position: EventPosition, xid: str = "") -> TransactionBegin:
         if self._gtid is None or self._open:
             raise BinlogError(
                 "a transaction in the binlog begins without a GTID, or within another one",
@@ -143,6 +157,7 @@ class TransactionParser:
                 gtid=self._gtid,
             )
         self._open = True
+        self._xid = xid
         self.has_captured_rows = False
         return TransactionBegin(
             self._gtid,
@@ -153,6 +168,7 @@ class TransactionParser:
             self._commit_ts_us,
             thread,
             position.server_id,
+            xid,
         )
 
     def _commit(self, position: EventPosition) -> TransactionCommit:
@@ -167,7 +183,9 @@ class TransactionParser:
                 file=position.file,
                 pos=position.begin,
             )
-        if not self._open:
+        if self._open:
+            self.number += 1
+        else:
             self._gtid = None
         return QueryEvent(
             gtid=gtid,
@@ -182,20 +200,19 @@ class TransactionParser:
             in_transaction=self._open,
             commit_ts_us=self._commit_ts_us,
             query_pos=position.begin,
+            number=self.number if self._open else 0,
         )
 
     def _xa_statement(self, query: Query, word: str, position: EventPosition) -> Sequence[Event]:
         """Handle XA: the rows are logged at PREPARE, but are valid only after a COMMIT, which may never follow."""
-        name = "".join(query.sql.split()[2:])
+        self.has_xa = True
+        xid = "".join(query.sql.split()[2:])
         if word == "START":
-            begin = self._begin(query.thread, position)
-            self._xa = name
-            return (begin,)
+            return (self._begin(query.thread, position, xid),)
         if word not in {"COMMIT", "ROLLBACK"}:
             return ()
-        if word == "COMMIT" and name not in self._prepared:
-            # Prepared before this stream started: its rows were not read.
-            raise event_types.unsupported_xa(query.sql, position.file, position.begin)
-        self._prepared.discard(name)
         # A separate transaction in the binlog, without a BEGIN.
-        return (self._begin(query.thread, position), self._commit(position))
+        begin = self._begin(query.thread, position)
+        file, pos, end, ts, server_id = position
+        ended = PreparedTransactionEnded(xid, word == "COMMIT", file, pos, end, ts, server_id)
+        return (begin, ended, self._commit(position))

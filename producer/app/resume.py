@@ -1,0 +1,116 @@
+"""Where the stream resumes: the stored offset, also on another server of the same history, or a new start."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnavailableError
+from tailrace.producer.kafka.state_store import State, StoredOffset
+from tailrace.producer.model.protocols import Offset, Source
+from tailrace.producer.model.transaction_mark import TransactionMark
+
+log = structlog.get_logger(__name__)
+
+_RETRY_S: Final = 1.0
+_LOG_S: Final = 10.0
+"""How often the wait for a server that is behind is logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """Where the stream starts."""
+
+    offset: StoredOffset
+    binlog_lost: bool = False
+    """The binlog behind the stored offset is gone: every table must be read again."""
+    end: Offset | None = None
+    """The end of the binlog if the epoch is a new one: splits that were read before it are compared with this."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRules:
+    """What the configuration says about resuming."""
+
+    resnapshot_if_lost: bool
+    """Start at the end of the binlog if the stored offset cannot be resumed."""
+    wait_s: float
+    """How long to wait for a server that has not executed all that was read."""
+    uncounted: str
+    """Operations that are not written."""
+
+
+def resume_point(source: Source, state: State, rules: ResumeRules, stopped: threading.Event) -> ResumePoint:
+    """Return the stored offset, or the end of the binlog on the first start.
+
+    Raises BinlogError if the source no longer has the binlog behind the stored offset, or is another source;
+    SourceUnavailableError if the process is stopped while it waits for the source.
+    """
+    stored = state.offset
+    if stored is None:
+        return ResumePoint(StoredOffset(source.start_offset()))
+    try:
+        position = _wait_for_source(source, state, stored, rules.wait_s, stopped)
+    except BinlogError as error:
+        if not rules.resnapshot_if_lost:
+            raise
+        log.warning(
+            "the stored offset cannot be resumed: changes since then are lost, all tables are read again",
+            reason=str(error),
+            hint="rows deleted in between stay in the topics",
+        )
+        # The epoch grows, so that everything read from here on sorts after everything read before.
+        return ResumePoint(StoredOffset(source.start_offset(epoch=stored.position.epoch + 1)), binlog_lost=True)
+    if position.epoch == stored.position.epoch:
+        return ResumePoint(stored)
+    marks = tuple(mark for mark in stored.transactions if _can_align(mark, rules.uncounted))
+    relocated = tuple(replace(mark, relocated=True) for mark in marks)
+    offset = replace(stored, position=position, transactions=relocated)
+    return ResumePoint(offset, end=source.end_offset(epoch=position.epoch))
+
+
+def _wait_for_source(
+    source: Source, state: State, stored: StoredOffset, wait_s: float, stopped: threading.Event
+) -> Offset:
+    """Return the offset to resume from; waits for a server that still applies what was read from another one."""
+    started = [mark.gtid for mark in stored.transactions]
+    required = _watermarks(state)
+    deadline = time.monotonic() + wait_s
+    logged = 0.0
+    while True:
+        try:
+            return source.resume_offset(stored.position, started=started, required=required)
+        except SourceBehindError as error:
+            now = time.monotonic()
+            if now >= deadline:
+                raise
+            if now - logged >= _LOG_S:
+                logged = now
+                missing = error.context.get("missing")
+                log.warning(
+                    "waiting for transactions that were read before", missing=missing, seconds_left=int(deadline - now)
+                )
+        if stopped.wait(_RETRY_S):
+            raise SourceUnavailableError("stopped while the source had not executed all that was read before")
+
+
+def _watermarks(state: State) -> Sequence[Offset]:
+    """Return the watermarks of splits that may contain more than the stream has read."""
+    return [mark for split in state.splits.values() if not split.ended for mark in (split.low, split.high)]
+
+
+def _can_align(mark: TransactionMark, uncounted: str) -> bool:
+    """Return whether the rows of a partly written transaction can be counted on another server."""
+    if mark.table_rows is not None and mark.uncounted == uncounted:
+        return True
+    log.warning(
+        "a transaction that is partly written is written again from its beginning: its rows cannot be counted",
+        gtid=mark.gtid,
+        reason="its rows were not counted" if mark.table_rows is None else "skipped.operations changed",
+    )
+    return False

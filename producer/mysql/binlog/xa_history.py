@@ -1,0 +1,164 @@
+"""Reads XA transactions again from the binlog, over dump connections of their own.
+
+A transaction is requested by its GTID: the start set is everything that the server has executed, except that GTID. So
+the server finds the file itself, also after a failover.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from typing import Any, Final
+
+import structlog
+from pymysql.connections import Connection
+from pymysqlreplication import BinLogStreamReader
+
+from tailrace.producer.model.binlog_events import (
+    Event,
+    PreparedTransactionEnded,
+    RowsEvent,
+    TransactionBegin,
+    TransactionCommit,
+    TransactionPrepared,
+)
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.binlog import event_types
+from tailrace.producer.mysql.binlog.parser import BinlogParser
+from tailrace.producer.mysql.binlog.stream import BinlogStream
+from tailrace.producer.mysql.binlog.xa_stream import at_commit
+from tailrace.producer.mysql.connection import SourceSettings, connect, executed_gtids, purged_gtids, query
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.schemas.sequence import file_number
+
+log = structlog.get_logger(__name__)
+
+_WAIT_S: Final = 0.5
+"""How long the stream's thread may wait here before it does its other work."""
+
+
+class BinlogHistory:
+    """Reads parts of the binlog again; used by the stream's thread."""
+
+    def __init__(self, settings: SourceSettings, *, server_id: int, captures: Callable[[TableId], bool]) -> None:
+        self._settings = settings
+        self._server_id = server_id
+        self._captures = captures
+        self._parser: BinlogParser | None = None
+        self._found: dict[str, TransactionPrepared] = {}
+
+    def read(
+        self, gtid: str, ended: PreparedTransactionEnded | None, *, required: bool = True
+    ) -> Iterator[list[Event]]:
+        """Yield the rows of one transaction, at the position of its XA COMMIT if that is ``ended``."""
+        with closing(connect(self._settings)) as session:
+            executed = GtidSet.parse(executed_gtids(session))
+            purged = GtidSet.parse(purged_gtids(session))
+        if purged.has(gtid) or not executed.has(gtid):
+            if not required:
+                return
+            xid, file, pos = (ended.xid, ended.file, ended.pos) if ended is not None else ("", "", 0)
+            raise event_types.lost_xa(xid, file, pos, f"the server no longer has the transaction {gtid}")
+        stream = _SecondStream(
+            self._settings, start=executed.without(gtid), server_id=self._server_id, captures=self._captures
+        )
+        # One object per table definition for the whole session: codecs are found by it.
+        stream.inherit_definitions(self._parser)
+        self._parser = stream.parser
+        with stream:
+            current = ""
+            while True:
+                rows: list[Event] = []
+                for event in stream.poll(_WAIT_S):
+                    if isinstance(event, TransactionBegin):
+                        current = event.gtid
+                    elif isinstance(event, RowsEvent) and current == gtid:
+                        rows.append(event if ended is None else at_commit(event, ended))
+                    elif isinstance(event, TransactionCommit) and event.gtid == gtid:
+                        yield rows
+                        return
+                yield rows
+
+    def find(self, ended: PreparedTransactionEnded) -> Generator[list[Event], None, TransactionPrepared | None]:
+        """Return the last XA PREPARE before ``ended``, which is before the first position of the capture.
+
+        The files are searched backwards. None: the binlog has all transactions of the server, but not this one.
+        """
+        known = self._found.pop(ended.xid, None)
+        if known is not None:
+            return known
+        log.info("searching the binlog for the XA PREPARE of a transaction", xid=ended.xid, file=ended.file)
+        with closing(connect(self._settings)) as session:
+            files = [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]
+            purged = purged_gtids(session)
+        files = [file for file in files if file_number(file) <= file_number(ended.file)]
+        for file in reversed(files):
+            opened: dict[str, TransactionPrepared] = {}
+            yield from self._search(file, ended, opened)
+            found = opened.pop(ended.xid, None)
+            self._found = {**opened, **self._found}
+            if found is not None:
+                log.info("found the XA PREPARE of a transaction", xid=ended.xid, file=found.file, pos=found.pos)
+                # Whether it has rows of captured tables turns out when it is read.
+                return found._replace(captured=True)
+        if not purged:
+            return None
+        raise event_types.lost_xa(ended.xid, ended.file, ended.pos, "no binlog file of the server has its XA PREPARE")
+
+    def _search(
+        self, file: str, ended: PreparedTransactionEnded, opened: dict[str, TransactionPrepared]
+    ) -> Iterator[list[Event]]:
+        """Add the transactions that are prepared but not ended in a file, up to the event ``ended``."""
+        with _FileStream(self._settings, file=file, server_id=self._server_id) as stream:
+            while True:
+                for event in stream.poll(_WAIT_S):
+                    if event.file != file or (file == ended.file and event.end >= ended.end):
+                        return
+                    if isinstance(event, TransactionPrepared):
+                        opened[event.xid] = event._replace(captured=True)
+                    elif isinstance(event, PreparedTransactionEnded):
+                        opened.pop(event.xid, None)
+                yield []
+
+
+class _SecondStream(BinlogStream):
+    """A second dump connection: with a UUID of its own, or the server would end the first."""
+
+    @property
+    def parser(self) -> BinlogParser:
+        """The parser, whose table definitions another stream may inherit."""
+        return self._parser
+
+    def inherit_definitions(self, parser: BinlogParser | None) -> None:
+        """Use the table definitions that another connection has read; it must not be used any more."""
+        if parser is not None:
+            self._parser.inherit_definitions(parser)
+
+    def _connect(self, **options: object) -> Connection[Any]:
+        connection: Connection[Any] = super()._connect(**options)
+        own = str(uuid.uuid4())
+        with connection.cursor() as cursor:
+            cursor.execute("SET @slave_uuid = %s, @replica_uuid = %s", (own, own))
+        return connection
+
+
+class _FileStream(_SecondStream):
+    """Everything from the beginning of a file on, without rows."""
+
+    def __init__(self, settings: SourceSettings, *, file: str, server_id: int) -> None:
+        super().__init__(settings, start=GtidSet({}), server_id=server_id, captures=lambda _: False)
+        self._first_file = file
+
+    def _request(self) -> BinLogStreamReader:
+        return BinLogStreamReader(
+            connection_settings={},
+            server_id=self._server_id,
+            blocking=True,
+            log_file=self._first_file,
+            log_pos=4,
+            resume_stream=True,
+            slave_heartbeat=self._heartbeat_s,
+            pymysql_wrapper=self._connect,
+            enable_logging=False,
+        )

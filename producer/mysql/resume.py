@@ -1,0 +1,137 @@
+"""Where a stream resumes: the stored offset against what the server has executed, purged and written.
+
+Coordinates of the stored offset are valid only on the server that they belong to, and only while that server continues
+the numbering of its binlog files. Otherwise the stream resumes by GTIDs, under a new epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import structlog
+from pymysql.connections import Connection
+
+from tailrace.producer.errors import BinlogError, SourceBehindError, SourceError
+from tailrace.producer.mysql import connection as database
+from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset
+from tailrace.schemas.sequence import file_number
+
+log = structlog.get_logger(__name__)
+
+FILE_START: Final = 4
+"""Position of the first event in a binlog file."""
+
+
+def resume_offset(
+    session: Connection[Any], stored: MySqlOffset, *, started: Sequence[str] = (), required: Sequence[MySqlOffset] = ()
+) -> MySqlOffset:
+    """Return the stored offset, or one of a new epoch if its coordinates are not valid here.
+
+    The server must have the transactions of ``stored``, those of ``required``, and those in ``started``, which are
+    partly written. Raises SourceBehindError if it has not executed them yet, BinlogError if the binlog that follows
+    ``stored`` is purged or lost.
+    """
+    _require_binlog(session, stored)
+    _require_transactions(session, stored, started, required)
+    server = database.server_uuid(session)
+    files = [(str(row[0]), int(row[1])) for row in query(session, "SHOW BINARY LOGS")]
+    if server != stored.server_uuid:
+        log.warning("the source server changed; it has the same transactions", was=stored.server_uuid, now=server)
+    elif _numbering_continues(session, stored, files):
+        log.info("resuming", file=stored.file, pos=stored.pos, gtids=str(stored.gtids))
+        return stored
+    else:
+        log.warning(
+            "the source numbers its binlog files from the start; it has the same transactions",
+            was=f"{stored.file}:{stored.pos}",
+            now=files[-1][0],
+        )
+    # Nothing that is still to be read precedes the oldest file; the first events set the actual coordinates.
+    return MySqlOffset(stored.epoch + 1, files[0][0], FILE_START, stored.gtids, server)
+
+
+def _require_binlog(session: Connection[Any], stored: MySqlOffset) -> None:
+    purged = GtidSet.parse(database.purged_gtids(session))
+    if not stored.gtids.contains(purged):
+        raise BinlogError(
+            "the source has purged binlog files that were not read yet",
+            hint="take a new snapshot under another topic.prefix, and keep binlog files longer "
+            "(binlog_expire_logs_seconds)",
+            read=str(stored.gtids),
+            purged=str(purged),
+        )
+
+
+def _require_transactions(
+    session: Connection[Any], stored: MySqlOffset, started: Sequence[str], required: Sequence[MySqlOffset]
+) -> None:
+    executed = GtidSet.parse(database.executed_gtids(session))
+    wanted = stored.gtids
+    for offset in required:
+        if not wanted.contains(offset.gtids):
+            wanted = wanted.union(offset.gtids)
+    half_written = [gtid for gtid in started if not executed.has(gtid)]
+    if not half_written and executed.contains(wanted):
+        return
+    facts: dict[str, object] = {"missing": str(wanted.minus(executed)), "executed": str(executed)}
+    if half_written:
+        facts = {"partly_written": ", ".join(half_written), **facts}
+    message = (
+        "a transaction that is partly written to Kafka does not exist on the source"
+        if half_written
+        else "the source has not executed transactions that were read before: it is another server, or lost data"
+    )
+    hint = (
+        "point database.hostname at a server of the same cluster that has all transactions, "
+        "or take a new snapshot under another topic.prefix"
+    )
+    if executed.shares_source(wanted) or not wanted:
+        raise SourceBehindError(message, hint=hint, **facts)
+    raise BinlogError(message, hint=hint, **facts)
+
+
+def _numbering_continues(session: Connection[Any], stored: MySqlOffset, files: Sequence[tuple[str, int]]) -> bool:
+    """Return whether the coordinates of ``stored`` are still valid. Raises BinlogError if the binlog lost its end."""
+    newest = files[-1][0]
+    if stored.file.rpartition(".")[0] != newest.rpartition(".")[0]:
+        return False
+    number, last = file_number(stored.file), file_number(newest)
+    if number > last:
+        return False
+    size = dict(files).get(stored.file)
+    if size is None:
+        return True  # purged, after all of it was read
+    if stored.pos > size:
+        if number == last:
+            return False  # a server that restarts always begins a new file: the numbering was reset
+        raise BinlogError(
+            "the binlog file of the source is shorter than what was read from it: it lost its end, and its GTIDs may "
+            "have been given to other transactions",
+            hint="take a new snapshot under another topic.prefix, or with snapshot.mode=when_needed; "
+            "set sync_binlog=1 and innodb_flush_log_at_trx_commit=1",
+            file=stored.file,
+            pos=stored.pos,
+            size=size,
+        )
+    return stored.pos == size or _is_next(session, stored)
+
+
+def _is_next(session: Connection[Any], stored: MySqlOffset) -> bool:
+    """Return whether an event begins at the stored position, and not a transaction that was read before."""
+    position = f"IN {session.escape(stored.file)} FROM {stored.pos}"
+    try:
+        [event] = query(session, f"SHOW BINLOG EVENTS {position} LIMIT 1")
+    except SourceError as error:
+        if "code" not in error.context or error.context["code"] != _NO_EVENT_THERE:
+            raise
+        return False
+    if event[2] != "Gtid":
+        return True
+    gtid = str(event[5]).split("'")[1].lower()
+    return not stored.gtids.has(gtid)
+
+
+_NO_EVENT_THERE: Final = 1220
