@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Annotated
+from typing import Annotated, Final
 
 import structlog
 import typer
@@ -22,6 +22,9 @@ from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.logging import configure_logging
 
 log = structlog.get_logger(__name__)
+
+_STOP_LIMIT_S: Final = 8.0
+"""How long a stop may take; supervisors kill a process after ten seconds."""
 
 
 def register(app: typer.Typer) -> None:
@@ -66,10 +69,12 @@ def show_config(config: ConfigFile = None, settings: Settings = None, debug: Deb
 def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
     """Check the configuration and the prerequisites of the database. Nothing is written."""
     with _configured(config, settings, debug) as loaded:
-        from tailrace.producer.app.connection_settings import mysql_source  # noqa: PLC0415
+        from tailrace.producer.app.connection_settings import kafka_settings, mysql_source  # noqa: PLC0415
         from tailrace.producer.app.validation import validate_tables  # noqa: PLC0415
+        from tailrace.producer.kafka.client import check_options  # noqa: PLC0415
         from tailrace.producer.serialization.captured_tables import CapturedTables  # noqa: PLC0415
 
+        check_options(kafka_settings(loaded))
         source = mysql_source(loaded)
         captured = source.list_tables(loaded.filters.tables.includes)
         notes = source.check(captured)
@@ -148,18 +153,33 @@ def takeover(
         sys.stdout.write(result.report(stored=not dry_run))
 
 
-def stop_on_signals() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set. A second signal ends the process at once."""
+def stop_on_signals(limit_s: float = _STOP_LIMIT_S) -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set. A second signal ends the process at once.
+
+    After ``limit_s`` the process ends in any case. Signals are read on a thread: a handler would run only when the main
+    thread returns from its call into a client library.
+    """
     stop = threading.Event()
+    received, written = socket.socketpair()
+    written.setblocking(False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
 
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
+    def watch() -> None:
+        with received, written:  # both stay open as long as the thread runs
+            received.recv(1)
+            stop.set()
+            received.settimeout(limit_s)
+            try:
+                code = 128 + received.recv(1)[0]
+            except TimeoutError:
+                log.warning("stopped without waiting for a server: the next start reads again what is missing")
+                code = 0
             # Nothing is lost: the next start reads again what has not been committed.
-            os._exit(128 + number)
-        stop.set()
+            os._exit(code)
 
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
+    threading.Thread(target=watch, name="signals", daemon=True).start()
     return stop
 
 

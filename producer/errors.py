@@ -10,12 +10,18 @@
     │   └── TableMissingError         a statement names a table that does not exist
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
     │   └── SourceBehindError         the server has not executed all that was read: a replica that still applies
-    └── TakeoverError                 the offset of a connector cannot be taken over
+    ├── SplitTooSlowError             a split takes longer than a Kafka transaction may last
+    ├── TakeoverError                 the offset of a connector cannot be taken over
+    └── KafkaRequestError             runtime/errors.py
+        ├── ProducerFencedError       the broker ended the epoch of a transactional producer (Retryable)
+        ├── RecordTooLargeError       a record exceeds a size limit of the client or of its topic
+        │   └── RecordRefusedError    the broker has refused it, some time after it was sent
+        └── TransactionTimeoutError   the broker does not allow transactions of the requested duration
 """
 
 from __future__ import annotations
 
-from tailrace.runtime.errors import MultipleProblemsError, Retryable, TailraceError
+from tailrace.runtime.errors import KafkaRequestError, MultipleProblemsError, Retryable, TailraceError
 
 
 class PrerequisiteError(MultipleProblemsError):
@@ -40,9 +46,32 @@ class BinlogError(TailraceError):
     """The binlog cannot be read from the stored offset."""
 
 
+class SplitTooSlowError(TailraceError):
+    """A split takes longer than a Kafka transaction may last."""
+
+
 class SourceBehindError(BinlogError):
     """The database server has not executed transactions that were read before; it may still execute them."""
 
 
 class TakeoverError(TailraceError):
     """The offset of a connector cannot be taken over."""
+
+
+class ProducerFencedError(KafkaRequestError, Retryable):
+    """The broker ended the epoch of a transactional producer.
+
+    Either another producer with its id has registered, or a transaction was open for longer than its timeout.
+    """
+
+
+class RecordTooLargeError(KafkaRequestError):
+    """A record exceeds a size limit of the client or of its topic."""
+
+
+class RecordRefusedError(RecordTooLargeError):
+    """The broker has refused a record, some time after it was sent."""
+
+
+class TransactionTimeoutError(KafkaRequestError):
+    """The broker does not allow transactions of the requested duration."""

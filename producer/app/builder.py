@@ -171,7 +171,8 @@ class SessionBuilder:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
-        producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix)))
+        stop = self._stop.requested
+        producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix), stop))
         state = startup.acquire_state(kafka, producer, self._source.read_offset, prefix=prefix, readers=readers)
         skipped = config.values.skipped_operations
         rules = ResumeRules(

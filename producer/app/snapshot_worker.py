@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection as Pipe
-from typing import Final
+
+import structlog
 
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import TransactionTimeoutError
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.serialization.captured_tables import CapturedTables
@@ -18,8 +20,32 @@ from tailrace.producer.snapshot.reader import ReaderSettings, SnapshotReader
 from tailrace.producer.snapshot.workers import serve_pipe
 from tailrace.runtime.logging import configure_logging
 
-_MAX_TRANSACTION_MS: Final = 900_000
-"""The broker's default of transaction.max.timeout.ms."""
+log = structlog.get_logger(__name__)
+
+
+def open_producer(config: ProducerConfig, transactional_id: str) -> TransactionalProducer:
+    """Return the registered producer of a reader, with the longest configured timeout that the broker allows.
+
+    A split is one transaction, and a table that cannot be split is one split. The transaction of a dead reader does not
+    last that long: the next holder of the id aborts it.
+    """
+    kafka = kafka_settings(config)
+    lowest = kafka.transaction_timeout_ms
+    timeout_ms = max(lowest, config.snapshot.transaction_timeout_ms)
+    while True:
+        producer = TransactionalProducer(replace(kafka, transaction_timeout_ms=timeout_ms), transactional_id)
+        try:
+            producer.init_transactions()
+        except TransactionTimeoutError as error:
+            producer.close()
+            if timeout_ms == lowest:
+                raise
+            shorter_ms = max(lowest, timeout_ms // 2)
+            log.info("the broker allows only shorter transactions", refused_ms=timeout_ms, next_ms=shorter_ms)
+            log.debug("transaction timeout refused", error=str(error))
+            timeout_ms = shorter_ms
+        else:
+            return producer
 
 
 def open_reader(
@@ -31,13 +57,8 @@ def open_reader(
 ) -> SnapshotReader:
     """Return a reader with its own session and its own fenced producer."""
     session = mysql_source(config).open_snapshot_session()
-    kafka = kafka_settings(config)
-    # A split is one transaction, and a table that cannot be split is one split: allow the longest time that brokers
-    # accept by default. The transaction of a dead reader does not last that long: the next holder of the id aborts it.
-    kafka = replace(kafka, transaction_timeout_ms=max(kafka.transaction_timeout_ms, _MAX_TRANSACTION_MS))
     prefix = config.topics.prefix
-    producer = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
-    producer.init_transactions()
+    producer = open_producer(config, reader_transactional_id(prefix, worker))
     headers: Headers = list(context_headers(prefix, run_id=run_id, enabled=config.values.context_headers))
     return SnapshotReader(
         session,

@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from tailrace.producer.config.java_client import client_options
 from tailrace.runtime.config.definition import Check
 from tailrace.runtime.config.draft import Draft
 
@@ -36,6 +37,15 @@ def _reserved_kafka_options(draft: Draft) -> None:
                 f"kafka.{name}: {given.get_secret_value()!r} would break the delivery guarantee; "
                 + (f"the only allowed value is {allowed}" if allowed else "remove it")
             )
+
+
+def _java_client_options(draft: Draft) -> None:
+    given: dict[str, SecretStr] = draft.values.get("kafka.overrides", {})
+    read = client_options({name: value.get_secret_value() for name, value in given.items()})
+    draft.problems += [f"producer.override.{problem}" for problem in read.problems]
+    draft.warnings += [
+        f"producer.override.{name} has no effect: it is an option of Java's client alone" for name in read.ignored
+    ]
 
 
 def _avro_needs_registry(draft: Draft) -> None:
@@ -85,6 +95,7 @@ def _new_topics(draft: Draft) -> None:
 CHECKS: Final[tuple[Check, ...]] = (
     _include_and_exclude_lists,
     _reserved_kafka_options,
+    _java_client_options,
     _avro_needs_registry,
     _snapshot_mode,
     _distribution_factors,

@@ -1,4 +1,4 @@
-"""Settings of the Kafka clients, and the translation of their errors."""
+"""Settings of the Kafka clients."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, TailraceError
+from tailrace.runtime.errors import ConfigError
 
 ClientConfig = dict[str, str | int | float | bool]
 
@@ -21,36 +21,14 @@ _PRODUCER_DEFAULTS: Final[Mapping[str, str | int | float | bool]] = {
     "batch.size": 1_000_000,
     "batch.num.messages": 20_000,
     "queue.buffering.max.messages": 100_000,
-    "queue.buffering.max.kbytes": 65_536,
+    # What Kafka Connect sends at most (max.request.size), less the frame of a batch, which the client does not count.
+    "message.max.bytes": 1_048_000,
     # The Java partitioner: a key must go to the same partition as with Kafka Connect.
     "partitioner": "murmur2_random",
     "delivery.report.only.error": True,
 }
-
-# The Python binding prefixes librdkafka's own error codes with an underscore, but they are public.
-ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
-TRANSPORT: Final = KafkaError._TRANSPORT  # noqa: SLF001
-TIMED_OUT: Final = KafkaError._TIMED_OUT  # noqa: SLF001
-TIMED_OUT_QUEUE: Final = KafkaError._TIMED_OUT_QUEUE  # noqa: SLF001
-RESOLVE: Final = KafkaError._RESOLVE  # noqa: SLF001
-FENCED: Final = KafkaError._FENCED  # noqa: SLF001
-PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
-
-_UNREACHABLE: Final = frozenset(
-    {
-        ALL_BROKERS_DOWN,
-        TRANSPORT,
-        TIMED_OUT,
-        TIMED_OUT_QUEUE,
-        RESOLVE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.LEADER_NOT_AVAILABLE,
-    }
-)
-_FENCED: Final = frozenset({FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_QUEUE_KBYTES: Final = 65_536
+_NOT_CREATED: Final = "Failed to create producer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +63,17 @@ class KafkaSettings:
 
     def producer(self, transactional_id: str) -> ClientConfig:
         """Return the configuration of a transactional producer."""
-        return {
+        settings = {
             **self.common(),
             **_PRODUCER_DEFAULTS,
             "transaction.timeout.ms": self.transaction_timeout_ms,
             **self.overrides,
             "transactional.id": transactional_id,
         }
+        # A record that is larger than the queue could never be sent.
+        largest_kbytes = int(settings["message.max.bytes"]) // 1024 + 1
+        settings.setdefault("queue.buffering.max.kbytes", max(_QUEUE_KBYTES, 2 * largest_kbytes))
+        return settings
 
     def consumer(self) -> ClientConfig:
         """Return the configuration of a consumer that reads committed records of one assigned partition."""
@@ -106,22 +88,26 @@ class KafkaSettings:
         }
 
 
-def translate(exception: KafkaException, operation: str) -> TailraceError:
-    """Return the error to raise for a client's exception; it is retryable if a restart from the stored state helps."""
-    error: KafkaError = exception.args[0]
-    context = {"operation": operation, "error": error.str() or error.name()}
-    if error.code() in _FENCED:
-        return KafkaRequestError(
-            "another producer with the same transactional id has taken over",
-            hint="stop one of the two instances: a topic.prefix belongs to one producer at a time",
-            **context,
-        )
-    if error.code() in _UNREACHABLE or error.retriable() or error.txn_requires_abort():
-        return KafkaUnavailableError(
-            "Kafka did not answer, or aborted a transaction",
-            hint="check bootstrap.servers and that the brokers are up",
-            **context,
-        )
-    return KafkaRequestError(
-        "Kafka rejected a request", hint="fix the cause that the broker reports, then restart", **context
-    )
+def check_options(settings: KafkaSettings) -> None:
+    """Raise ConfigError for options that the client does not know, or cannot use. Nothing is connected."""
+    problems = []
+    for name, value in settings.overrides.items():
+        problem = "" if name == "bootstrap.servers" else _problem({name: value})
+        # Only together do some options make sense: those are tried below.
+        if problem and not problem.startswith(_NOT_CREATED):
+            problems.append(f"producer.override.{name}: {problem}")
+    if not problems:
+        whole = settings.producer("check")
+        del whole["bootstrap.servers"]
+        problems = [f"producer.override.*: {problem}" for problem in (_problem(whole),) if problem]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _problem(options: Mapping[str, str | int | float | bool]) -> str:
+    try:
+        Producer({**options, "log_level": 0})
+    except (KafkaException, TypeError, ValueError) as error:
+        reason = error.args[0]
+        return reason.str() if isinstance(reason, KafkaError) else str(reason)
+    return ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -14,10 +15,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from tailrace.producer.kafka.client import KafkaSettings, translate
+from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.errors import translate
 from tailrace.runtime.errors import KafkaRequestError
 
-COMPACTED: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
+log = structlog.get_logger(__name__)
+
+_RECORDS_PER_REQUEST: Final = 2_000
+"""A KRaft controller refuses a request that would write more than 10,000 records of its own log."""
+_ASSUMED_PARTITIONS: Final = 12
+"""For topics whose number of partitions is the broker's default, which clients cannot always read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,27 @@ class TopicSpec:
     config: Mapping[str, str] = field(default_factory=dict)
     exact_partitions: bool = False
     """An existing topic with another number of partitions is an error."""
+    kept: bool = False
+    """The records must not expire: the settings of an existing topic are checked."""
+
+    @property
+    def cost(self) -> int:
+        """The number of records that a controller writes for the topic."""
+        return 1 + (self.partitions if self.partitions > 0 else _ASSUMED_PARTITIONS) + len(self.config)
+
+
+def request_batches(specs: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
+    """Divide topics into requests that a controller accepts; a topic that exceeds the limit alone has its own."""
+    batch: list[TopicSpec] = []
+    cost = 0
+    for spec in specs:
+        if batch and cost + spec.cost > _RECORDS_PER_REQUEST:
+            yield batch
+            batch, cost = [], 0
+        batch.append(spec)
+        cost += spec.cost
+    if batch:
+        yield batch
 
 
 class Topics:
@@ -40,20 +68,24 @@ class Topics:
         self._timeout = settings.request_timeout_s
         self._known: set[str] = set()
 
-    def ensure(self, specs: Iterable[TopicSpec]) -> None:
-        """Create missing topics. Raises KafkaRequestError if an existing topic has unsuitable settings."""
+    def ensure(self, specs: Iterable[TopicSpec]) -> set[str]:
+        """Create missing topics and return their names.
+
+        Raises KafkaRequestError if an existing topic has unsuitable settings.
+        """
         unchecked = {spec.name: spec for spec in specs if spec.name not in self._known}
         if not unchecked:
-            return
+            return set()
         try:
             existing = self._admin.list_topics(timeout=self._timeout).topics
         except KafkaException as error:
             raise translate(error, "listing topics") from error
         self._verify([spec for spec in unchecked.values() if spec.name in existing], existing)
         missing = [spec for name, spec in unchecked.items() if name not in existing]
-        if missing:
-            self._create(missing)
+        for batch in request_batches(missing):
+            self._create(batch)
         self._known.update(unchecked)
+        return {spec.name for spec in missing}
 
     def _create(self, specs: list[TopicSpec]) -> None:
         created = self._admin.create_topics(
@@ -85,18 +117,34 @@ class Topics:
                     hint="delete the topic, or choose another topic.prefix",
                     seen=partitions,
                 )
-        compacted = [spec for spec in specs if spec.config.get("cleanup.policy") == "compact"]
-        if not compacted:
+        checked = {spec.name: spec for spec in specs if spec.kept}
+        if not checked:
             return
-        resources = [ConfigResource(ResourceType.TOPIC, spec.name) for spec in compacted]
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in checked]
         for resource, result in self._admin.describe_configs(resources, request_timeout=self._timeout).items():
             try:
-                policy = result.result()["cleanup.policy"].value
+                seen = {name: entry.value for name, entry in result.result().items()}
             except KafkaException as error:
                 raise translate(error, f"describing topic {resource.name}") from error
-            if "compact" not in policy or "delete" in policy:
-                raise KafkaRequestError(
-                    f"topic {resource.name} must be compacted: its records must not expire",
-                    hint=f"set cleanup.policy=compact on topic {resource.name}",
-                    seen=policy,
-                )
+            _verify_kept(checked[resource.name], seen)
+
+
+def _verify_kept(spec: TopicSpec, seen: Mapping[str, str]) -> None:
+    """Raise KafkaRequestError if a compacted topic expires; warn if the records of another one do."""
+    policy = seen["cleanup.policy"]
+    if spec.config.get("cleanup.policy") == "compact":
+        if "compact" not in policy or "delete" in policy:
+            raise KafkaRequestError(
+                f"topic {spec.name} must be compacted: its records must not expire",
+                hint=f"set cleanup.policy=compact on topic {spec.name}",
+                seen=policy,
+            )
+        return
+    limits = {name: seen.get(name, "") for name in ("retention.ms", "retention.bytes") if seen.get(name) != "-1"}
+    if "delete" in policy and limits:
+        log.warning(
+            "the records of a topic expire: readers that start later will miss them",
+            topic=spec.name,
+            seen=limits,
+            hint=f"set {', '.join(f'{name}=-1' for name in limits)} on topic {spec.name}",
+        )

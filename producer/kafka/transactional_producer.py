@@ -1,36 +1,60 @@
 """A transactional producer. Records between ``begin`` and ``commit`` become visible together, or not at all.
 
-Delivery is not tracked per record: in a transaction, librdkafka fails the commit if any record failed.
+Delivery is not tracked per record: in a transaction, librdkafka fails the commit if any record failed. The report of a
+failed record is kept, since the client's next answer is only that its state is erroneous.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
 
+import structlog
 from confluent_kafka import KafkaException, Producer
 
-from tailrace.producer.kafka.client import KafkaSettings, translate
+from tailrace.producer.errors import ProducerFencedError
+from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.delivery import DeliveryReports, record_too_large
+from tailrace.producer.kafka.errors import FATAL, STATE, TOO_LARGE, translate
+from tailrace.runtime.errors import KafkaUnavailableError, TailraceError
+
+log = structlog.get_logger(__name__)
 
 Headers = list[tuple[str, str | bytes | None]]
+
+_SLICE_S: Final = 0.5
+"""A wait is cut into parts of this length: between them a stop is noticed, and signal handlers run."""
+_STOP_GRACE_S: Final = 4.0
+"""How long a wait continues after a stop was requested."""
 
 
 class TransactionalProducer:
     """A transactional producer; it fences an older producer with the same transactional id."""
 
-    def __init__(self, settings: KafkaSettings, transactional_id: str) -> None:
+    def __init__(self, settings: KafkaSettings, transactional_id: str, stop: threading.Event | None = None) -> None:
+        """``stop`` shortens the waits for a broker that does not answer."""
         self.transactional_id = transactional_id
+        self.transaction_timeout_s = settings.transaction_timeout_ms / 1000
+        """The broker aborts a transaction that is open for longer."""
         self._timeout = settings.request_timeout_s
-        self._producer = Producer(settings.producer(transactional_id))
+        self._stop = stop or threading.Event()
+        self._reports = DeliveryReports()
+        self._client: Producer | None = Producer({**settings.producer(transactional_id), **self._reports.callbacks()})
         self.in_transaction = False
         self.records_in_transaction = 0
         """Number of records sent in the current transaction, or in the last one if none is open."""
 
+    @property
+    def _producer(self) -> Producer:
+        assert self._client is not None, "the producer is closed"
+        return self._client
+
     def init_transactions(self) -> None:
         """Register the transactional id: this fences an older producer with the id and aborts its open transaction."""
-        try:
-            self._producer.init_transactions(self._timeout)
-        except KafkaException as error:
-            raise translate(error, f"registering transactional id {self.transactional_id}") from error
+        operation = f"registering transactional id {self.transactional_id}"
+        self._repeat(self._producer.init_transactions, self._timeout, operation)
 
     def begin(self) -> None:
         """Open a transaction, unless one is open."""
@@ -39,7 +63,7 @@ class TransactionalProducer:
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise translate(error, "beginning a transaction") from error
+            raise self._translated(error, "beginning a transaction") from error
         self.in_transaction = True
         self.records_in_transaction = 0
 
@@ -47,13 +71,14 @@ class TransactionalProducer:
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None, *, partition: int = -1
     ) -> None:
         """Send one record in the open transaction; waits while the queue is full. -1: the key chooses the partition."""
+        stop_at: float | None = None
         while True:
             try:
                 self._producer.produce(topic, value, key, partition=partition, headers=headers)
             except BufferError:
-                self._producer.poll(0.05)
+                stop_at = self._wait_for_room(topic, key, value, stop_at)
             except KafkaException as error:
-                raise translate(error, f"sending to {topic}") from error
+                raise self._not_sent(error, topic, key, value) from error
             else:
                 self.records_in_transaction += 1
                 return
@@ -62,6 +87,8 @@ class TransactionalProducer:
         """Send many records that share topic and headers."""
         produce = self._producer.produce
         count = 0
+        key: bytes | None = None
+        value: bytes | None = None
         try:
             for key, value in records:
                 try:
@@ -71,29 +98,125 @@ class TransactionalProducer:
                     count -= 1
                 count += 1
         except KafkaException as error:
-            raise translate(error, f"sending to {topic}") from error
+            raise self._not_sent(error, topic, key, value) from error
         self.records_in_transaction += count
-        self._producer.poll(0)
+        self._poll(0)
 
     def commit(self) -> None:
         """Make the transaction's records visible. Returns when they are committed; raises if any record failed."""
-        try:
-            self._producer.commit_transaction(self._timeout * 2)
-        except KafkaException as error:
-            raise translate(error, "committing a transaction") from error
+        self._repeat(self._producer.commit_transaction, self._timeout * 2, "committing a transaction")
         self.in_transaction = False
 
     def abort(self) -> None:
-        """Abort the open transaction, if any."""
+        """Abort the open transaction, if any.
+
+        A failure is not raised, since it would hide the error that led here: the next producer with the id aborts it.
+        """
         if not self.in_transaction:
             return
         try:
-            self._producer.abort_transaction(self._timeout)
-        except KafkaException as error:
-            raise translate(error, "aborting a transaction") from error
-        self.in_transaction = False
+            self._repeat(self._producer.abort_transaction, self._timeout, "aborting a transaction")
+        except TailraceError as error:
+            log.debug("transaction not aborted", transactional_id=self.transactional_id, error=str(error))
+        else:
+            self.in_transaction = False
 
     def close(self) -> None:
-        """Close without waiting: an open transaction is aborted by the next producer with the id, or by its timeout."""
-        self._producer.purge()
-        self._producer.close()
+        """Close without waiting: an open transaction is aborted by the next producer with the id, or by its timeout.
+
+        The client's own ``close`` aborts the transaction first, and waits for that as long as no broker answers.
+        """
+        client, self._client = self._client, None
+        if client is not None:
+            client.purge()
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def _repeat(self, call: Callable[[float], object], timeout_s: float, operation: str) -> None:
+        """Call a function that resumes after its timeout, until it is done or the time is up."""
+        until = time.monotonic() + timeout_s
+        stop_at: float | None = None
+        while True:
+            try:
+                call(_SLICE_S)
+            except KafkaException as error:
+                reason = error.args[0]
+                stop_at = self._stop_deadline(stop_at)
+                now = time.monotonic()
+                # At the end of its time the call may return what it was waiting for instead, such as the coordinator.
+                if not reason.retriable() or now >= until or (stop_at is not None and now >= stop_at):
+                    raise self._translated(error, operation) from error
+            else:
+                return
+
+    def _stop_deadline(self, known: float | None) -> float | None:
+        """Return when a wait ends because of a stop; None if none was requested."""
+        if known is None and self._stop.is_set():
+            return time.monotonic() + _STOP_GRACE_S
+        return known
+
+    def _wait_for_room(self, topic: str, key: bytes | None, value: bytes | None, stop_at: float | None) -> float | None:
+        """Wait for a moment until the queue has sent something. Raises RecordTooLargeError if it is empty already."""
+        # The count includes records whose delivery is not processed yet, so it is taken before they are.
+        was_empty = not len(self._producer)
+        self._poll(0.05)
+        if was_empty:
+            raise record_too_large(
+                "a record is larger than the queue of the Kafka client",
+                "raise producer.override.buffer.memory above the size, or remove it: then the queue follows "
+                "producer.override.max.request.size",
+                topic=topic,
+                key=key,
+                size=len(key or b"") + len(value or b""),
+            )
+        stop_at = self._stop_deadline(stop_at)
+        if stop_at is not None and time.monotonic() >= stop_at:
+            raise KafkaUnavailableError("Kafka did not take the records before the stop", topic=topic)
+        return stop_at
+
+    # -- errors ------------------------------------------------------------------------------------------------------
+
+    def _poll(self, timeout_s: float) -> None:
+        """Process delivery reports. The client raises here if it has failed for good."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            raise self._translated(error, "sending records") from error
+
+    def _not_sent(self, error: KafkaException, topic: str, key: bytes | None, value: bytes | None) -> TailraceError:
+        if error.args[0].code() in TOO_LARGE:
+            return record_too_large(
+                "a record is larger than the Kafka client may send",
+                "raise producer.override.max.request.size above the size, and max.message.bytes of the topic with it; "
+                "or exclude the column with column.exclude.list",
+                topic=topic,
+                key=key,
+                size=len(key or b"") + len(value or b""),
+            )
+        return self._translated(error, f"sending to {topic}")
+
+    def _translated(self, error: KafkaException, operation: str) -> TailraceError:
+        """Return the error to raise, with the reason that the client's answer may hide."""
+        error = self._reason(error)
+        code = error.args[0].code()
+        if code in TOO_LARGE:
+            return self._reports.too_large()
+        translated = translate(error, operation, cause=self._reports.connection_error)
+        translated.context["transactional_id"] = self.transactional_id
+        if self._reports.failed_topic() and not isinstance(translated, ProducerFencedError):
+            translated.context["topic"] = self._reports.failed_topic()
+        return translated
+
+    def _reason(self, error: KafkaException) -> KafkaException:
+        """Return the first error of the transaction.
+
+        After it, the client answers only that its state is erroneous; a commit, which is not possible any more, returns
+        the reason.
+        """
+        try:
+            self._producer.poll(0)
+            if error.args[0].code() in {STATE, FATAL}:
+                self._producer.commit_transaction(0)
+        except KafkaException as reason:
+            return reason
+        return error

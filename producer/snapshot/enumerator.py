@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import structlog
 
-from tailrace.producer.errors import SourceError, SourceUnavailableError
+from tailrace.producer.errors import ProducerFencedError, SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
 from tailrace.producer.model.split import KeyColumn, Range, Split, key_changed, key_from_json
 from tailrace.producer.model.table import TableId
@@ -116,12 +116,14 @@ class Enumerator:
                 if self._on_table_missing(workers, message, message.missing):
                     idle.append(message.worker)
             elif isinstance(message, SplitFailed):
-                if message.retryable:
-                    raise SourceUnavailableError(message.message)
                 self._raise_failure(message)
 
     def _raise_failure(self, failed: SplitFailed) -> NoReturn:
         """Raise the error of a reader; one that could not start has no split."""
+        if failed.fenced:
+            raise ProducerFencedError(failed.message)
+        if failed.retryable:
+            raise SourceUnavailableError(failed.message)
         error = SourceError(failed.message)
         task = self._tasks.get(failed.worker)
         if task is None:

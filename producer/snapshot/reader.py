@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace.producer.errors import RecordTooLargeError, SplitTooSlowError
 from tailrace.producer.kafka.state_store import SplitState, split_key
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.protocols import Offset, SplitQuery, SplitReader
@@ -27,6 +28,9 @@ from tailrace.schemas.watermark import Watermark
 
 BARRIER_TIMEOUT_S: Final = 60.0
 """How long the server may take to make the transactions visible that the stream has read."""
+
+_USABLE_SHARE: Final = 0.8
+"""The part of the transaction timeout that the rows of a split may take; the rest is for the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class SnapshotReader:
         try:
             return self._read(task)
         except BaseException as error:
-            if isinstance(error, SchemaError):
+            if isinstance(error, SchemaError | RecordTooLargeError):
                 error.add_context(table=task.split.table, split=task.split.id)
             self._producer.abort()
             raise
@@ -144,9 +148,13 @@ class SnapshotReader:
         )
         query = SplitQuery(split.table, task.columns, split.range, task.condition)
         rows = checksum = 0
+        started = time.monotonic()
+        limit_s = self._producer.transaction_timeout_s * _USABLE_SHARE
         for block in self._session.read_rows(query, captured.codec, envelope):
             self._producer.send_all(captured.topic, block.records, headers)
             rows += len(block.records)
+            if time.monotonic() - started > limit_s:
+                raise _too_slow(task, rows, self._producer.transaction_timeout_s)
             checksum = (checksum + block.checksum) & 0xFFFF_FFFF_FFFF_FFFF
             if self._on_rows is not None:
                 self._on_rows(split, len(block.records))
@@ -178,3 +186,21 @@ class SnapshotReader:
 
     def _write_watermark(self, record: Watermark) -> None:
         self._producer.send(watermarks_topic(self._settings.prefix), record.record_key(), record.to_json())
+
+
+def _too_slow(task: SplitTask, rows: int, timeout_s: float) -> SplitTooSlowError:
+    """Return the error for a split that would be open for longer than Kafka allows a transaction to be."""
+    hint = (
+        "lower incremental.snapshot.chunk.size"
+        if task.columns
+        else "its key cannot be split, so the table is one transaction: give it a primary key whose first column is a "
+        "number, text or a date, or leave it out of the snapshot with snapshot.include.collection.list"
+    )
+    return SplitTooSlowError(
+        "reading a split takes longer than a Kafka transaction may last",
+        hint="raise tailrace.snapshot.transaction.timeout.ms and the brokers' transaction.max.timeout.ms; or " + hint,
+        table=task.split.table,
+        split=task.split.id,
+        rows_read=rows,
+        transaction_timeout_s=round(timeout_s),
+    )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Protocol
 
-from tailrace.producer.errors import TableMissingError
+from tailrace.producer.errors import ProducerFencedError, TableMissingError
 from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
 from tailrace.runtime.errors import Retryable, TailraceError
@@ -51,6 +51,8 @@ class SplitFailed:
     message: str
     retryable: bool
     missing: Split | None = None
+    fenced: bool = False
+    """Another producer may have taken over."""
 
 
 Message = RowsRead | SplitFinished | SplitFailed
@@ -90,7 +92,8 @@ def serve(
             else:
                 send(SplitFinished(worker, result))
     except TailraceError as error:
-        send(SplitFailed(worker, str(error), isinstance(error, Retryable)))
+        fenced = isinstance(error, ProducerFencedError)
+        send(SplitFailed(worker, str(error), isinstance(error, Retryable), fenced=fenced))
     except Exception as error:  # noqa: BLE001 - the enumerator must learn about every failure
         send(SplitFailed(worker, f"{type(error).__name__}: {error}", retryable=False))
 

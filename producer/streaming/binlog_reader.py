@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError, SourceUnavailableError
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
     Event,
@@ -104,6 +104,13 @@ class BinlogReader:
 
     def run(self) -> None:
         """Read until the capture session stops; everything read is committed on return."""
+        try:
+            self._run()
+        except RecordTooLargeError as error:
+            self._add_table(error)
+            raise
+
+    def _run(self) -> None:
         handlers, transaction = self._handlers, self._transaction
         while not self._mailbox.stopped:
             self._mailbox.run_pending()
@@ -113,8 +120,9 @@ class BinlogReader:
             try:
                 for event in events:
                     handlers[type(event)](event)
-            except SchemaError as error:
-                error.add_context(**self._location(event))
+            except (SchemaError, RecordTooLargeError) as error:
+                if not isinstance(error, RecordRefusedError):
+                    error.add_context(**self._location(event))
                 raise
             if not events:
                 self._status.stream_caught_up()
@@ -122,6 +130,14 @@ class BinlogReader:
             self._report_status()
             transaction.commit_if_due()
         transaction.commit()
+
+    def _add_table(self, error: RecordTooLargeError) -> None:
+        """Add the table of the topic, and how far the stream is if the error came later than the record."""
+        tables = {version.captured.topic: version.definition.id for version in self._versions.in_use.values()}
+        if (table := tables.get(str(error.context.get("topic")))) is not None:
+            error.add_context(table=table)
+        if isinstance(error, RecordRefusedError):
+            error.add_context(read_up_to=self._offset.position.to_json())
 
     def _location(self, event: Event) -> dict[str, object]:
         """Return where an event is, for an error."""

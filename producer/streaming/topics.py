@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.kafka.topics import COMPACTED, Topics, TopicSpec
+from tailrace.producer.kafka.own_topics import own_topics
+from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
-from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
 
 class CaptureTopics:
@@ -21,30 +21,24 @@ class CaptureTopics:
 
     def ensure_own(self) -> None:
         """Create Tailrace's own topics and the auxiliary topics that are configured."""
-        self._topics.ensure(self._internal())
+        topics = self._config.topics
+        self._topics.ensure(own_topics(topics.prefix, replication_factor=topics.replication_factor))
         self._topics.ensure(self._auxiliary())
 
-    def ensure_tables(self, tables: Iterable[TableId]) -> None:
-        """Create the data topics of tables."""
+    def ensure_tables(self, tables: Iterable[TableId]) -> list[TableId]:
+        """Create the missing data topics of tables; return the tables that had none."""
         topics = self._config.topics
-        self._topics.ensure(
+        names = {self._names.table(table): table for table in tables}
+        created = self._topics.ensure(
             TopicSpec(
-                self._names.table(table),
+                name,
                 partitions=topics.partitions,
                 replication_factor=topics.replication_factor,
                 config=topics.settings,
             )
-            for table in tables
+            for name in names
         )
-
-    def _internal(self) -> Iterator[TopicSpec]:
-        prefix, replicas = self._config.topics.prefix, self._config.topics.replication_factor
-        for name, policy in (
-            (state_topic(prefix), COMPACTED),
-            (schemas_topic(prefix), COMPACTED),
-            (watermarks_topic(prefix), {}),
-        ):
-            yield TopicSpec(name, config=policy, exact_partitions=True, replication_factor=replicas)
+        return [table for name, table in names.items() if name in created]
 
     def _auxiliary(self) -> Iterator[TopicSpec]:
         topics, values = self._config.topics, self._config.values

@@ -11,7 +11,8 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from tailrace.producer.errors import TakeoverError
-from tailrace.producer.kafka.client import PARTITION_EOF, KafkaSettings, translate
+from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.errors import PARTITION_EOF, translate
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset, ConnectorPartition, read_offset, read_partition
 from tailrace.producer.takeover.java_offset_file import read_offset_file
 from tailrace.runtime.errors import KafkaUnavailableError

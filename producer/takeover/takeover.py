@@ -19,9 +19,11 @@ from pymysql.connections import Connection
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka import state_store as states
-from tailrace.producer.kafka.client import KafkaSettings, translate
+from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.errors import translate
+from tailrace.producer.kafka.own_topics import own_topics
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
-from tailrace.producer.kafka.topics import COMPACTED, Topics, TopicSpec
+from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id, stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.table import TableId
@@ -34,7 +36,7 @@ from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file, running_tasks
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
 from tailrace.producer.takeover.resume_position import resolve_resume_position
-from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
+from tailrace.schemas.names import state_topic, watermarks_topic
 
 OFFSET_TOPIC: Final = "connect-offsets"
 STATUS_TOPIC: Final = "connect-status"
@@ -191,10 +193,7 @@ def _store(
     """Write the state in one transaction, after fencing every producer that might write to the topics."""
     prefix, workers = config.topics.prefix, config.snapshot.max_threads
     topic = state_topic(prefix)
-    Topics(kafka).ensure(
-        TopicSpec(name, config=policy, exact_partitions=True, replication_factor=config.topics.replication_factor)
-        for name, policy in ((topic, COMPACTED), (schemas_topic(prefix), COMPACTED), (watermarks_topic(prefix), {}))
-    )
+    Topics(kafka).ensure(own_topics(prefix, replication_factor=config.topics.replication_factor))
     with closing(TransactionalProducer(kafka, stream_transactional_id(prefix))) as producer:
         producer.init_transactions()
         known = states.read_compacted(kafka, topic)

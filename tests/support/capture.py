@@ -159,6 +159,20 @@ class CaptureProcess:
         self._process.kill()
         self._process.wait(timeout=120)
 
+    def pause(self, seconds: float) -> None:
+        """Stop the process for a time, as a machine does that is suspended."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self._process.send_signal(signal.SIGCONT)
+
+    def handles_stop(self) -> bool:
+        """Whether the process has installed its handler of SIGTERM."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        caught = int(status.split("SigCgt:")[1].split()[0], 16)
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+
     def wait(self) -> int:
         """Wait until the process ends; return its exit code."""
         assert self._process is not None

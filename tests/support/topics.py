@@ -10,6 +10,7 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 _EOF = KafkaError._PARTITION_EOF
+_NO_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION})
 
 
 class Read(NamedTuple):
@@ -81,7 +82,7 @@ def end_offset(consumer: Consumer, partition: TopicPartition) -> int:
             _, high = consumer.get_watermark_offsets(partition, timeout=60)
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
-            transient = error.retriable() or error.code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            transient = error.retriable() or error.code() in _NO_LEADER
             if not transient or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -109,16 +108,48 @@ def test_unreachable_server_is_reported_without_traceback(config: str, name: str
     assert "hush" not in ended.stderr
 
 
-def test_signals_request_a_graceful_stop() -> None:
-    """SIGTERM and SIGINT set the event. The previous handlers are restored."""
-    assert threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        for number in before:
-            stop = cli.stop_on_signals()
-            assert not stop.is_set()
-            os.kill(os.getpid(), number)
-            assert stop.wait(60)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+STOPPING = """
+import os, sys, time
+from tailrace.producer import cli
+
+stop = cli.stop_on_signals({limit})
+print("ready", flush=True)
+assert stop.wait(60)
+print("stopping", flush=True)
+{then}
+"""
+
+
+def stopping(then: str, *, limit: float = 60.0) -> subprocess.Popen[str]:
+    """Start a program that runs ``then`` when a stop is requested; return when it waits for it."""
+    program = STOPPING.format(limit=limit, then=then)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_request_a_graceful_stop(number: signal.Signals) -> None:
+    """The program ends by itself, with its own code."""
+    with stopping("sys.exit(3)") as process:
+        process.send_signal(number)
+        assert process.wait(60) == 3
+
+
+def test_second_signal_ends_the_process() -> None:
+    """Although the main thread is within a call that no signal interrupts."""
+    with stopping("time.sleep(300)") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stopping\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+
+
+def test_stop_has_a_limit() -> None:
+    """A main thread within a call into a client library: the process ends with code 0 all the same."""
+    then = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"
+    with stopping(then, limit=0.2) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0

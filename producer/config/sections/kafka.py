@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from tailrace.producer.config.java_client import client_options
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import Section, prefixed, supported
 from tailrace.runtime.config.value_types import ANY_TEXT, SECRET, TEXT, TOPIC_PART, integer
@@ -38,15 +39,17 @@ class KafkaConfig(Section):
     overrides: Mapping[str, SecretStr] = prefixed(
         "producer.override.*",
         SECRET,
-        doc="Options of the Kafka clients, with librdkafka's names, e.g. `producer.override.security.protocol`.",
+        doc="Options of the Kafka clients, e.g. `producer.override.security.protocol`. Names are those of librdkafka, "
+        "or of Java's clients where an option has the same meaning: `max.request.size`, `buffer.memory`, "
+        "`sasl.jaas.config` for PLAIN and SCRAM, stores in PEM. An option that cannot be used is an error.",
         aliases=("kafka.*",),
         environment_keys=("*",),
     )
 
     def client_settings(self) -> dict[str, str]:
         """Return the settings of a librdkafka client, secrets in clear."""
-        overrides = {name: value.get_secret_value() for name, value in self.overrides.items()}
-        return {**overrides, "bootstrap.servers": self.bootstrap_servers}
+        given = {name: value.get_secret_value() for name, value in self.overrides.items()}
+        return {**client_options(given).options, "bootstrap.servers": self.bootstrap_servers}
 
 
 class TopicsConfig(Section):

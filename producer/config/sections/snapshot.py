@@ -67,6 +67,14 @@ class SnapshotConfig(Section):
         doc="Tables to include in the initial snapshot. For other tables only changes are captured. Empty: all "
         "captured tables.",
     )
+    transaction_timeout_ms: int = supported(
+        "tailrace.snapshot.transaction.timeout.ms",
+        integer(1000),
+        default="900000",
+        doc="Longest time that the Kafka transaction of a snapshot reader may last, in ms. A split is one transaction, "
+        "and a table whose key cannot be split is one split. Brokers allow at most their "
+        "`transaction.max.timeout.ms`; with a lower one the readers use what the broker allows.",
+    )
     max_threads: int = supported(
         "snapshot.max.threads",
         integer(1, 256),

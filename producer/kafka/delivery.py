@@ -1,0 +1,72 @@
+"""What a producer's client reports about its records and connections, and the errors that follow from it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, Message
+
+from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
+from tailrace.producer.kafka.errors import PURGED
+
+_SHOWN_BYTES: Final = 200
+
+
+class DeliveryReports:
+    """Keeps the first failed record, or the largest one of those that fail together, and the last connection error.
+
+    It has no reference to the producer, so that dropping the producer ends its client.
+    """
+
+    def __init__(self) -> None:
+        self.connection_error: KafkaError | None = None
+        self._failed: tuple[int, str | None, object, int] | None = None
+
+    def callbacks(self) -> dict[str, Any]:
+        """Return the settings that register the callbacks."""
+        return {"error_cb": self._on_error, "on_delivery": self._on_delivery}
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.connection_error = error
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        """Called for failed records only (delivery.report.only.error)."""
+        if error is None or error.code() in PURGED:
+            return
+        key, value = message.key(), message.value()
+        size = len(key or b"") + len(value or b"")
+        if self._failed is None or (self._failed[0] == error.code() and self._failed[3] < size):
+            self._failed = error.code(), message.topic(), key, size
+
+    def failed_topic(self) -> str:
+        """Return the topic of the failed record; empty if none failed."""
+        return (self._failed[1] or "") if self._failed is not None else ""
+
+    def too_large(self) -> RecordRefusedError:
+        """Return the error for a record that its topic does not accept."""
+        _, topic, key, size = self._failed or (0, "", b"", 0)
+        return RecordRefusedError(
+            "a record is larger than its topic accepts",
+            hint="raise max.message.bytes of the topic above the size, and above producer.override.batch.size "
+            "(1000000); or exclude the column with column.exclude.list",
+            topic=topic or "",
+            key=printable(key),
+            size=f"{size} bytes",
+        )
+
+
+def record_too_large(message: str, hint: str, *, topic: str, key: object, size: int) -> RecordTooLargeError:
+    """Return the error for a record that exceeds a limit."""
+    return RecordTooLargeError(message, hint=hint, topic=topic, key=printable(key), size=f"{size} bytes")
+
+
+def printable(key: object) -> str:
+    """Return a record key for a message: as text if it is text, else in hexadecimal; long keys are cut."""
+    data = key.encode() if isinstance(key, str) else bytes(key) if isinstance(key, (bytes, bytearray)) else b""
+    shown = data[:_SHOWN_BYTES]
+    try:
+        text = shown.decode()
+        text = text if text.isprintable() else f"0x{shown.hex()}"
+    except UnicodeDecodeError:
+        text = f"0x{shown.hex()}"
+    return text if len(data) <= _SHOWN_BYTES else f"{text}... ({len(data)} bytes)"

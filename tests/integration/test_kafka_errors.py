@@ -1,0 +1,246 @@
+"""Errors of a real broker: each is reported with its own reason, and only those that a restart resolves are retried."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.producer.errors import ProducerFencedError, RecordTooLargeError, TransactionTimeoutError
+from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.runtime.errors import KafkaUnavailableError, Retryable
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.server import SupervisedServer
+from tests.support.capture import CaptureProcess, eventually, properties
+from tests.support.topics import Read, read_topic
+
+if TYPE_CHECKING:
+    from tests.embedded.mysql import MySqlServer
+    from tests.support.database import Database
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    """A broker that looks for transactions that exceed their timeout more often than once in ten seconds."""
+    with KafkaBroker(settings={"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}) as broker:
+        broker.create_topic("rows")
+        broker.create_topic("narrow", settings={"max.message.bytes": "20000"})
+        yield broker
+
+
+def _settings(broker: KafkaBroker, timeout_ms: int = 60_000, **overrides: str) -> KafkaSettings:
+    options = {name.replace("_", "."): value for name, value in overrides.items()}
+    return KafkaSettings(broker.bootstrap, options, transaction_timeout_ms=timeout_ms)
+
+
+@contextmanager
+def _producer(settings: KafkaSettings, name: str) -> Iterator[TransactionalProducer]:
+    with closing(TransactionalProducer(settings, name)) as producer:
+        producer.init_transactions()
+        producer.begin()
+        yield producer
+
+
+@contextmanager
+def _stopped(server: SupervisedServer) -> Iterator[None]:
+    """The server's machine accepts connections, and the server does not answer."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def _send_until_error(producer: TransactionalProducer) -> None:
+    """Send until the client has noticed what the broker says."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        producer.send_all("rows", [(b"k", b"v")], None)
+        time.sleep(0.02)
+    raise AssertionError("no error")
+
+
+NEXT_CALL = pytest.mark.parametrize(
+    "next_call", [TransactionalProducer.commit, _send_until_error], ids=["commit", "records"]
+)
+"""What the producer does next: both must report the same reason."""
+
+
+@NEXT_CALL
+def test_record_that_its_topic_refuses(broker: KafkaBroker, next_call: Callable[[TransactionalProducer], None]) -> None:
+    """The broker's reason is not hidden by the client's erroneous state; a restart does not help."""
+    with _producer(_settings(broker), "too-large") as producer:
+        producer.send("narrow", b'{"id":7}', os.urandom(50_000))
+        with pytest.raises(RecordTooLargeError) as caught:
+            next_call(producer)
+
+    assert not isinstance(caught.value, Retryable)
+    assert caught.value.context == {"topic": "narrow", "key": '{"id":7}', "size": "50008 bytes"}
+    assert "max.message.bytes" in caught.value.hint
+
+
+def test_record_that_the_client_refuses(broker: KafkaBroker) -> None:
+    """Topic, key, size and the property to raise."""
+    with _producer(_settings(broker), "too-large") as producer, pytest.raises(RecordTooLargeError) as caught:
+        producer.send_all("rows", [(b"\xff\x00", bytes(2_000_000))], None)
+
+    assert caught.value.context == {"topic": "rows", "key": "0xff00", "size": "2000002 bytes"}
+    assert "producer.override.max.request.size" in caught.value.hint
+
+
+def test_record_that_never_fits_the_queue(broker: KafkaBroker) -> None:
+    """An error, and no endless wait for room."""
+    settings = _settings(broker, queue_buffering_max_kbytes="1000", message_max_bytes="9000000")
+    with _producer(settings, "too-large") as producer, pytest.raises(RecordTooLargeError) as caught:
+        producer.send("rows", b"k", bytes(5_000_000))
+
+    assert "producer.override.buffer.memory" in caught.value.hint
+
+
+def test_queue_holds_the_largest_record(broker: KafkaBroker) -> None:
+    """The queue follows the size of a record, unless it is set."""
+    broker.create_topic("wide", settings={"max.message.bytes": "200000000"})
+    settings = _settings(broker, message_max_bytes="100000000")
+    with _producer(settings, "wide") as producer:
+        producer.send("wide", b"k", bytes(70_000_000))
+        producer.commit()
+
+    assert [len(record.value or b"") for record in read_topic(broker.bootstrap, "wide")] == [70_000_000]
+
+
+@NEXT_CALL
+def test_transaction_that_the_broker_ends(
+    broker: KafkaBroker, next_call: Callable[[TransactionalProducer], None]
+) -> None:
+    """A pause longer than the transaction timeout: a new producer with the id can continue."""
+    with _producer(_settings(broker, timeout_ms=1000), "paused") as producer:
+        producer.send("rows", b"k", b"v")
+        time.sleep(3)
+        with pytest.raises(ProducerFencedError) as caught:
+            next_call(producer)
+
+    assert isinstance(caught.value, Retryable)
+    with _producer(_settings(broker, timeout_ms=1000), "paused") as successor:
+        successor.send("rows", b"k", b"v")
+        successor.commit()
+
+
+def test_second_producer_with_the_id(broker: KafkaBroker) -> None:
+    """The client's fatal error is reported as what it is, also by the records after it."""
+    with _producer(_settings(broker), "twice") as first:
+        first.send("rows", b"k", b"v")
+        with _producer(_settings(broker), "twice"), pytest.raises(ProducerFencedError):
+            _send_until_error(first)
+        with pytest.raises(ProducerFencedError):
+            first.send("rows", b"k", b"v")
+        first.abort()  # raises nothing: the error before it is the one to report
+
+
+def test_transaction_timeout_above_the_limit(broker: KafkaBroker) -> None:
+    """The message names both settings."""
+    with (
+        closing(TransactionalProducer(_settings(broker, timeout_ms=901_000), "long")) as producer,
+        pytest.raises(TransactionTimeoutError) as caught,
+    ):
+        producer.init_transactions()
+
+    assert "transaction.max.timeout.ms" in caught.value.hint
+
+
+def test_stop_shortens_the_waits(broker: KafkaBroker) -> None:
+    """A broker that does not answer, and a stop: commit and registration end soon, and so does closing."""
+    stop = threading.Event()
+    with closing(TransactionalProducer(_settings(broker), "stopping", stop)) as producer:
+        producer.init_transactions()
+        producer.begin()
+        producer.send("rows", b"k", b"v")
+        with _stopped(broker):
+            stop.set()
+            started = time.monotonic()
+            with pytest.raises(KafkaUnavailableError):
+                producer.commit()
+            producer.close()
+            assert time.monotonic() - started < 8
+            with (
+                closing(TransactionalProducer(_settings(broker), "stopping", stop)) as late,
+                pytest.raises(KafkaUnavailableError),
+            ):
+                late.init_transactions()
+            assert time.monotonic() - started < 16
+
+
+def test_close_with_an_open_transaction(broker: KafkaBroker) -> None:
+    """Closing does not wait for a broker that does not answer."""
+    with _producer(_settings(broker), "closing") as producer:
+        producer.send("rows", b"k", b"v")
+        with _stopped(broker):
+            started = time.monotonic()
+            producer.close()
+            assert time.monotonic() - started < 5
+
+
+def _ends_soon(producer: CaptureProcess) -> None:
+    """SIGTERM ends the process with code 0, in less time than supervisors give it."""
+    eventually(producer.handles_stop, "a process that handles SIGTERM")
+    started = time.monotonic()
+    assert producer.stop() == 0, producer.log.read_text()
+    assert time.monotonic() - started < 10
+
+
+def test_pause_of_the_producer_and_stop_of_its_servers(
+    own_server: MySqlServer, own_database: Database, broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """A producer that is paused within a transaction continues; it ends on SIGTERM whatever does not answer."""
+    own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    topic = f"{prefix}.{own_database.name}.t"
+    times = {"tailrace.commit.interval.ms": 2000, "producer.override.transaction.timeout.ms": 3000}
+    with CaptureProcess(properties(own_server, broker, prefix, own_database.name, times), tmp_path) as producer:
+        eventually(lambda: topic in broker.admin().list_topics(timeout=60).topics, "the first start")
+        own_database.execute("INSERT INTO t VALUES (1)")
+        eventually(lambda: read_topic(broker.bootstrap, topic, committed=False), "a record that is not committed")
+        producer.pause(5)
+        own_database.execute("INSERT INTO t VALUES (2)")
+        rows = eventually(lambda: _at_least(2, read_topic(broker.bootstrap, topic)), "both rows")
+        assert [record.json["after"]["id"] for record in rows] == [1, 2]
+        assert producer.running()
+
+        with _stopped(broker):
+            own_database.execute("INSERT INTO t VALUES (3)")
+            _ends_soon(producer)
+            producer.start()
+            _ends_soon(producer)
+        producer.start()
+        eventually(lambda: _at_least(3, read_topic(broker.bootstrap, topic)), "the row that was not committed")
+        with _stopped(own_server):
+            _ends_soon(producer)
+            producer.start()
+            _ends_soon(producer)
+
+
+def test_stop_while_a_reader_waits_for_a_lock(
+    own_server: MySqlServer, own_database: Database, broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The SELECT of a split that does not return does not delay the end."""
+    own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    own_database.execute("INSERT INTO t VALUES (1)")
+    with (
+        CaptureProcess(properties(own_server, broker, prefix, own_database.name), tmp_path) as producer,
+        own_database.connect() as session,
+        session.cursor() as cursor,
+    ):
+        waiting = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata%'"
+        cursor.execute("LOCK TABLES t WRITE")
+        eventually(lambda: own_database.execute(waiting)[0][0], "a reader that waits")
+        _ends_soon(producer)
+
+
+def _at_least(count: int, records: list[Read]) -> list[Read]:
+    return records if len(records) >= count else []

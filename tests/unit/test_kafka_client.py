@@ -1,0 +1,140 @@
+"""Settings of the Kafka clients: Java's names, options that cannot be used, requests that a controller accepts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.producer.app.capture import FencingHistory
+from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.config import load
+from tailrace.producer.config.java_client import client_options
+from tailrace.producer.kafka.client import KafkaSettings, check_options
+from tailrace.producer.kafka.own_topics import own_topics
+from tailrace.producer.kafka.topics import TopicSpec, request_batches
+from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.names import state_topic, watermarks_topic
+
+BASE = {
+    "database.hostname": "h",
+    "database.user": "u",
+    "database.server.id": "1",
+    "topic.prefix": "p",
+    "bootstrap.servers": "b:1",
+}
+
+
+def _settings(**overrides: str) -> KafkaSettings:
+    named = {f"producer.override.{name.replace('_', '.')}": value for name, value in overrides.items()}
+    return kafka_settings(load(None, {}, {**BASE, **named}))
+
+
+def test_java_names_of_debezium_configurations() -> None:
+    """A size, the memory and a login module; the client accepts the result."""
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="cdc" password="a\\"b;c";'
+    settings = _settings(
+        max_request_size="8000000",
+        buffer_memory="33554432",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_jaas_config=jaas,
+    )
+
+    found = settings.producer("id")
+    assert (found["message.max.bytes"], found["queue.buffering.max.kbytes"]) == ("8000000", "32768")
+    assert (found["sasl.username"], found["sasl.password"]) == ("cdc", 'a"b;c')
+    check_options(settings)
+
+
+def test_stores_of_java() -> None:
+    """PEM and PKCS12 can be read; the empty host name check of Java is `none`."""
+    pem = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem"}
+    key = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/me.pem", "ssl.key.password": "s"}
+    pkcs12 = {"ssl.keystore.location": "/me.p12", "ssl.keystore.password": "s"}
+
+    assert client_options(pem).options == {"ssl.ca.location": "/ca.pem"}
+    assert client_options(key).options == {
+        "ssl.certificate.location": "/me.pem",
+        "ssl.key.location": "/me.pem",
+        "ssl.key.password": "s",
+    }
+    assert client_options(pkcs12).options == pkcs12
+    none = client_options({"ssl.endpoint.identification.algorithm": ""})
+    assert none.options == {"ssl.endpoint.identification.algorithm": "none"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("interceptor.classes", "a.B", "remove it"),
+        ("ssl.truststore.location", "/ca.jks", "as PEM"),
+        ("ssl.keystore.location", "/me.jks", "convert it"),
+        ("sasl.jaas.config", 'x.OAuthBearerLoginModule required a="hush";', "sasl.username"),
+        ("sasl.jaas.config", 'x.PlainLoginModule required username="u";', "password is missing"),
+        ("buffer.memory", "much", "not a number"),
+    ],
+)
+def test_options_that_cannot_be_used(name: str, value: str, remedy: str) -> None:
+    """Named by property, with a remedy and without the secret."""
+    with pytest.raises(ConfigError) as caught:
+        load(None, {}, {**BASE, f"producer.override.{name}": value})
+
+    assert f"producer.override.{name}" in str(caught.value)
+    assert remedy in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_options_of_java_alone_are_reported() -> None:
+    config = load(None, {}, {**BASE, "producer.override.max.block.ms": "1"})
+
+    assert any("producer.override.max.block.ms has no effect" in warning for warning in config.warnings)
+    check_options(kafka_settings(config))
+
+
+def test_options_that_the_client_does_not_know() -> None:
+    """All of them at once, before anything is connected."""
+    with pytest.raises(ConfigError) as caught:
+        check_options(_settings(max_requst_size="1", linger_ms="soon", compression_type="lz4"))
+
+    assert "max.requst.size" in str(caught.value)
+    assert "linger.ms" in str(caught.value)
+    assert len(caught.value.problems) == 2
+
+
+def test_options_that_contradict_each_other() -> None:
+    with pytest.raises(ConfigError, match="ssl"):
+        check_options(_settings(security_protocol="ssl", ssl_ca_location="/does/not/exist.pem"))
+
+
+def test_topics_are_created_in_requests_that_a_controller_accepts() -> None:
+    """Each request writes far fewer than 10,000 records; every topic is in one, in order."""
+    specs = [TopicSpec(f"t{n}", partitions) for n, partitions in enumerate([1] * 5_000 + [-1] * 2_000 + [9_000, 1])]
+
+    batches = list(request_batches(specs))
+
+    assert [spec for batch in batches for spec in batch] == specs
+    assert max(sum(spec.cost for spec in batch) for batch in batches if len(batch) > 1) <= 2_000
+    assert len(batches) < 30
+    assert list(request_batches([])) == []
+
+
+def test_settings_of_own_topics() -> None:
+    """Certificates never expire, and a start reads little state."""
+    specs = {spec.name: spec for spec in own_topics("p", replication_factor=3)}
+
+    assert specs[watermarks_topic("p")].config["retention.ms"] == "-1"
+    assert specs[watermarks_topic("p")].config["retention.bytes"] == "-1"
+    assert int(specs[state_topic("p")].config["segment.ms"]) <= 600_000
+    assert {spec.partitions for spec in specs.values()} == {1}
+    assert {spec.replication_factor for spec in specs.values()} == {3}
+
+
+def test_producer_that_is_fenced_twice_has_a_rival() -> None:
+    """A pause of the machine now and then is not a rival."""
+    now = [0.0]
+    fencing = FencingHistory(lambda: now[0])
+
+    assert not fencing.repeated()
+    now[0] = 3600.0
+    assert not fencing.repeated()
+    now[0] = 3660.0
+    assert fencing.repeated()
