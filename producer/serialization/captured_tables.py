@@ -20,6 +20,7 @@ from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.types.conversion import ConversionFailures
+from tailrace.producer.mysql.types.registry import as_in_catalog
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.headers import schema_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
@@ -217,7 +218,7 @@ def _catalog_columns(described: TableDescription, published: Sequence[Column]) -
     if described.catalog is None or all(column.catalog is not None for column in published):
         return published
     known = {column.name: column for column in described.catalog.table.columns}
-    if any(known.get(column.name) != column for column in published):
+    if any(known.get(column.name) != as_in_catalog(column) for column in published):
         _warn_no_defaults(described.id, "the table was altered after this position of the binlog")
         return published
     return [known[column.name] for column in published]
