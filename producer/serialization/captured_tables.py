@@ -26,6 +26,7 @@ from tailrace.producer.serialization.envelope.headers import schema_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope_frame import JsonFrame
+from tailrace.producer.serialization.float_digits import float_keys, known_definition
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.schema_registry import SchemaId, SchemaIdSource
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
@@ -92,7 +93,7 @@ class CapturedTables:
         Raises SchemaError for a table without a key (unless allowed), for a column of an unsupported type, and if
         another table has the same topic; also what ``SchemaRegistryClient.schema_id`` raises.
         """
-        described = self._describe(definition)
+        described = self._describe(known_definition(definition, self._read_catalog))
         table = _with_key(described, self._config)
         topic = self._own_topic(table.id)
         projection = self._transforms.project(table.id, table.columns, table.key)
@@ -210,7 +211,7 @@ def _with_key(described: TableDescription, config: ProducerConfig) -> Table:
             hint=f"add a key, or name columns in message.key.columns ({described.id}:column), or exclude the table, "
             "or set tailrace.tables.without.key=full-row",
         )
-    return Table(described.id, described.columns, key)
+    return float_keys(Table(described.id, described.columns, key))
 
 
 def _catalog_columns(described: TableDescription, published: Sequence[Column]) -> Sequence[Column]:
