@@ -6,10 +6,11 @@ returns to an earlier one: a reader of the schemas topic sees which schema holds
 
 from __future__ import annotations
 
-from tailrace.producer.kafka.state_store import TableState, table_key
+from tailrace.producer.kafka.state_store import TableState, known_key_key, table_key
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion
 from tailrace.producer.model.codec import RowsEncoders
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTable
@@ -76,6 +77,16 @@ class TableVersions:
         self.in_use[id(event.table)] = self._by_table[event.table.id] = version
         return version
 
+    def on_statement(self, effect: DdlEffect) -> None:
+        """Read unique indexes again that a statement may have changed: the binlog's definitions do not have them."""
+        if effect.change in {Change.TRUNCATE, Change.DATABASE, Change.DROP_DATABASE}:
+            return
+        context = self._context
+        for table in (effect.table, effect.renamed_from):
+            if table is not None and context.tables.keys.forget_unique_key(table):
+                self._save_keys()
+                self.forget(table)
+
     def statement_headers(self, table: TableId, event: QueryEvent) -> Headers:
         """Return the headers that the record of a statement shares with the rows of its table.
 
@@ -93,20 +104,32 @@ class TableVersions:
         self._publish(captured, Sequence.at(context.transaction.offset.epoch, event.file, event.query_pos))
         return [captured.schema_header, *context_headers]
 
+    def track(self, table: TableId) -> TrackedTable:
+        """Return a captured table of the binlog as the registry tracks it."""
+        context = self._context
+        tracked = context.registry.tables.get(table)
+        if tracked is None:
+            # The table was created after the capture listed its tables: the binlog has all of its rows.
+            tracked = context.registry.track(table, TableMode.STREAMING)
+            self._topics.ensure_tables([table])
+            context.transaction.store(table_key(table), TableState(TableMode.STREAMING).to_json())
+        return tracked
+
     def _add(self, event: RowsEvent) -> StreamedVersion:
         context, definition = self._context, event.table
         captured = context.tables.version_of(definition)
-        tracked = context.registry.tables.get(definition.id)
-        if tracked is None:
-            # The table was created after the capture listed its tables: the binlog has all of its rows.
-            tracked = context.registry.track(definition.id, TableMode.STREAMING)
-            self._topics.ensure_tables([definition.id])
-            context.transaction.store(table_key(definition.id), TableState(TableMode.STREAMING).to_json())
-        elif tracked.order is not None:
+        self._save_keys()
+        tracked = self.track(definition.id)
+        if tracked.order is not None:
             _require_same_key(tracked, captured)
         version = StreamedVersion(definition, captured, tracked, context.settings.context_headers)
         self._known[id(definition)] = version
         return version
+
+    def _save_keys(self) -> None:
+        context = self._context
+        for name, value in context.tables.keys.take_unsaved():
+            context.transaction.store(known_key_key(name), value)
 
     def _publish(self, captured: CapturedTable, sequence: Sequence) -> None:
         schema, context = captured.codec.schema, self._context
