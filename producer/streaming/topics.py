@@ -46,8 +46,8 @@ class CaptureTopics:
         if self._config.heartbeat.interval_ms:
             yield TopicSpec(self._names.heartbeats, replication_factor=replicas)
         if values.schema_changes:
-            # One partition: schema changes have one order.
-            yield TopicSpec(self._names.schema_changes, replication_factor=replicas, exact_partitions=True)
+            # Schema changes have one order: they go to partition 0, also where a connector's topic has more.
+            yield TopicSpec(self._names.schema_changes, replication_factor=replicas)
         if values.transaction_metadata:
             yield TopicSpec(
                 self._names.transactions,
