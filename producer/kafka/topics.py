@@ -76,16 +76,24 @@ class Topics:
         unchecked = {spec.name: spec for spec in specs if spec.name not in self._known}
         if not unchecked:
             return set()
-        try:
-            existing = self._admin.list_topics(timeout=self._timeout).topics
-        except KafkaException as error:
-            raise translate(error, "listing topics") from error
+        existing = self._existing()
         self._verify([spec for spec in unchecked.values() if spec.name in existing], existing)
         missing = [spec for name, spec in unchecked.items() if name not in existing]
         for batch in request_batches(missing):
             self._create(batch)
         self._known.update(unchecked)
         return {spec.name for spec in missing}
+
+    def missing(self, names: Iterable[str]) -> set[str]:
+        """Return the names of topics that do not exist."""
+        unchecked = set(names) - self._known
+        return unchecked - set(self._existing()) if unchecked else set()
+
+    def _existing(self) -> Mapping[str, object]:
+        try:
+            return self._admin.list_topics(timeout=self._timeout).topics
+        except KafkaException as error:
+            raise translate(error, "listing topics") from error
 
     def _create(self, specs: list[TopicSpec]) -> None:
         created = self._admin.create_topics(
