@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
@@ -16,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.delivery import ConnectionErrors
 from tailrace.producer.kafka.errors import translate
 from tailrace.runtime.errors import KafkaRequestError
 
@@ -23,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 _RECORDS_PER_REQUEST: Final = 2_000
 """A KRaft controller refuses a request that would write more than 10,000 records of its own log."""
+_SLICE_S: Final = 5.0
+"""After this part of a wait the reports of refused connections are looked at."""
 _ASSUMED_PARTITIONS: Final = 12
 """For topics whose number of partitions is the broker's default, which clients cannot always read."""
 
@@ -64,7 +68,9 @@ class Topics:
     """Creates and checks topics."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._admin = AdminClient(settings.common())
+        self._connections = ConnectionErrors()
+        config: dict[str, Any] = {**settings.common(), "error_cb": self._connections.note}
+        self._admin = AdminClient(config)
         self._timeout = settings.request_timeout_s
         self._known: set[str] = set()
 
@@ -90,10 +96,14 @@ class Topics:
         return unchecked - set(self._existing()) if unchecked else set()
 
     def _existing(self) -> Mapping[str, object]:
-        try:
-            return self._admin.list_topics(timeout=self._timeout).topics
-        except KafkaException as error:
-            raise translate(error, "listing topics") from error
+        until = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._admin.list_topics(timeout=_SLICE_S).topics
+            except KafkaException as error:
+                self._admin.poll(0)
+                if time.monotonic() >= until or self._connections.refused:
+                    raise translate(error, "listing topics", cause=self._connections.last) from error
 
     def _create(self, specs: list[TopicSpec]) -> None:
         created = self._admin.create_topics(
