@@ -59,8 +59,10 @@ def read_position(body: Mapping[str, Any]) -> Position:
 class Watermark:
     """One watermark record.
 
-    ``lower`` (inclusive) and ``upper`` are lists of key column values as JSON (binary as ``{"hex": "…"}``), or None
-    where open; ``upper`` is exclusive unless ``closed``. ``rows`` and ``checksum`` are 0 in LOW; ``checksum`` is the
+    ``lower`` and ``upper`` are lists of key column values as JSON (binary as ``{"hex": "…"}``), or None where open;
+    ``upper`` is exclusive unless ``closed``, ``lower`` is inclusive unless ``lower_open``: such a split covers the keys
+    above the greatest one that was planned; it has no rows and an empty ``schema``.
+    ``rows`` and ``checksum`` are 0 in LOW; ``checksum`` is the
     sum modulo 2**64 of the CRC-32 of each row's ``after`` JSON. ``backfill`` counts the change records (tombstones not
     counted) that carry the header of the split; it is 0 in LOW and HIGH. ``snapshot`` names the snapshot run of the
     table: within one run splits are disjoint and each is read once. ``incremental``: the split belongs to an
@@ -84,6 +86,7 @@ class Watermark:
     schema: str
     ts_us: int
     incremental: bool = False
+    lower_open: bool = False
 
     def record_key(self) -> bytes:
         """Return the record key: all three records of a split share it."""
@@ -97,8 +100,9 @@ class Watermark:
             "position": self.position.to_json(),
             "checksum": f"{self.checksum:016x}",
         }
-        if not self.incremental:
-            del body["incremental"]
+        for flag in ("incremental", "lower_open"):
+            if not body[flag]:
+                del body[flag]
         return orjson.dumps(body)
 
     @classmethod

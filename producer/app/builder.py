@@ -233,6 +233,7 @@ class SessionBuilder:
             skipped_operations=config.values.skipped_operations,
             tombstones=config.values.tombstones,
             include_query=config.values.include_query,
+            max_waiting_splits=config.snapshot.max_waiting_splits,
         )
         mailbox = Mailbox(stream.wake, self._stop.session)
         context = StreamContext(settings, restored.transaction, restored.registry, tables, mailbox, self._status)

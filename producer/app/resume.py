@@ -101,7 +101,7 @@ def _wait_for_source(
 
 def _watermarks(state: State) -> Sequence[Offset]:
     """Return the watermarks of splits that may contain more than the stream has read."""
-    return [mark for split in state.splits.values() if not split.ended for mark in (split.low, split.high)]
+    return [mark for stored in state.splits.values() for split in stored.splits for mark in (split.low, split.high)]
 
 
 def _can_align(mark: TransactionMark, uncounted: str) -> bool:

@@ -48,10 +48,10 @@ def relocate_splits(transaction: StreamTransaction, state: State, end: Offset) -
     Positions of two epochs do not compare. The end is after everything that the rows can contain, because the source
     has executed all of it; a later high watermark only makes more changes part of the split.
     """
-    for split_id, split in state.splits.items():
-        if not split.ended:
-            state.splits[split_id] = replace(split, high=end)
-            transaction.store(state_store.split_key(split_id), state.splits[split_id].to_json())
+    for stored in state.splits.values():
+        stored.splits[:] = [replace(split, high=end) for split in stored.splits]
+        for split in stored.splits:
+            transaction.store(split.key, split.to_json())
 
 
 def write_startup_state(
@@ -105,8 +105,8 @@ def _remove_splits(
     leaves: Callable[[TableId], bool],
 ) -> None:
     """Remove the stored splits of the tables that leave, each with its END."""
-    for split_id, end in list(ends_of_stored_splits(state, topic_of, leaves)):
-        if end is not None:
-            transaction.send(watermarks_topic(transaction.prefix), end.record_key(), end.to_json())
-        transaction.store(state_store.split_key(split_id), None)
-        del state.splits[split_id]
+    for end in ends_of_stored_splits(state, topic_of, leaves):
+        transaction.send(watermarks_topic(transaction.prefix), end.record_key(), end.to_json())
+    for table in [table for table in state.splits if leaves(table)]:
+        for key in state.splits.pop(table).record_keys():
+            transaction.store(key, None)

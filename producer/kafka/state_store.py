@@ -5,10 +5,15 @@ A state record is committed in one Kafka transaction with the data it describes.
     offset                   StoredOffset: how far the binlog is in Kafka
     readers                  {"count": n}: how many snapshot readers may have open transactions
     table/<db>.<table>       TableState
-    split/<split id>         SplitState: a split that is completely in Kafka
+    split/<split id>         SplitState: a split that is completely in Kafka and has no END yet
+    backfill/<split id>      {"count": n}: number of its backfill events that are in Kafka
+    range/<range id>         RangeState: neighboring splits that have their END
     structure                {"tables": [...]}: tables whose definitions are in the topic of schema changes
     prepared/<xid>           TransactionPrepared: an XA transaction that is neither committed nor rolled back
     signals                  pending incremental snapshots, and the last processed signals (signals/queue.py)
+
+Snapshot readers pause while too many splits wait for END, and ended splits that touch are one record. So the topic has
+few records of a table under snapshot, however many splits it has, and each has the size of its bounds and GTID sets.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
 from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
+from tailrace.producer.model.split import EndedRange, Range, SortKey, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.model.transaction_mark import TransactionMark
@@ -46,8 +52,6 @@ class StoredOffset:
     position: Offset
     transactions: tuple[TransactionMark, ...] = ()
     """Transactions that are partly done: at most one, unless another server has them in another order."""
-    backfill: Mapping[str, int] = field(default_factory=dict)
-    """Committed splits without END: number of backfill records written so far."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
@@ -89,8 +93,18 @@ class SplitState:
     rows: int
     checksum: int
     schema: str
-    ended: bool = False
-    """The END watermark is written."""
+    lower_open: bool = False
+    """``lower`` is not included: the split of the keys above the greatest planned one."""
+
+    @property
+    def id(self) -> str:
+        """The split's id, which names the record."""
+        return f"{self.database}.{self.table}:{self.snapshot}:{self.number}"
+
+    @property
+    def key(self) -> bytes:
+        """The record key."""
+        return split_key(self.id)
 
     @property
     def table_id(self) -> TableId:
@@ -103,6 +117,86 @@ class SplitState:
         return orjson.dumps({**_fields(self), **positions, "checksum": f"{self.checksum:016x}"})
 
 
+@dataclass(frozen=True, slots=True)
+class RangeState:
+    """Neighboring splits of a run that have their END, see ``model.split.EndedRange``."""
+
+    database: str
+    table: str
+    snapshot: str
+    number: int
+    next_number: int
+    lower: list[Any] | None
+    upper: list[Any] | None
+    closed: bool
+    splits: int
+    rows: int
+
+    @classmethod
+    def of(cls, ended: EndedRange) -> RangeState:
+        """Return the record of a range."""
+        span = ended.range
+        return cls(
+            ended.table.database,
+            ended.table.table,
+            ended.snapshot,
+            ended.number,
+            ended.next_number,
+            key_to_json(span.lower),
+            key_to_json(span.upper),
+            span.closed,
+            splits=ended.splits,
+            rows=ended.rows,
+        )
+
+    def ended_range(self, lower: SortKey | None, upper: SortKey | None) -> EndedRange:
+        """Return the range, whose bounds have these sort keys."""
+        span = Range(key_from_json(self.lower), key_from_json(self.upper), self.closed)
+        return EndedRange(
+            self.table_id,
+            self.snapshot,
+            self.number,
+            self.next_number,
+            span,
+            lower,
+            upper,
+            splits=self.splits,
+            rows=self.rows,
+        )
+
+    @property
+    def key(self) -> bytes:
+        """The record key."""
+        return range_key(f"{self.database}.{self.table}:{self.snapshot}:{self.number}")
+
+    @property
+    def table_id(self) -> TableId:
+        """The table of the splits."""
+        return TableId(self.database, self.table)
+
+    def to_json(self) -> bytes:
+        """Return the record value."""
+        return orjson.dumps(_fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSplits:
+    """What is stored of the splits of one table."""
+
+    splits: list[SplitState] = field(default_factory=list)
+    ranges: list[RangeState] = field(default_factory=list)
+
+    def of_run(self, snapshot: str) -> StoredSplits:
+        """Return those of one snapshot run."""
+        splits = [split for split in self.splits if split.snapshot == snapshot]
+        return StoredSplits(splits, [ended for ended in self.ranges if ended.snapshot == snapshot])
+
+    def record_keys(self) -> list[bytes]:
+        """Return the keys of all records of these splits, with those of their backfill counts."""
+        counts = [backfill_key(split.id) for split in self.splits]
+        return [split.key for split in self.splits] + [ended.key for ended in self.ranges] + counts
+
+
 @dataclass(slots=True)
 class State:
     """The content of the topic."""
@@ -112,11 +206,18 @@ class State:
     tables: dict[str, TableState] = field(default_factory=dict)
     structure: frozenset[str] | None = None
     """Tables whose definitions are in the topic of schema changes; None: none was ever written."""
-    splits: dict[str, SplitState] = field(default_factory=dict)
+    splits: dict[TableId, StoredSplits] = field(default_factory=dict)
+    """By table; a table without stored splits is missing."""
+    backfill: dict[str, int] = field(default_factory=dict)
+    """Number of backfill events in Kafka, by split id; 0 is missing."""
     signals: Mapping[str, Any] | None = None
     """As stored; None before the first signal."""
     prepared: dict[str, TransactionPrepared] = field(default_factory=dict)
     """XA transactions that are neither committed nor rolled back, by their ids."""
+
+    def splits_of(self, table: TableId) -> StoredSplits:
+        """Return what is stored of the splits of a table."""
+        return self.splits.get(table, StoredSplits())
 
 
 def table_key(table: object) -> bytes:
@@ -129,6 +230,21 @@ def split_key(split_id: str) -> bytes:
     return f"split/{split_id}".encode()
 
 
+def backfill_key(split_id: str) -> bytes:
+    """Return the key of the backfill count of a split."""
+    return f"backfill/{split_id}".encode()
+
+
+def range_key(range_id: str) -> bytes:
+    """Return the key of the record of a range."""
+    return f"range/{range_id}".encode()
+
+
+def backfill_value(count: int) -> bytes:
+    """Return the value of the backfill count of a split."""
+    return orjson.dumps({"count": count})
+
+
 def prepared_key(xid: str) -> bytes:
     """Return the key of a prepared transaction's record."""
     return f"prepared/{xid}".encode()
@@ -139,7 +255,7 @@ def prepared_to_json(prepared: TransactionPrepared) -> bytes:
     return orjson.dumps(prepared._asdict())
 
 
-def _fields(record: StoredOffset | TableState | SplitState) -> dict[str, Any]:
+def _fields(record: StoredOffset | TableState | SplitState | RangeState) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
@@ -165,7 +281,13 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
             state.prepared[name] = TransactionPrepared(**body)
         elif kind == "split":
             positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
-            state.splits[name] = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})
+            split = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})
+            state.splits.setdefault(split.table_id, StoredSplits()).splits.append(split)
+        elif kind == "range":
+            ended = RangeState(**body)
+            state.splits.setdefault(ended.table_id, StoredSplits()).ranges.append(ended)
+        elif kind == "backfill":
+            state.backfill[name] = body["count"]
     return state
 
 

@@ -132,9 +132,6 @@ class SnapshotSession(SplitReader, Protocol):
     def current_offset(self) -> Offset:
         """Return the end of the log."""
 
-    def wait_until_visible(self, barrier: Offset, timeout_s: float) -> None:
-        """Wait until a SELECT sees everything that ``barrier`` includes."""
-
     def max_key(self, table: TableId, columns: Sequence[KeyColumn]) -> KeyTuple | None:
         """Return the greatest key; None: the table is empty."""
 

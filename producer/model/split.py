@@ -51,11 +51,15 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """``[lower, upper)`` of the splitting key. None means unbounded; ``closed`` includes ``upper``."""
+    """``[lower, upper)`` of the splitting key. None means unbounded.
+
+    ``closed`` includes ``upper``; ``lower_open`` excludes ``lower``: the keys above the greatest planned one.
+    """
 
     lower: KeyTuple | None
     upper: KeyTuple | None
     closed: bool = False
+    lower_open: bool = False
 
 
 WHOLE = Range(None, None)
@@ -82,11 +86,64 @@ class Split:
 
     def holds(self, key: SortKey) -> bool:
         """Return whether a key lies in the range."""
-        if self.lower_order is not None and key < self.lower_order:
-            return False
-        if self.upper_order is None:
-            return True
-        return key < self.upper_order or (self.range.closed and key == self.upper_order)
+        return _holds(self.range, self.lower_order, self.upper_order, key)
+
+
+def _holds(span: Range, lower: SortKey | None, upper: SortKey | None, key: SortKey) -> bool:
+    if lower is not None and (key < lower or (span.lower_open and key == lower)):
+        return False
+    return upper is None or key < upper or (span.closed and key == upper)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRange:
+    """Neighboring splits of one snapshot run whose END is written, as one range: all that is kept of them."""
+
+    table: TableId
+    snapshot: str
+    number: int
+    """Identifies the range within the run: the number of one of its splits."""
+    next_number: int
+    """Greater than the number of each of its splits."""
+    range: Range
+    lower_order: SortKey | None
+    upper_order: SortKey | None
+    splits: int
+    rows: int
+
+    @property
+    def id(self) -> str:
+        """Return what names the range in the state."""
+        return f"{self.table.database}.{self.table.table}:{self.snapshot}:{self.number}"
+
+    @classmethod
+    def of(cls, split: Split, rows: int) -> EndedRange:
+        """Return the range of one split."""
+        number = split.number
+        orders = split.lower_order, split.upper_order
+        return cls(split.table, split.snapshot, number, number + 1, split.range, *orders, splits=1, rows=rows)
+
+    def holds(self, key: SortKey) -> bool:
+        """Return whether a key lies in the range."""
+        return _holds(self.range, self.lower_order, self.upper_order, key)
+
+    def touches(self, above: EndedRange) -> bool:
+        """Whether ``above`` begins where this range ends."""
+        return self.upper_order is not None and not self.range.closed and self.upper_order == above.lower_order
+
+    def joined(self, above: EndedRange, *, number: int) -> EndedRange:
+        """Return this range and the one that it touches as one range."""
+        return EndedRange(
+            self.table,
+            self.snapshot,
+            number,
+            max(self.next_number, above.next_number),
+            Range(self.range.lower, above.range.upper, above.range.closed),
+            self.lower_order,
+            above.upper_order,
+            splits=self.splits + above.splits,
+            rows=self.rows + above.rows,
+        )
 
 
 def key_to_json(key: KeyTuple | None) -> list[Any] | None:

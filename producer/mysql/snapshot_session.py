@@ -105,10 +105,6 @@ class MySqlSnapshotSession:
         """Return the end of the binlog."""
         return watermark.current_offset(self._connection)
 
-    def wait_until_visible(self, barrier: Offset, timeout_s: float) -> None:
-        """Wait until the GTID set of the barrier is executed."""
-        watermark.wait_until_visible(self._connection, mysql_offset(barrier), timeout_s)
-
     def low_watermark(self, barrier: Offset, timeout_s: float) -> MySqlOffset:
         """Return the executed GTID set after the wait."""
         return watermark.take_low(self._connection, mysql_offset(barrier), timeout_s)

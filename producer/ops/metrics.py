@@ -35,6 +35,16 @@ _PROCESS_GAUGES: Final = (
     ("cdc_number_of_disconnects", "Lost connections to the binlog", ("stream", "disconnects")),
     ("cdc_binlog_position", "Position in the binlog file that is stored in Kafka", ("stream", "pos")),
     ("cdc_total_table_count", "Captured tables", ("snapshot", "tables")),
+    (
+        "tailrace_splits_waiting",
+        "Splits in Kafka whose high watermark the binlog reader has not passed",
+        ("snapshot", "splits_waiting"),
+    ),
+    (
+        "tailrace_snapshot_waits_for_stream",
+        "1 while no split is started because too many wait for the binlog reader",
+        ("snapshot", "waits_for_stream"),
+    ),
     ("cdc_remaining_table_count", "Tables whose snapshot is not complete", ("snapshot", "tables_remaining")),
 )
 

@@ -94,6 +94,7 @@ class Status:
         self._phase = Phase.STARTING
         self._connected = False
         self._error = ""
+        self._waiting = False
         self._tables: dict[TableId, TableStatus] = {}
         self._stream = StreamStatus()
 
@@ -117,7 +118,7 @@ class Status:
         """The stream is not connected any more, after a failure or at the end."""
         with self._lock:
             self._stream.disconnects += self._connected
-            self._connected = False
+            self._connected = self._waiting = False
 
     def failed(self, error: str) -> None:
         """A session failed, and another one follows."""
@@ -145,6 +146,20 @@ class Status:
         """Count a split that will be read, or that was committed before the session."""
         with self._lock:
             self._table(table).splits_planned += 1
+
+    def splits_restored(self, table: TableId, splits: int, *, rows: int, ended: int = 0) -> None:
+        """Count splits that were committed before the session, and how many of them had ended."""
+        with self._lock:
+            status = self._table(table)
+            status.splits_planned += splits
+            status.splits_done += splits
+            status.splits_ended += ended
+            status.rows_read += rows
+
+    def snapshot_waits_for_stream(self, waiting: bool) -> None:
+        """Set whether no split is started because too many wait for the binlog reader."""
+        with self._lock:
+            self._waiting = waiting
 
     def split_read(self, table: TableId, *, rows: int) -> None:
         """Count a split whose Kafka transaction is committed."""
@@ -226,6 +241,7 @@ class Status:
             tables = {str(table): asdict(status) for table, status in sorted(self._tables.items())}
             stream = asdict(self._stream)
             phase, error, connected = self._current_phase().value, self._error, self._connected
+            waiting = self._waiting
         stream["idle_ms"] = (now_us - stream["seen_ts_us"]) // 1000 if stream["seen_ts_us"] else -1
         return {
             "prefix": self.prefix,
@@ -239,6 +255,8 @@ class Status:
                 "rows_read": sum(status["rows_read"] for status in tables.values()),
                 "splits_planned": sum(status["splits_planned"] for status in tables.values()),
                 "splits_done": sum(status["splits_done"] for status in tables.values()),
+                "splits_waiting": sum(status["splits_done"] - status["splits_ended"] for status in tables.values()),
+                "waits_for_stream": waiting,
             },
             "stream": stream,
             "tables": tables,

@@ -14,7 +14,7 @@ import structlog
 
 from tailrace.producer.errors import ProducerFencedError, SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
-from tailrace.producer.model.split import KeyColumn, Range, Split, key_changed, key_from_json
+from tailrace.producer.model.split import EndedRange, KeyColumn, Range, SortKey, Split, key_changed, key_from_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.ops.status import Status
 from tailrace.producer.snapshot.policy import SnapshotPolicy, StartedPlan, definitions
@@ -78,6 +78,9 @@ class Enumerator:
         self._tasks: dict[int, SplitTask] = {}
         self._missing_retries = 0
         self._restarting = False
+        self._stream_behind = True
+        """Whether too many splits waited for the binlog reader when it was last known."""
+        self._waits_for_stream = False
 
     def restore(self) -> None:
         """Tell the stream about every stored plan; called on its thread before its first event.
@@ -86,8 +89,11 @@ class Enumerator:
         """
         for table in self.tables:
             stored = self._state.tables.get(str(table))
-            if stored is not None and self._policy.can_resume(table, stored, self._stored_splits(table, stored)):
+            if stored is not None and self._can_resume(table, stored):
                 self._plans[table] = self._resume_plan(table, stored)
+
+    def _can_resume(self, table: TableId, stored: TableState) -> bool:
+        return self._policy.can_resume(table, stored, self._state.splits_of(table).of_run(stored.snapshot).splits)
 
     def run(self, workers: Workers) -> None:
         """Read every table; returns when all splits are in Kafka."""
@@ -95,7 +101,7 @@ class Enumerator:
         splits = self._splits()
         exhausted = False
         while True:
-            while idle and not exhausted and not self._restarting and not self._policy.paused:
+            while idle and not exhausted and not self._restarting and not self._paused:
                 split = next(splits, None)
                 if split is None:
                     exhausted = True
@@ -117,6 +123,26 @@ class Enumerator:
                     idle.append(message.worker)
             elif isinstance(message, SplitFailed):
                 self._raise_failure(message)
+
+    @property
+    def _paused(self) -> bool:
+        """Whether no split may be started now: by request, or because too many splits wait for the binlog reader.
+
+        Each of those costs memory and a state record until the binlog reader passes its HW.
+        """
+        if self._policy.paused:
+            return True
+        if self._stream_behind:
+            self._stream_behind = self._mailbox.call(self._coordinator.too_many_splits_wait)
+        if self._stream_behind is not self._waits_for_stream:
+            self._waits_for_stream = self._stream_behind
+            self._status.snapshot_waits_for_stream(self._stream_behind)
+            log.info(
+                "the snapshot waits for the binlog reader: too many splits have no END certificate"
+                if self._stream_behind
+                else "the snapshot continues: the binlog reader has passed enough splits"
+            )
+        return self._stream_behind
 
     def _raise_failure(self, failed: SplitFailed) -> NoReturn:
         """Raise the error of a reader; one that could not start has no split."""
@@ -145,7 +171,7 @@ class Enumerator:
 
     def _on_split_read(self, done: SplitDone) -> None:
         split = done.split
-        self._mailbox.call(lambda: self._coordinator.commit_split(split, done.state))
+        self._stream_behind = self._mailbox.call(lambda: self._coordinator.commit_split(split, done.state))
         plan = self._plans[split.table]
         plan.in_flight -= 1
         self._status.split_read(split.table, rows=done.state.rows)
@@ -225,8 +251,7 @@ class Enumerator:
             yield split
 
     def _start_plan(self, table: TableId) -> TablePlan | None:
-        stale = [split_id for split_id, split in self._state.splits.items() if split.table_id == table]
-        started = self._policy.start(table, stale)
+        started = self._policy.start(table, self._state.splits_of(table).record_keys())
         if started is None:
             return None
         self._status.table_started(table, estimated_rows=started.estimated_rows)
@@ -248,33 +273,40 @@ class Enumerator:
         self._policy.resume(table, stored, columns)
         self._status.table_started(table, estimated_rows=found.estimated_rows)
         splitter = self._planner.splitter(table, columns)
-        finished = [self._restore_split(splitter, table, state) for state in self._stored_splits(table, stored)]
+        finished = self._restore_splits(splitter, table, stored)
         unread_ranges = splitter.unread_ranges(key_from_json(stored.greatest), finished)
-        number = max((s.number for s in finished), default=-1) + 1
+        number = max((each.next_number for each in finished), default=0)
+        splits_done = sum(each.splits for each in finished)
         log.info(
-            "snapshot of table resumed", table=str(table), splits_done=len(finished), unread_ranges=len(unread_ranges)
+            "snapshot of table resumed", table=str(table), splits_done=splits_done, unread_ranges=len(unread_ranges)
         )
         return TablePlan(table, stored.snapshot, columns, splitter, unread_ranges, number, found.estimated_rows)
 
-    def _restore_split(self, splitter: ChunkSplitter, table: TableId, state: SplitState) -> Split:
-        span = Range(key_from_json(state.lower), key_from_json(state.upper), state.closed)
-        bounds = splitter.sort_key(span.lower), splitter.sort_key(span.upper)
-        split = Split(table, state.snapshot, state.number, span, *bounds, incremental=self._policy.incremental)
-        offset = self._state.offset
-        backfill = offset.backfill.get(split.id, 0) if offset is not None else 0
-        self._coordinator.restore_split(split, state, backfill)
-        self._status.split_planned(table)
-        self._status.split_read(table, rows=state.rows)
-        if state.ended:
-            self._status.split_ended(table)
-        return split
+    def _restore_splits(self, splitter: ChunkSplitter, table: TableId, stored: TableState) -> list[EndedRange]:
+        """Tell the stream about the splits of a stored plan; return the ranges that are read."""
+        known = self._state.splits_of(table).of_run(stored.snapshot)
+        # One request for the order of all bounds: the server is asked about text, some hundred values at a time.
+        bounds = [bound for split in known.splits for bound in (split.lower, split.upper)]
+        bounds += [bound for ended in known.ranges for bound in (ended.lower, ended.upper)]
+        orders = iter(splitter.sort_keys([key_from_json(bound) for bound in bounds]))
+        finished = [self._restore_split(table, state, next(orders), next(orders)) for state in known.splits]
+        finished = [each for each in finished if not each.range.lower_open]
+        for stored_range in known.ranges:
+            ended = stored_range.ended_range(next(orders), next(orders))
+            self._coordinator.restore_ended(ended)
+            self._status.splits_restored(table, ended.splits, rows=ended.rows, ended=ended.splits)
+            finished.append(ended)
+        return finished
 
-    def _stored_splits(self, table: TableId, stored: TableState) -> list[SplitState]:
-        return [
-            split
-            for split in self._state.splits.values()
-            if split.table_id == table and split.snapshot == stored.snapshot
-        ]
+    def _restore_split(
+        self, table: TableId, state: SplitState, lower: SortKey | None, upper: SortKey | None
+    ) -> EndedRange:
+        span = Range(key_from_json(state.lower), key_from_json(state.upper), state.closed, state.lower_open)
+        split = Split(table, state.snapshot, state.number, span, lower, upper, incremental=self._policy.incremental)
+        self._coordinator.restore_split(split, state, self._state.backfill.get(split.id, 0))
+        if not span.lower_open:
+            self._status.splits_restored(table, 1, rows=state.rows)
+        return EndedRange.of(split, state.rows)
 
 
 def _plan(table: TableId, started: StartedPlan) -> TablePlan:

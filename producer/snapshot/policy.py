@@ -12,14 +12,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Final, NoReturn, Protocol
 
 import structlog
 
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.state_store import SplitState, TableState
 from tailrace.producer.model.codec import KeyTuple
-from tailrace.producer.model.split import KeyColumn, key_from_json, key_to_json
+from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.split import KeyColumn, Range, Split, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.snapshot.splitter import ChunkSplitter
@@ -27,6 +28,10 @@ from tailrace.producer.snapshot.table_planner import TablePlanner
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 
 log = structlog.get_logger(__name__)
+
+
+ABOVE_NUMBER: Final = -1
+"""Number of the split of the keys above the greatest planned one; those that are read count from 0."""
 
 
 class TableUnreadableError(Exception):
@@ -102,8 +107,8 @@ class SnapshotPolicy(ABC):
         """Tell the stream about a stored plan; called on the stream's thread before its first event."""
 
     @abstractmethod
-    def start(self, table: TableId, stale: Iterable[str]) -> StartedPlan | None:
-        """Plan a table; durable on return. ``stale`` are stored splits of an earlier run. None: not to be read."""
+    def start(self, table: TableId, stale: Iterable[bytes]) -> StartedPlan | None:
+        """Plan a table; durable on return. ``stale`` are state keys of an earlier run. None: not to be read."""
 
     @abstractmethod
     def remove_missing(self, table: TableId, *, planned: bool) -> None:
@@ -132,17 +137,18 @@ class InitialSnapshot(SnapshotPolicy):
         greatest = self._planner.splitter(table, columns).sort_key(key_from_json(stored.greatest))
         self._coordinator.resume_table(table, self._planner.stream_order(columns), stored, greatest)
 
-    def start(self, table: TableId, stale: Iterable[str]) -> StartedPlan | None:  # noqa: ARG002 - never any
-        """Fix the greatest key behind a barrier: the binlog has every row above it."""
+    def start(self, table: TableId, stale: Iterable[bytes]) -> StartedPlan | None:  # noqa: ARG002 - never any
+        """Fix the greatest key behind a barrier: the keys above it are a split that had no rows then."""
         planner, coordinator = self._planner, self._coordinator
         found = planner.describe(table)
         order = planner.stream_order(found.columns)
         barrier = self._call(lambda: coordinator.start_table(table, order))
         if barrier is None:
             return None
-        planner.wait_until_visible(barrier)
         splitter = planner.splitter(table, found.columns)
+        low = planner.low_watermark(barrier)
         greatest = splitter.max_key()
+        high = planner.high_watermark(low)
         columns = found.columns
         if greatest is None:
             columns = ()
@@ -150,7 +156,13 @@ class InitialSnapshot(SnapshotPolicy):
             self._call(lambda: coordinator.replace_order(table, one_split))
         state = _new_plan(TableMode.SNAPSHOT, columns, greatest)
         greatest_order = splitter.sort_key(greatest)
-        self._call(lambda: coordinator.set_range(table, state, greatest_order))
+        above = None
+        if greatest is not None:
+            split = Split(
+                table, state.snapshot, ABOVE_NUMBER, Range(greatest, None, lower_open=True), greatest_order, None
+            )
+            above = split, _state_without_rows(split, low, high)
+        self._call(lambda: coordinator.set_range(table, state, greatest_order, above))
         return StartedPlan(state, columns, splitter, found.estimated_rows)
 
     def remove_missing(self, table: TableId, *, planned: bool) -> None:  # noqa: ARG002 - the same
@@ -196,7 +208,7 @@ class IncrementalSnapshot(SnapshotPolicy):
         """See ``SnapshotPolicy``."""
         self._coordinator.resume_incremental(table, self._planner.stream_order(columns), stored)
 
-    def start(self, table: TableId, stale: Iterable[str]) -> StartedPlan | None:
+    def start(self, table: TableId, stale: Iterable[bytes]) -> StartedPlan | None:
         """Plan the current content of the table."""
         if self.stopped(table):
             self._cancel(table)
@@ -229,6 +241,24 @@ class IncrementalSnapshot(SnapshotPolicy):
 
     def _cancel(self, table: TableId) -> None:
         self._call(lambda: self._coordinator.cancel_incremental(table))
+
+
+def _state_without_rows(split: Split, low: Offset, high: Offset) -> SplitState:
+    return SplitState(
+        split.table.database,
+        split.table.table,
+        split.snapshot,
+        split.number,
+        key_to_json(split.range.lower),
+        None,
+        closed=False,
+        lower_open=True,
+        low=low,
+        high=high,
+        rows=0,
+        checksum=0,
+        schema="",
+    )
 
 
 def definitions(columns: tuple[KeyColumn, ...]) -> tuple[str, ...]:

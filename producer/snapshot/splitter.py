@@ -13,7 +13,7 @@ from typing import Final
 
 from tailrace.producer.model.codec import KeyTuple
 from tailrace.producer.model.protocols import SnapshotSession
-from tailrace.producer.model.split import WHOLE, KeyColumn, Range, SortKey, Split
+from tailrace.producer.model.split import WHOLE, EndedRange, KeyColumn, Range, SortKey, Split
 from tailrace.producer.model.table import TableId
 
 _PROBE_TOLERANCE: Final = 4
@@ -68,28 +68,33 @@ class ChunkSplitter:
     ) -> Iterator[Split]:
         """Yield numbered splits with the sort keys of their bounds."""
         for number, span in enumerate(ranges, first_number):
-            lower, upper = self.sort_key(span.lower), self.sort_key(span.upper)
+            lower, upper = self.sort_keys([span.lower, span.upper])
             yield Split(self._table, snapshot, number, span, lower, upper, incremental)
 
     def sort_key(self, key: KeyTuple | None) -> SortKey | None:
         """Return the sort key of one bound."""
-        return None if key is None else self._order.sort_keys([key])[0]
+        return self.sort_keys([key])[0]
 
-    def unread_ranges(self, greatest: KeyTuple | None, finished: Sequence[Split]) -> list[Range]:
-        """Return the ranges that these finished splits do not cover."""
+    def sort_keys(self, keys: Sequence[KeyTuple | None]) -> list[SortKey | None]:
+        """Return the sort key of each bound; None for an open one."""
+        found = iter(self._order.sort_keys([key for key in keys if key is not None]))
+        return [None if key is None else next(found) for key in keys]
+
+    def unread_ranges(self, greatest: KeyTuple | None, finished: Sequence[EndedRange]) -> list[Range]:
+        """Return the ranges that these finished ones do not cover."""
         if greatest is None:
             return [] if finished else [WHOLE]
         unread: list[Range] = []
         edge: KeyTuple | None = None
         started = False
-        for split in sorted(finished, key=lambda s: s.lower_order or ()):
+        for span in (each.range for each in sorted(finished, key=lambda each: each.lower_order or ())):
             if not started:
-                if split.range.lower is not None:
-                    unread.append(Range(None, split.range.lower))
-            elif split.range.lower != edge:
-                unread.append(Range(edge, split.range.lower))
-            started, edge = True, split.range.upper
-            if split.range.closed or split.range.upper is None:
+                if span.lower is not None:
+                    unread.append(Range(None, span.lower))
+            elif span.lower != edge:
+                unread.append(Range(edge, span.lower))
+            started, edge = True, span.upper
+            if span.closed or span.upper is None:
                 return unread
         return [*unread, Range(edge, greatest, closed=True)]
 

@@ -62,9 +62,13 @@ class TablePlanner:
         """Raise SourceError if the condition is not valid for the rows of the table."""
         self._session.check_condition(table, condition)
 
-    def wait_until_visible(self, barrier: Offset) -> None:
-        """Wait until the server shows every transaction that the stream had read at the barrier."""
-        self._session.wait_until_visible(barrier, BARRIER_TIMEOUT_S)
+    def low_watermark(self, barrier: Offset) -> Offset:
+        """Wait until the server shows what the stream had read at the barrier; return the low watermark."""
+        return self._session.low_watermark(barrier, BARRIER_TIMEOUT_S)
+
+    def high_watermark(self, low: Offset) -> Offset:
+        """Return the high watermark. Raises SourceUnavailableError if the server changed since ``low``."""
+        return self._session.high_watermark(low)
 
     def close(self) -> None:
         """Close both sessions."""

@@ -12,7 +12,8 @@ from tailrace.producer.model.split import SortKey
 from tailrace.producer.serialization.envelope.headers import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
-from tailrace.producer.streaming.split_registry import ChangeDecision, TrackedSplit, TrackedTable
+from tailrace.producer.streaming.split_registry import ChangeDecision
+from tailrace.producer.streaming.tracked_table import TrackedSplit, TrackedTable
 from tailrace.producer.streaming.transaction_metadata import AddBlock
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
 
@@ -106,7 +107,7 @@ class ChangeRouter:
             header = INCREMENTAL_HEADER if split.split.incremental else SPLIT_HEADER
             headers = [(header, split.split.id.encode()), *headers]
             if value is not None:
-                split.backfill += 1
+                self._registry.count_backfill(split)
         if to.add_block is not None and value is not None:
             value = to.add_block(value)
         self._transaction.send(to.topic, key, value, headers)

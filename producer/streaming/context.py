@@ -23,6 +23,8 @@ class StreamSettings:
     skipped_operations: frozenset[str]
     tombstones: bool
     include_query: bool
+    max_waiting_splits: int
+    """Readers pause while so many splits are in Kafka without END certificate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,12 +139,12 @@ class StreamOffset:
             barrier = barrier.including(gtid)
         return barrier if self.transaction is None else barrier.including(self.transaction.gtid)
 
-    def state(self, backfill: dict[str, int]) -> StoredOffset:
+    def state(self) -> StoredOffset:
         """Return what is stored with the next commit."""
         marks = tuple(self._pending.values())
         if self.transaction is not None:
             marks = (*marks, self._mark(self.transaction.gtid))
-        return StoredOffset(self.position, marks, backfill)
+        return StoredOffset(self.position, marks)
 
     def _mark(self, gtid: str) -> TransactionMark:
         if self.resuming and not self._resumed.relocated:

@@ -6,22 +6,29 @@ All methods run on the stream's thread. The enumerator, on its own thread, calls
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import structlog
 
-from tailrace.producer.kafka.state_store import SplitState, TableState, split_key, table_key
+from tailrace.producer.kafka.state_store import (
+    RangeState,
+    SplitState,
+    TableState,
+    backfill_key,
+    split_key,
+    table_key,
+)
 from tailrace.producer.model.protocols import KeyOrdering, Offset
-from tailrace.producer.model.split import SortKey, Split
+from tailrace.producer.model.split import EndedRange, SortKey, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
-from tailrace.producer.streaming.split_registry import TrackedSplit, TrackedTable
 from tailrace.producer.streaming.table_versions import TableVersions
-from tailrace.producer.streaming.watermark_record import end_watermark
+from tailrace.producer.streaming.tracked_table import TrackedSplit, TrackedTable
+from tailrace.producer.streaming.watermark_record import end_watermark, high_watermark, low_watermark
 from tailrace.schemas.names import watermarks_topic
+from tailrace.schemas.watermark import Watermark
 
 log = structlog.get_logger(__name__)
 
@@ -61,13 +68,29 @@ class SnapshotCoordinator:
         """Compare the table's keys in another order: the table turned out to be one split."""
         self._registry.tables[table].order = order
 
-    def set_range(self, table: TableId, state: TableState, greatest: SortKey | None) -> None:
-        """Emit changes above the greatest planned key from here on; durable on return, before any split can be."""
+    def set_range(
+        self, table: TableId, state: TableState, greatest: SortKey | None, above: tuple[Split, SplitState] | None
+    ) -> None:
+        """Start the initial snapshot of a planned table; durable on return, before any split can be.
+
+        ``above`` is the split of the keys above the greatest planned one, which has no rows: it is read already. A
+        change of such a key is in doubt if it was made while the greatest key was read, as in any other split.
+        """
         self._registry.set_range(table, greatest)
         self._start_snapshot(table, state)
         self._store_table(table, state)
+        if above is not None:
+            self._write_split_without_rows(*above)
         self._listener.on_table_started(table, incremental=False)
         self._transaction.commit()
+
+    def _write_split_without_rows(self, split: Split, state: SplitState) -> None:
+        topic = self._context.tables.topic(split.table)
+        self._send_watermark(low_watermark(split, topic, state.low, state.schema))
+        self._send_watermark(high_watermark(split, topic, state))
+        self._transaction.store(state.key, state.to_json())
+        self._registry.open(split)
+        self._commit_split(split, state, 0)
 
     def resume_table(self, table: TableId, order: KeyOrdering, state: TableState, greatest: SortKey | None) -> None:
         """Continue the initial snapshot of a table whose plan was stored before a restart."""
@@ -78,8 +101,8 @@ class SnapshotCoordinator:
 
     # -- incremental snapshots ---------------------------------------------------------------------------------------
 
-    def start_incremental(self, table: TableId, order: KeyOrdering, state: TableState, stale: Iterable[str]) -> bool:
-        """Start an incremental snapshot; durable on return. ``stale`` are splits of a run that is not continued.
+    def start_incremental(self, table: TableId, order: KeyOrdering, state: TableState, stale: Iterable[bytes]) -> bool:
+        """Start an incremental snapshot; durable on return. ``stale`` are state keys of a run that is not continued.
 
         False: the table is not streamed now, the binlog has its end.
         """
@@ -89,8 +112,8 @@ class SnapshotCoordinator:
         self.resume_incremental(table, order, state)
         self._versions.forget(table)
         self._store_table(table, state)
-        for split_id in stale:
-            self._transaction.store(split_key(split_id), None)
+        for key in stale:
+            self._transaction.store(key, None)
         self._listener.on_table_started(table, incremental=True)
         self._transaction.commit()
         return True
@@ -108,9 +131,10 @@ class SnapshotCoordinator:
         """
         tracked = self._registry.tables.get(table)
         if tracked is not None and tracked.mode is TableMode.INCREMENTAL:
-            for split_id in tracked.opened:
-                if self._splits.pop(split_id, None) is not None:
-                    self._transaction.store(split_key(split_id), None)
+            for split in tracked.opened.values():
+                if self._splits.pop(split.id, None) is not None:
+                    self._forget_split(split)
+            self._forget_ended(tracked)
             self._stream_only(table)
         self._listener.on_table_removed(table, incremental=True)
         self._transaction.commit()
@@ -121,8 +145,10 @@ class SnapshotCoordinator:
         """Continue with a split that was committed before a restart."""
         self._registry.open(split)
         self._commit_split(split, state, backfill)
-        if state.ended:
-            self._registry.mark_ended(split)
+
+    def restore_ended(self, ended: EndedRange) -> None:
+        """Continue with a range whose splits had ended before a restart."""
+        self._registry.restore_ended(ended)
 
     def open_split(self, split: Split) -> Offset | None:
         """Hold the split's changes from here on; return the barrier for its low watermark.
@@ -137,15 +163,23 @@ class SnapshotCoordinator:
         self._registry.open(split)
         return self._transaction.offset.barrier()
 
-    def commit_split(self, split: Split, state: SplitState) -> None:
-        """The split's rows are in Kafka: its held changes continue."""
+    def commit_split(self, split: Split, state: SplitState) -> bool:
+        """The split's rows are in Kafka: its held changes continue. Return ``too_many_splits_wait``."""
         self._commit_split(split, state, 0)
         plan = self._plans[split.table]
         self._listener.on_split_completed(split.table, state, plan, incremental=split.incremental)
+        return self.too_many_splits_wait()
+
+    def too_many_splits_wait(self) -> bool:
+        """Return whether no split should be started until the binlog reader has passed the HW of some.
+
+        Each split costs memory and a state record until then, and the backlog of the binlog has no limit.
+        """
+        return self._registry.waiting_for_end >= self._context.settings.max_waiting_splits
 
     def _commit_split(self, split: Split, state: SplitState, backfill: int) -> None:
         self._splits[split.id] = (split, state)
-        self._registry.commit(split, state.low, state.high, backfill=backfill)
+        self._registry.commit(split, state.low, state.high, rows=state.rows, backfill=backfill)
 
     def all_read(self, table: TableId) -> None:
         """The table's plan is finished and every split is committed."""
@@ -201,23 +235,37 @@ class SnapshotCoordinator:
 
     def end_splits(self) -> None:
         """Write END for splits whose high watermark is passed, and finish tables whose splits have all ended."""
-        for tracked in self._registry.end_passed(self._transaction.offset.position):
-            self._end(tracked)
+        for ending in self._registry.end_passed(self._transaction.offset.position):
+            self._end(ending.split)
+            if ending.merged is not None:
+                merged = RangeState.of(ending.merged)
+                self._transaction.store(merged.key, merged.to_json())
+            if ending.absorbed is not None:
+                self._transaction.store(RangeState.of(ending.absorbed).key, None)
         for table in self._registry.finished_tables():
             self._finish(table)
 
     def _end(self, tracked: TrackedSplit) -> None:
-        split, state = self._splits[tracked.split.id]
-        record = end_watermark(split, self._context.tables.topic(split.table), state, tracked.backfill)
+        """Write END; the state no longer needs the split itself."""
+        split, state = self._splits.pop(tracked.id)
+        self._send_watermark(end_watermark(split, self._context.tables.topic(split.table), state, tracked.backfill))
+        self._forget_split(tracked)
+        if not split.range.lower_open:
+            self._status.split_ended(split.table)
+
+    def _send_watermark(self, record: Watermark) -> None:
         self._transaction.send(watermarks_topic(self._context.settings.prefix), record.record_key(), record.to_json())
-        self._transaction.store(split_key(split.id), replace(state, ended=True).to_json())
-        self._status.split_ended(split.table)
+
+    def _forget_split(self, tracked: TrackedSplit) -> None:
+        self._transaction.store(split_key(tracked.id), None)
+        if tracked.backfill:
+            self._transaction.store(backfill_key(tracked.id), None)
 
     def _finish(self, table: TableId) -> None:
         tracked = self._registry.tables[table]
         incremental = tracked.mode is TableMode.INCREMENTAL
-        rows = sum(self._splits[split_id][1].rows for split_id in tracked.opened if split_id in self._splits)
-        self._forget_ended_splits(tracked)
+        rows = sum(ended.rows for ended in tracked.ended_ranges)
+        self._forget_ended(tracked)
         self._plans.pop(table, None)
         self._stream_only(table)
         self._listener.on_table_completed(table, rows, incremental=incremental)
@@ -232,22 +280,18 @@ class SnapshotCoordinator:
         """Remove a table: committed splits get their END, and nothing of the table stays in the state."""
         tracked = self._registry.tables[table]
         incremental = tracked.mode is TableMode.INCREMENTAL
-        self._forget_ended_splits(tracked)
+        self._forget_ended(tracked)
         for split in self._registry.forget(table):
             self._end(split)
-            self._transaction.store(split_key(split.split.id), None)
-            del self._splits[split.split.id]
         self._transaction.store(table_key(table), None)
         self._plans.pop(table, None)
         self._status.table_removed(table)
         self._versions.forget(table)
         self._listener.on_table_removed(table, incremental=incremental)
 
-    def _forget_ended_splits(self, table: TrackedTable) -> None:
-        for split_id, tracked in table.opened.items():
-            if tracked.ended:
-                self._transaction.store(split_key(split_id), None)
-                del self._splits[split_id]
+    def _forget_ended(self, table: TrackedTable) -> None:
+        for ended in table.ended_ranges:
+            self._transaction.store(RangeState.of(ended).key, None)
 
     def _start_snapshot(self, table: TableId, plan: TableState) -> None:
         self._plans[table] = plan

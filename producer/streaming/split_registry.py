@@ -1,7 +1,7 @@
 """The tables and splits that the stream knows, and the decision on a change of a key: the one-pass rules, without I/O.
 
-The mode of a table (``model/table_mode.py``) decides first. In an initial snapshot (mode SNAPSHOT) a change of a key
-above the greatest planned key is emitted; for other keys the split decides::
+The mode of a table (``model/table_mode.py``) decides first. In an initial snapshot (mode SNAPSHOT) the split of the
+key decides. The keys above the greatest planned one are a split too: without rows, committed when the plan starts::
 
     (not opened) ──open──> OPEN ──commit(LW, HW)──> COMMITTED ──binlog passes HW──> ENDED
 
@@ -19,23 +19,25 @@ In an incremental snapshot (mode INCREMENTAL) no change is ever skipped, because
 
 If readers no longer find a table, its unread splits are abandoned: an initial snapshot skips their changes.
 
+Ended splits that touch are kept as one range, and committed ones in a heap by HW, so that neither memory nor the work
+per transaction grows with the number of splits.
+
 Invariant: within its partition, a key of a split has the snapshot row first and then every change after LW, in binlog
 order.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from dataclasses import dataclass, field
 from enum import Enum
-from functools import cmp_to_key
-from typing import Final
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
 
 from tailrace.producer.model.binlog_events import TransactionBegin
-from tailrace.producer.model.protocols import KeyOrdering, Offset
-from tailrace.producer.model.split import SortKey, Split
+from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.split import EndedRange, SortKey, Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.table_mode import TableMode, TablePresence, check_transition
+from tailrace.producer.model.table_mode import TableMode, check_transition
+from tailrace.producer.streaming.tracked_table import TrackedSplit, TrackedTable
 
 
 class ChangeDecision(Enum):
@@ -47,85 +49,28 @@ class ChangeDecision(Enum):
     BACKFILL = "backfill"
 
 
-@dataclass(slots=True)
-class TrackedSplit:
-    """A split that has been opened."""
+class Ending(NamedTuple):
+    """A split that has ended, and what that changes in the ranges of ended splits."""
 
-    split: Split
-    low: Offset | None = None
-    high: Offset | None = None
-    ended: bool = False
-    backfill: int = 0
-    """Change records written with the split's header so far, tombstones not counted."""
-    abandoned: bool = False
-    """The split will not be read: its table is missing."""
-    _transaction: TransactionBegin | None = None
-    _in_snapshot: bool = False
-
-    @property
-    def being_read(self) -> bool:
-        """Whether a reader is active on the split."""
-        return self.high is None and not self.abandoned
-
-    def is_in_snapshot(self, transaction: TransactionBegin) -> bool:
-        """Whether a transaction is at or before LW; the answer is cached for the rest of the transaction."""
-        if transaction is not self._transaction:
-            assert self.low is not None
-            self._transaction, self._in_snapshot = transaction, self.low.contains(transaction)
-        return self._in_snapshot
+    split: TrackedSplit
+    merged: EndedRange | None
+    """The range that now contains the split; None: the split of the keys above the greatest planned one."""
+    absorbed: EndedRange | None
+    """A former range that ``merged`` contains too and whose number it does not have."""
 
 
-@dataclass(slots=True)
-class TrackedTable:
-    """One table and its opened splits, ordered by lower bound for look-up."""
+class _ByHigh:
+    """Orders committed splits by HW, for the heap."""
 
-    id: TableId
-    mode: TableMode
-    presence: TablePresence = TablePresence.PRESENT
-    greatest: SortKey | None = None
-    """Greatest planned key; None in mode SNAPSHOT: the splits are unbounded."""
-    order: KeyOrdering | None = None
-    """How the table's keys compare; None unless a snapshot of the table is running."""
-    opened: dict[str, TrackedSplit] = field(default_factory=dict)
-    _lowers: list[SortKey] = field(default_factory=list)
-    _ordered: list[TrackedSplit] = field(default_factory=list)
+    __slots__ = ("high", "tracked")
 
-    def move_to(self, mode: TableMode) -> None:
-        """Change the mode. Raises IllegalTransitionError if the step is not allowed."""
-        check_transition(self.id, self.mode, mode)
-        self.mode = mode
+    def __init__(self, tracked: TrackedSplit) -> None:
+        assert tracked.high is not None
+        self.tracked = tracked
+        self.high = tracked.high
 
-    @property
-    def being_read(self) -> bool:
-        """Whether the table is being planned, or a reader is active on one of its splits."""
-        return self.mode is TableMode.PLANNING or any(split.being_read for split in self.opened.values())
-
-    def add(self, split: Split) -> TrackedSplit:
-        """Open a split; opening one twice is an error in the caller."""
-        assert split.id not in self.opened, f"split {split.id} opened twice"
-        tracked = TrackedSplit(split)
-        self.opened[split.id] = tracked
-        lower = split.lower_order if split.lower_order is not None else ()  # () sorts before every key
-        at = bisect_right(self._lowers, lower)
-        self._lowers.insert(at, lower)
-        self._ordered.insert(at, tracked)
-        return tracked
-
-    def find(self, key: SortKey) -> TrackedSplit | None:
-        """Return the opened split that contains the key, or None."""
-        at = bisect_right(self._lowers, key) - 1
-        if at < 0:
-            return None
-        tracked = self._ordered[at]
-        return tracked if tracked.split.holds(key) else None
-
-    def end_snapshot(self) -> None:
-        """Forget the snapshot that is complete or cancelled."""
-        self.presence = TablePresence.PRESENT
-        self.order = None
-        self.opened.clear()
-        self._lowers.clear()
-        self._ordered.clear()
+    def __lt__(self, other: _ByHigh) -> bool:
+        return self.high.before(other.high)
 
 
 class SplitRegistry:
@@ -133,8 +78,13 @@ class SplitRegistry:
 
     def __init__(self) -> None:
         self.tables: dict[TableId, TrackedTable] = {}
-        self._open_splits: dict[str, TrackedSplit] = {}
         self._all_read: set[TableId] = set()
+        self._complete: set[TableId] = set()
+        """Tables in ``_all_read`` without opened splits."""
+        self._committed: list[_ByHigh] = []
+        """Heap of the committed splits that have not ended, the least HW first."""
+        self._uncounted: dict[str, TrackedSplit] = {}
+        """Splits whose backfill count changed since it was stored."""
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -165,22 +115,22 @@ class SplitRegistry:
     def mark_all_read(self, table: TableId) -> None:
         """The plan is finished and every split is committed."""
         self._all_read.add(table)
+        self._check_complete(self.tables[table])
+
+    def _check_complete(self, table: TrackedTable) -> None:
+        if not table.opened and table.id in self._all_read:
+            self._complete.add(table.id)
 
     def finished_tables(self) -> list[TableId]:
         """Return the tables whose snapshot is complete: everything is read and ended."""
-        if not self._all_read:
-            return []
-        open_splits = {tracked.split.table for tracked in self._open_splits.values()}
         running = {TableMode.SNAPSHOT, TableMode.INCREMENTAL}
-        return [table for table in self._all_read if table not in open_splits and self.tables[table].mode in running]
+        return [table for table in self._complete if self.tables[table].mode in running]
 
     def finish_table(self, table: TableId) -> None:
         """Only stream the table from here on, and forget its splits."""
         tracked = self.tables[table]
         tracked.move_to(TableMode.STREAMING)
-        self._all_read.discard(table)
-        for split in tracked.opened:
-            self._open_splits.pop(split, None)
+        self._drop_splits(tracked)
         tracked.end_snapshot()
 
     def abandon(self, table: TableId) -> None:
@@ -191,9 +141,18 @@ class SplitRegistry:
     def forget(self, table: TableId) -> list[TrackedSplit]:
         """Track a table no longer; return its committed splits that have not ended."""
         tracked = self.tables.pop(table)
-        self._all_read.discard(table)
-        open_splits = [self._open_splits.pop(split) for split in tracked.opened if split in self._open_splits]
-        return [split for split in open_splits if split.high is not None]
+        self._drop_splits(tracked)
+        return [split for split in tracked.opened.values() if split.high is not None]
+
+    def _drop_splits(self, table: TrackedTable) -> None:
+        """Let nothing refer to the splits of a table."""
+        self._all_read.discard(table.id)
+        self._complete.discard(table.id)
+        if table.opened:
+            self._committed = [each for each in self._committed if each.tracked.split.table != table.id]
+            heapify(self._committed)
+            for split_id in table.opened:
+                self._uncounted.pop(split_id, None)
 
     # -- splits ------------------------------------------------------------------------------------------------------
 
@@ -201,41 +160,55 @@ class SplitRegistry:
         """Hold the split's changes: a reader is about to take its low watermark."""
         table = self.tables[split.table]
         assert table.mode in {TableMode.SNAPSHOT, TableMode.INCREMENTAL}, f"{split.id} opened in mode {table.mode}"
-        self._open_splits[split.id] = table.add(split)
+        table.add(split)
 
-    def commit(self, split: Split, low: Offset, high: Offset, *, backfill: int = 0) -> None:
+    def commit(self, split: Split, low: Offset, high: Offset, *, rows: int = 0, backfill: int = 0) -> None:
         """The split's rows are in Kafka."""
         tracked = self.tables[split.table].opened[split.id]
         assert tracked.high is None, f"split {split.id} committed twice"
-        tracked.low, tracked.high, tracked.backfill = low, high, backfill
+        tracked.low, tracked.high, tracked.rows, tracked.backfill = low, high, rows, backfill
+        heappush(self._committed, _ByHigh(tracked))
 
     def abandon_split(self, split: Split) -> None:
         """The split will not be read: its table is missing."""
-        self.tables[split.table].opened[split.id].abandoned = True
-        del self._open_splits[split.id]
+        table = self.tables[split.table]
+        table.opened.pop(split.id).abandoned = True
+        self._check_complete(table)
 
-    def end_passed(self, offset: Offset) -> list[TrackedSplit]:
+    def end_passed(self, offset: Offset) -> list[Ending]:
         """End the splits whose HW is at or before ``offset``; return them in order of HW."""
-        done = [t for t in self._open_splits.values() if t.high is not None and not offset.before(t.high)]
-        done.sort(key=cmp_to_key(_compare_high))
-        for tracked in done:
-            tracked.ended = True
-            del self._open_splits[tracked.split.id]
-        return done
+        heap = self._committed
+        passed = []
+        while heap and not offset.before(heap[0].high):
+            passed.append(self._end(heappop(heap).tracked))
+        return passed
 
-    def mark_ended(self, split: Split) -> None:
-        """The split's END was written before a restart."""
-        self.tables[split.table].opened[split.id].ended = True
-        del self._open_splits[split.id]
+    def _end(self, tracked: TrackedSplit) -> Ending:
+        table = self.tables[tracked.split.table]
+        self._uncounted.pop(tracked.id, None)
+        merged, absorbed = table.end(tracked)
+        self._check_complete(table)
+        return Ending(tracked, merged, absorbed)
+
+    def restore_ended(self, ended: EndedRange) -> None:
+        """Restore a range whose splits had ended before a restart."""
+        self.tables[ended.table].add_ended(ended)
 
     @property
-    def waiting_for_end(self) -> bool:
-        """Whether any split has not ended."""
-        return bool(self._open_splits)
+    def waiting_for_end(self) -> int:
+        """Number of committed splits that have not ended."""
+        return len(self._committed)
 
-    def open_backfills(self) -> dict[str, int]:
-        """Return the backfill counts of committed splits that have not ended, by id."""
-        return {i: t.backfill for i, t in self._open_splits.items() if t.high is not None}
+    def count_backfill(self, split: TrackedSplit) -> None:
+        """Count a backfill event of a split."""
+        split.backfill += 1
+        self._uncounted[split.id] = split
+
+    def take_backfill_counts(self) -> dict[str, int]:
+        """Return the backfill counts that changed since the last call, by split id."""
+        counts = {split_id: tracked.backfill for split_id, tracked in self._uncounted.items()}
+        self._uncounted.clear()
+        return counts
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +235,7 @@ class SplitRegistry:
         tracked = table.find(key)
         if tracked is None:
             return _EMIT if table.greatest is not None and key > table.greatest else _SKIP
-        if tracked.ended:
+        if isinstance(tracked, EndedRange):
             return _EMIT
         if tracked.high is None:
             return _SKIP if tracked.abandoned else (ChangeDecision.HOLD, tracked)
@@ -272,18 +245,14 @@ class SplitRegistry:
         return (ChangeDecision.BACKFILL, tracked) if begin.before(tracked.high) else _EMIT
 
     @staticmethod
-    def _decide_incremental(tracked: TrackedSplit | None, begin: Offset) -> tuple[ChangeDecision, TrackedSplit | None]:
-        if tracked is None or tracked.ended or tracked.abandoned:
+    def _decide_incremental(
+        tracked: TrackedSplit | EndedRange | None, begin: Offset
+    ) -> tuple[ChangeDecision, TrackedSplit | None]:
+        if not isinstance(tracked, TrackedSplit) or tracked.abandoned:
             return _EMIT
         if tracked.high is None:
             return ChangeDecision.HOLD, tracked
         return (ChangeDecision.BACKFILL, tracked) if begin.before(tracked.high) else _EMIT
-
-
-def _compare_high(one: TrackedSplit, other: TrackedSplit) -> int:
-    assert one.high is not None
-    assert other.high is not None
-    return -1 if one.high.before(other.high) else int(other.high.before(one.high))
 
 
 _EMIT: Final = (ChangeDecision.EMIT, None)

@@ -18,18 +18,14 @@ from tailrace.schemas.watermark import Watermark
 
 def ends_of_stored_splits(
     state: State, topic_of: Callable[[TableId], str], leaves: Callable[[TableId], bool]
-) -> Iterator[tuple[str, Watermark | None]]:
-    """Yield the id and the END of each split whose table leaves; None: its END is written already."""
-    backfills = state.offset.backfill if state.offset is not None else {}
-    for split_id, stored in state.splits.items():
-        table = stored.table_id
+) -> Iterator[Watermark]:
+    """Yield the END of each stored split whose table leaves; the ranges of ended splits have theirs already."""
+    for table, stored in state.splits.items():
         if not leaves(table):
             continue
-        if stored.ended:
-            yield split_id, None
-            continue
-        span = Range(key_from_json(stored.lower), key_from_json(stored.upper), stored.closed)
         plan = state.tables.get(str(table))
         incremental = plan is not None and plan.mode is TableMode.INCREMENTAL
-        split = Split(table, stored.snapshot, stored.number, span, None, None, incremental=incremental)
-        yield split_id, end_watermark(split, topic_of(table), stored, backfills.get(split_id, 0))
+        for each in stored.splits:
+            span = Range(key_from_json(each.lower), key_from_json(each.upper), each.closed, each.lower_open)
+            split = Split(table, each.snapshot, each.number, span, None, None, incremental=incremental)
+            yield end_watermark(split, topic_of(table), each, state.backfill.get(split.id, 0))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset
+from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset, backfill_key, backfill_value
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.ops.status import Status
 from tailrace.producer.streaming.heartbeat import Heartbeat
@@ -114,9 +114,11 @@ class StreamTransaction:
             if self._heartbeat is not None and self._heartbeat.due:
                 beat = self._heartbeat.next_record()
                 self._producer.send(beat.topic, beat.key, beat.value, partition=0)
+            for split_id, count in self._registry.take_backfill_counts().items():
+                self._producer.send(self._state_topic, backfill_key(split_id), backfill_value(count))
             for store in self.before_commit:
                 store()
-            self._commit(self.offset.state(self._registry.open_backfills()))
+            self._commit(self.offset.state())
 
     def commit_restored(self, offset: StoredOffset) -> None:
         """Commit what startup wrote, with the offset it restored: the registry does not know the stored splits yet."""

@@ -22,9 +22,9 @@ from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
-from tailrace.producer.streaming.split_registry import TrackedTable
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.producer.streaming.topics import CaptureTopics
+from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.runtime.errors import Retryable, TailraceError
 from tailrace.schemas.rowkind import Op
 

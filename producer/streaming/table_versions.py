@@ -14,8 +14,8 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTable
 from tailrace.producer.streaming.context import StreamContext
-from tailrace.producer.streaming.split_registry import TrackedTable
 from tailrace.producer.streaming.topics import CaptureTopics
+from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.sequence import Sequence

@@ -65,4 +65,5 @@ def _record(
         schema=schema,
         ts_us=time.time_ns() // 1000,
         incremental=split.incremental,
+        lower_open=split.range.lower_open,
     )

@@ -204,9 +204,8 @@ def _store(
         replaced = states.decode(known, MySqlOffset.from_json)
         _require_no_state(replaced, options)
         producer.begin()
-        for _, end in ends_of_stored_splits(replaced, TopicNames(config.topics).table, lambda _table: True):
-            if end is not None:
-                producer.send(watermarks_topic(prefix), end.record_key(), end.to_json())
+        for end in ends_of_stored_splits(replaced, TopicNames(config.topics).table, lambda _table: True):
+            producer.send(watermarks_topic(prefix), end.record_key(), end.to_json())
         for key in known:
             producer.send(topic, key, None)
         producer.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))

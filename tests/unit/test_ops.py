@@ -70,6 +70,8 @@ def test_status_counts_what_is_reported() -> None:
         "rows_read": 40,
         "splits_planned": 3,
         "splits_done": 1,
+        "splits_waiting": 1,
+        "waits_for_stream": False,
     }
     stream = now["stream"]
     assert (stream["file"], stream["pos"], stream["gtids"]) == ("bin.000002", 77, "u:1-5")

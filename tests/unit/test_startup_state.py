@@ -5,7 +5,18 @@ from __future__ import annotations
 import orjson
 
 from tailrace.producer.app.startup import request_full_resnapshot, write_startup_state
-from tailrace.producer.kafka.state_store import SplitState, State, StoredOffset, TableState, split_key, table_key
+from tailrace.producer.kafka.state_store import (
+    RangeState,
+    SplitState,
+    State,
+    StoredOffset,
+    StoredSplits,
+    TableState,
+    backfill_key,
+    range_key,
+    split_key,
+    table_key,
+)
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue
@@ -14,17 +25,21 @@ from tests.support.stream import START, FakeProducer, stream_transaction
 DOTTED, OTHER = TableId("my.shop", "orders"), TableId("db", "t")
 
 
-def _split(table: TableId, number: int, *, ended: bool = False) -> SplitState:
+def _split(table: TableId) -> SplitState:
     high = START._replace(pos=900)
-    return SplitState(*table, "run", number, [0], [9], False, START, high, rows=3, checksum=5, schema="f", ended=ended)
+    return SplitState(*table, "run", 1, [5], [9], False, START, high, rows=3, checksum=5, schema="f")
+
+
+def _ended(table: TableId) -> RangeState:
+    return RangeState(*table, "run", 0, 1, None, [5], closed=False, splits=1, rows=3)
 
 
 def _state() -> State:
     """Both tables are under snapshot: one split of each has ended, the other has 4 backfill records."""
-    state = State(StoredOffset(START, backfill={f"{table}:run:1": 4 for table in (DOTTED, OTHER)}))
+    state = State(StoredOffset(START), backfill={f"{table}:run:1": 4 for table in (DOTTED, OTHER)})
     for table in (DOTTED, OTHER):
         state.tables[str(table)] = TableState(TableMode.SNAPSHOT, snapshot="run", greatest=[100], key=("id",))
-        state.splits |= {f"{table}:run:0": _split(table, 0, ended=True), f"{table}:run:1": _split(table, 1)}
+        state.splits[table] = StoredSplits([_split(table)], [_ended(table)])
     return state
 
 
@@ -48,9 +63,10 @@ def test_excluded_table_leaves_with_its_ends() -> None:
 
     assert _ends(producer) == {f"{DOTTED}:run:1": 4}
     deleted = {key for _, key, value in producer.open if value is None}
-    assert deleted == {split_key(f"{DOTTED}:run:0"), split_key(f"{DOTTED}:run:1"), table_key(DOTTED)}
+    split = f"{DOTTED}:run:1"
+    assert deleted == {range_key(f"{DOTTED}:run:0"), split_key(split), backfill_key(split), table_key(DOTTED)}
     assert list(state.tables) == [str(OTHER)]
-    assert list(state.splits) == [f"{OTHER}:run:0", f"{OTHER}:run:1"]
+    assert list(state.splits) == [OTHER]
 
 
 def test_tables_of_a_lost_binlog_leave_with_their_ends() -> None:

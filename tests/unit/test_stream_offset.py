@@ -38,7 +38,7 @@ def rows(number: int, table: TableId = A, pos: int = 0) -> RowsEvent:
 
 def resumed(mark: TransactionMark, position: MySqlOffset = POSITION) -> StreamOffset:
     offset = StreamOffset(StoredOffset(position, (mark,)))
-    assert offset.state({}).transactions == (mark,)
+    assert offset.state().transactions == (mark,)
     offset.begin(begin())
     return offset
 
@@ -50,16 +50,16 @@ def test_events_up_to_the_mark_are_done_whatever_is_captured_now() -> None:
     for event in (rows(1), rows(2, B), rows(3)):
         assert not offset.is_done(event)
         offset.done(event, event.table.id, 5)
-    [mark] = offset.state({}).transactions
+    [mark] = offset.state().transactions
     assert (mark.number, mark.pos, mark.table_rows) == (3, 530, {"d.a": 10, "d.b": 5})
 
     restarted = resumed(mark)
 
     assert [restarted.is_done(event) for event in (rows(1), rows(3), rows(4, B), rows(5))] == [True, True, False, False]
-    assert restarted.state({}).transactions == (mark,), "what was done stays done"
+    assert restarted.state().transactions == (mark,), "what was done stays done"
     restarted.done(rows(4, B), B, 2)
     assert not restarted.resuming
-    assert restarted.state({}).transactions[0].table_rows == {"d.a": 10, "d.b": 7}
+    assert restarted.state().transactions[0].table_rows == {"d.a": 10, "d.b": 7}
 
 
 def test_another_event_at_the_number_of_the_mark_is_an_error() -> None:
@@ -80,11 +80,11 @@ def test_rows_of_the_next_event_are_done_after_a_takeover() -> None:
     assert offset.counts == {"d.a": 5}
     assert [offset.is_done(rows(n)) for n in (1, 2, 3)] == [True, True, False]
     assert (offset.rows_to_skip(rows(3)), offset.rows_to_skip(rows(4))) == (3, 0)
-    assert offset.state({}).transactions == (mark,)
+    assert offset.state().transactions == (mark,)
     offset.done(rows(3), A, 4)
 
     assert offset.rows_to_skip(rows(4)) == 0
-    found = offset.state({}).transactions[0]
+    found = offset.state().transactions[0]
     assert (found.number, found.rows, found.table_rows) == (3, 0, None)
 
 
@@ -97,22 +97,22 @@ def test_another_server_skips_the_same_rows() -> None:
     assert not offset.is_done(first)
     assert offset.rows_to_skip(first) == 10
     offset.done(first, A, 8)
-    assert offset.state({}).transactions[0].table_rows == {"d.a": 10, "d.b": 5}
-    assert offset.state({}).transactions[0].relocated
+    assert offset.state().transactions[0].table_rows == {"d.a": 10, "d.b": 5}
+    assert offset.state().transactions[0].relocated
     assert offset.rows_to_skip(rows(2)) == 2
     offset.done(rows(2), A, 4)
     assert offset.rows_to_skip(rows(3)) == 0
     offset.done(rows(3), A, 1)
-    assert offset.state({}).transactions[0].table_rows == {"d.a": 13, "d.b": 5}
+    assert offset.state().transactions[0].table_rows == {"d.a": 13, "d.b": 5}
     assert offset.rows_to_skip(rows(4, B)) == 5
     offset.done(rows(4, B), B, 5)
 
-    [after] = offset.state({}).transactions
+    [after] = offset.state().transactions
     assert (after.relocated, after.number, after.pos, after.table_rows) == (False, 4, 540, {"d.a": 13, "d.b": 5})
     offset.commit(TransactionCommit(f"{UUID}:9", FILE, 900, 0))
     offset.begin(begin(10))
     assert not offset.resuming
-    assert offset.state({}).transactions[0].table_rows == {}
+    assert offset.state().transactions[0].table_rows == {}
 
 
 def test_mark_is_kept_until_its_transaction_comes() -> None:
@@ -123,12 +123,12 @@ def test_mark_is_kept_until_its_transaction_comes() -> None:
     offset.begin(begin(10))
     assert offset.rows_to_skip(rows(1)) == 0
     offset.done(rows(1), A, 1)
-    assert [found.gtid for found in offset.state({}).transactions] == [f"{UUID}:9", f"{UUID}:10"]
+    assert [found.gtid for found in offset.state().transactions] == [f"{UUID}:9", f"{UUID}:10"]
     barrier = offset.barrier()
     assert barrier.contains(begin(9))
     assert barrier.contains(begin(10))
     offset.commit(TransactionCommit(f"{UUID}:10", FILE, 700, 0))
-    assert offset.state({}).transactions == (mark,)
+    assert offset.state().transactions == (mark,)
     offset.begin(begin(9))
     assert offset.rows_to_skip(rows(1)) == 10
 
@@ -146,7 +146,7 @@ def test_too_many_tables_are_not_counted() -> None:
     for number in range(1, 1002):
         offset.done(rows(number), TableId("d", f"t{number}"), 1)
 
-    assert offset.state({}).transactions[0].table_rows is None
+    assert offset.state().transactions[0].table_rows is None
 
 
 def test_announced_file_does_not_move_the_position_back() -> None:

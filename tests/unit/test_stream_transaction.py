@@ -9,10 +9,16 @@ import pytest
 
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset
 from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin, TransactionCommit
+from tailrace.producer.model.split import Range, Split
+from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.streaming import stream_transaction as module
 from tailrace.producer.streaming.heartbeat import HeartbeatRecord
+from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tests.support.stream import FILE, SERVER, START, FakeProducer, stream_transaction
+
+TABLE = TableId("db", "t")
 
 
 class Heartbeat:
@@ -43,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def stored_offset() -> StoredOffset:
-    return StoredOffset(START, backfill={"s": 3})
+    return StoredOffset(START)
 
 
 def transaction(producer: FakeProducer, heartbeat: Heartbeat | None = None) -> StreamTransaction:
@@ -133,14 +139,25 @@ def test_a_due_heartbeat_is_committed_without_records(clock: Clock) -> None:
     assert [records[0] for records in producer.committed] == [("beats", b"k", b"v")]
 
 
-def test_startup_keeps_the_restored_backfill_counts(clock: Clock) -> None:
-    """The registry does not know the stored splits when startup commits."""
-    producer = FakeProducer()
-    stream = transaction(producer)
-    stream.store(b"readers", b"{}")
+def test_backfill_counts_are_stored_when_they_change(clock: Clock) -> None:
+    """The offset's record does not grow with splits: each count has its own, written when it changed."""
+    producer, registry = FakeProducer(), SplitRegistry()
+    table = registry.track(TABLE, TableMode.WAITING)
+    registry.start_planning(TABLE)
+    registry.set_range(TABLE, None)
+    splits = [Split(TABLE, "s", n, Range((n,), (n + 1,)), (n,), (n + 1,)) for n in range(2)]
+    for split in splits:
+        registry.open(split)
+        registry.commit(split, START, START._replace(pos=1000))
+    stream = stream_transaction(producer, registry)
 
-    stream.commit_restored(stored_offset())
+    registry.count_backfill(table.opened[splits[1].id])
+    registry.count_backfill(table.opened[splits[1].id])
     stream.offset.commit(TransactionCommit(f"{SERVER}:1", FILE, 900, 0))
     stream.commit()
+    stream.offset.commit(TransactionCommit(f"{SERVER}:2", FILE, 950, 0))
+    stream.commit()
 
-    assert [offset["backfill"] for offset in offsets(producer)] == [{"s": 3}, {}]
+    states = [[(key, value) for _, key, value in records[:-1]] for records in producer.committed]
+    assert states == [[(b"backfill/db.t:s:1", b'{"count":2}')], []]
+    assert "backfill" not in offsets(producer)[0]

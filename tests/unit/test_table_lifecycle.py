@@ -40,6 +40,7 @@ class Stream:
             skipped_operations=frozenset(),
             tombstones=True,
             include_query=False,
+            max_waiting_splits=256,
         )
         tables: Any = SimpleNamespace(topic=str, truncate_envelope=lambda _table, _envelope: b"truncate")
         topics: Any = SimpleNamespace(ensure_tables=lambda _tables: None)
@@ -67,7 +68,7 @@ class Stream:
         """Bring the table into its initial snapshot with one open split."""
         self.registry.track(TABLE, TableMode.WAITING)
         self.coordinator.start_table(TABLE, SimpleNamespace())
-        self.coordinator.set_range(TABLE, PLAN, (100,))
+        self.coordinator.set_range(TABLE, PLAN, (100,), None)
         assert self.coordinator.open_split(SPLIT) is not None
 
     def commit_split(self) -> None:

@@ -18,7 +18,8 @@ from tailrace.producer.model.table_mode import (
 )
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.streaming.split_registry import ChangeDecision, SplitRegistry, TrackedTable
+from tailrace.producer.streaming.split_registry import ChangeDecision, SplitRegistry
+from tailrace.producer.streaming.tracked_table import TrackedTable
 
 TABLE = TableId("db", "t")
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"

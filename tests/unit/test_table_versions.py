@@ -42,7 +42,13 @@ class Versions:
         registry.track(TABLE, TableMode.STREAMING)
         config = load(None, {}, BASE)
         settings = StreamSettings(
-            "p", config.filters.tables, [CONTEXT], frozenset(), tombstones=True, include_query=False
+            "p",
+            config.filters.tables,
+            [CONTEXT],
+            frozenset(),
+            tombstones=True,
+            include_query=False,
+            max_waiting_splits=256,
         )
         self.transaction = stream_transaction(self.producer, registry)
         self._catalog = catalog

@@ -90,6 +90,13 @@ class SnapshotConfig(Section):
         doc="Number of rows in a chunk of a snapshot, initial or incremental.",
         aliases=("scan.incremental.snapshot.chunk.size",),
     )
+    max_waiting_splits: int = supported(
+        "tailrace.snapshot.max.waiting.splits",
+        integer(1),
+        default="256",
+        doc="Number of chunks that may be in Kafka while the binlog reader has not passed their high watermark. "
+        "Snapshot readers pause above it: each such chunk costs memory and a state record until then.",
+    )
     even_upper: float = supported(
         "chunk-key.even-distribution.factor.upper-bound",
         decimal(1),
