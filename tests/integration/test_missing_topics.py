@@ -29,7 +29,7 @@ def _delete(broker: KafkaBroker, *topics: str) -> None:
     eventually(lambda: not set(topics) & set(admin.list_topics(timeout=60).topics), "the end of the topics")
 
 
-def test_deleted_topic_is_reported_and_read_again(
+def test_deleted_topic_is_reported_and_filled_by_a_snapshot(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """The modes fail, warn and snapshot, one start after another."""
