@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.producer.app.capture import FencingHistory
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import load
 from tailrace.producer.config.java_client import client_options
@@ -141,15 +140,3 @@ def test_reader_reports_that_it_is_fenced() -> None:
     serve(3, fenced, lambda: None, sent.append)
 
     assert sent == [SplitFailed(3, "fenced", retryable=True, fenced=True)]
-
-
-def test_producer_that_is_fenced_twice_has_a_rival() -> None:
-    """A pause of the machine now and then is not a rival."""
-    now = [0.0]
-    fencing = FencingHistory(lambda: now[0])
-
-    assert not fencing.repeated()
-    now[0] = 3600.0
-    assert not fencing.repeated()
-    now[0] = 3660.0
-    assert fencing.repeated()
