@@ -111,6 +111,16 @@ def request_full_resnapshot(
     state.signals = orjson.loads(queue)
 
 
+def request_snapshots(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:
+    """Request an incremental snapshot of more tables, and update ``state``."""
+    queue = IncrementalSnapshotQueue.from_state(state.signals)
+    added = tuple(SnapshotRequest(table) for table in tables if table not in set(queue.tables))
+    if added:
+        body = replace(queue, requests=queue.requests + added).to_json()
+        transaction.store(state_store.SIGNALS_KEY, body)
+        state.signals = orjson.loads(body)
+
+
 def _remove_keys(transaction: StreamTransaction, state: State, tables: Iterable[str]) -> None:
     """Remove what is known of the keys of tables whose statements were not read."""
     for name in tables:
