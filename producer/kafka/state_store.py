@@ -3,8 +3,10 @@
 A state record is committed in one Kafka transaction with the data it describes. Keys, and their JSON values::
 
     offset                   StoredOffset: how far the binlog is in Kafka
+    generation               Generation: which instance owns the prefix (generation.py)
     readers                  {"count": n}: how many snapshot readers may have open transactions
     table/<db>.<table>       TableState
+    key/<db>.<table>         what the catalog said of the keys of a table (serialization/key_memory.py)
     split/<split id>         SplitState: a split that is completely in Kafka and has no END yet
     backfill/<split id>      {"count": n}: number of its backfill events that are in Kafka
     range/<range id>         RangeState: neighboring splits that have their END
@@ -28,6 +30,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.errors import PARTITION_EOF, translate
+from tailrace.producer.kafka.generation import GENERATION_KEY
 from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.split import EndedRange, Range, SortKey, key_from_json, key_to_json
@@ -203,7 +206,10 @@ class State:
 
     offset: StoredOffset | None = None
     readers: int = 0
+    generation: int = 0
     tables: dict[str, TableState] = field(default_factory=dict)
+    keys: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What is known of the keys of tables, as stored."""
     structure: frozenset[str] | None = None
     """Tables whose definitions are in the topic of schema changes; None: none was ever written."""
     splits: dict[TableId, StoredSplits] = field(default_factory=dict)
@@ -223,6 +229,11 @@ class State:
 def table_key(table: object) -> bytes:
     """Return the key of a table's record."""
     return f"table/{table}".encode()
+
+
+def known_key_key(table: object) -> bytes:
+    """Return the key of the record of a table's keys."""
+    return f"key/{table}".encode()
 
 
 def split_key(split_id: str) -> bytes:
@@ -270,6 +281,8 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
             state.offset = StoredOffset(**{**body, "position": read_offset(body["position"]), "transactions": marks})
         elif key == READERS_KEY:
             state.readers = body["count"]
+        elif key == GENERATION_KEY:
+            state.generation = body["number"]
         elif key == STRUCTURE_KEY:
             state.structure = frozenset(body["tables"])
         elif key == SIGNALS_KEY:
@@ -277,6 +290,8 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
         elif kind == "table":
             order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
             state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
+        elif kind == "key":
+            state.keys[name] = body
         elif kind == "prepared":
             state.prepared[name] = TransactionPrepared(**body)
         elif kind == "split":

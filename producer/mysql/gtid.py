@@ -119,8 +119,8 @@ class GtidSet:
         return not self._intervals.keys().isdisjoint(other._intervals)
 
 
-_NONE: Final = Intervals(())
-
-
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
+
+
+_NONE: Final = Intervals(())

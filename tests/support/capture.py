@@ -153,6 +153,16 @@ class CaptureProcess:
         """Whether the process is alive."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its snapshot readers."""
+        os.killpg(self.pid, number)
+
     def kill(self) -> None:
         """Kill the process, as in a crash."""
         assert self._process is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.producer.app.capture import FencingHistory
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import load
 from tailrace.producer.config.java_client import client_options
@@ -126,15 +125,3 @@ def test_settings_of_own_topics() -> None:
     assert int(specs[state_topic("p")].config["segment.ms"]) <= 600_000
     assert {spec.partitions for spec in specs.values()} == {1}
     assert {spec.replication_factor for spec in specs.values()} == {3}
-
-
-def test_producer_that_is_fenced_twice_has_a_rival() -> None:
-    """A pause of the machine now and then is not a rival."""
-    now = [0.0]
-    fencing = FencingHistory(lambda: now[0])
-
-    assert not fencing.repeated()
-    now[0] = 3600.0
-    assert not fencing.repeated()
-    now[0] = 3660.0
-    assert fencing.repeated()
