@@ -23,7 +23,7 @@ from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactor
 from tailrace.producer.app.validation import validate_tables
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import PrerequisiteError
-from tailrace.producer.kafka.state_store import State
+from tailrace.producer.kafka.state_store import State, known_key_key
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
@@ -34,6 +34,7 @@ from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
+from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
@@ -121,7 +122,7 @@ class SessionBuilder:
         tables = CapturedTables(config, session.describe)
         captured = self._check_source(session, tables)
         topics = self._ensure_topics(captured)
-        restored = self._restore(captured)
+        restored = self._restore(captured, tables.keys)
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)
         pending = self._track_tables(restored, captured)
@@ -172,7 +173,7 @@ class SessionBuilder:
         topics.ensure_tables(captured)
         return topics
 
-    def _restore(self, captured: Sequence[TableId]) -> Restored:
+    def _restore(self, captured: Sequence[TableId], keys: KeyMemory) -> Restored:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
@@ -216,6 +217,9 @@ class SessionBuilder:
         )
         if schema_changes is not None:
             schema_changes.write_definitions(captured, state.structure, resume.offset.position)
+        keys.load(state.keys)
+        for name, value in keys.take_unsaved():
+            transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)
         return Restored(state, transaction, registry, schema_changes)
 
@@ -262,7 +266,7 @@ class SessionBuilder:
     ) -> SessionSnapshots:
         process, fence = self._process, self._process.ownership.fence
         assert fence is not None, "the state is restored before it was acquired"
-        workers = WorkerFactory(process.config, fence, process.hooks)
+        workers = WorkerFactory(process.config, fence, process.hooks, coordinator.known_keys)
         factory = SnapshotFactory(
             process.config, state, coordinator, signals.processor, status=process.status, workers=workers
         )

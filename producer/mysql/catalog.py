@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.collation import CHARSETS, canonical
+from tailrace.producer.mysql.column_defaults import with_exact_defaults
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.types.base import CatalogRow, ColumnType
 from tailrace.producer.mysql.types.registry import CATALOG_NAMES, family_of
@@ -45,7 +46,9 @@ def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
         (*table, *table),
     )
     return CatalogTable(
-        table=Table(table, tuple(column for column, _ in columns), primary or unique),
+        table=Table(
+            table, with_exact_defaults(connection, table, [column for column, _ in columns]), primary or unique
+        ),
         primary_key=primary,
         unique_key=unique,
         prefix_columns=prefixes,

@@ -49,8 +49,8 @@ def test_reader_of_an_older_instance_does_not_start(
     older, newer = fences
 
     with pytest.raises(ProducerFencedError, match="after its session was replaced"):
-        open_reader(config, older, 0, _ignore)
-    open_reader(config, newer, 0, _ignore)
+        open_reader(config, older, {}, 0, _ignore)
+    open_reader(config, newer, {}, 0, _ignore)
     winner = older.replacement(kafka)
     assert winner is not None
     assert (winner.run_id, winner.number, winner.pid) == ("second", 2, os.getpid())
