@@ -30,12 +30,12 @@ class Answers:
     def __init__(self, *positions: Offset | SourceBehindError, end: MySqlOffset = END) -> None:
         self.positions = list(positions)
         self.end = end
-        self.asked: Sequence[str] = ()
+        self.queried: Sequence[str] = ()
 
     def resume_offset(self, stored: Offset, *, started: Sequence[str], required: Sequence[Offset]) -> Offset:
         assert stored == STORED
         assert not required
-        self.asked = started
+        self.queried = started
         answer = self.positions.pop(0)
         if isinstance(answer, SourceBehindError):
             raise answer
@@ -55,7 +55,7 @@ def test_same_numbering_keeps_the_offset() -> None:
     source = Answers(STORED)
 
     assert resumed(source) == ResumePoint(StoredOffset(STORED, (MARK,)))
-    assert source.asked == [MARK.gtid]
+    assert source.queried == [MARK.gtid]
 
 
 def test_another_server_counts_rows() -> None:
@@ -63,11 +63,11 @@ def test_another_server_counts_rows() -> None:
 
 
 @pytest.mark.parametrize("mark", [replace(MARK, table_rows=None), replace(MARK, uncounted="d,t")])
-def test_rows_that_cannot_be_counted_are_written_again(mark: TransactionMark) -> None:
+def test_rows_that_cannot_be_counted_are_not_skipped(mark: TransactionMark) -> None:
     assert resumed(Answers(MOVED), mark).offset == StoredOffset(MOVED, ())
 
 
-def test_a_server_that_changes_meanwhile_is_located_again() -> None:
+def test_a_server_that_changes_meanwhile_is_located_twice() -> None:
     with pytest.raises(SourceUnavailableError, match="changed while"):
         resumed(Answers(MOVED, end=END._replace(server_uuid="third")))
 
