@@ -152,12 +152,12 @@ class SessionBuilder:
         captured = self._source.list_tables(config.filters.tables.includes)
         for note in self._source.check(captured):
             log.warning(note)
-        validation = validate_tables(config, tables, captured, session.describe)
+        validation = validate_tables(config, tables, captured, session.describe_all)
         for note in validation.notes:
             log.warning(note)
         if validation.problems:
             raise PrerequisiteError(validation.problems)
-        return captured
+        return validation.tables
 
     def _ensure_topics(self, captured: Sequence[TableId]) -> CaptureTopics:
         admin = Topics(kafka_settings(self._config))
