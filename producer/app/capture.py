@@ -72,7 +72,8 @@ def run(
             retry = retry and not fencing.repeated()
         if retry:
             log.warning("restarting from the stored state", error=str(error))
-            status.failed(str(error))
+            # Without the context: a statement contains keys, and the status needs no password.
+            status.failed(str(error).partition("\n")[0])
         return retry
 
     try:
