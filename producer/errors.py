@@ -11,6 +11,7 @@
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
     │   └── SourceBehindError         the server has not executed all that was read: a replica that still applies
     ├── SplitTooSlowError             a split takes longer than a Kafka transaction may last
+    ├── StateDamagedError             a record of the state topic is not one that the producer writes
     ├── TakeoverError                 the offset of a connector cannot be taken over
     └── KafkaRequestError             runtime/errors.py
         ├── ProducerFencedError       the broker ended the epoch of a transactional producer (Retryable)
@@ -75,3 +76,7 @@ class RecordRefusedError(RecordTooLargeError):
 
 class TransactionTimeoutError(KafkaRequestError):
     """The broker does not allow transactions of the requested duration."""
+
+
+class StateDamagedError(TailraceError):
+    """A record of the state topic is not one that the producer writes."""
