@@ -41,6 +41,7 @@ from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
+from tailrace.producer.streaming.refused_changes import RefusedChanges
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
@@ -138,6 +139,7 @@ class SessionBuilder:
         lifecycle = TableLifecycle(context, coordinator, topics, restored.schema_changes, versions=versions)
         metadata = self._auxiliary.transaction_metadata(context.transaction)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
+        reader.register_refused(RefusedChanges(context, versions, signals.processor))
         reader.register_prepared(PreparedTransactions(context.transaction, restored.state.prepared.values()))
         signal_table = signals.table()
         if signal_table is not None:
@@ -225,6 +227,7 @@ class SessionBuilder:
             skipped_operations=config.values.skipped_operations,
             tombstones=config.values.tombstones,
             include_query=config.values.include_query,
+            processing_failures=config.values.processing_failures,
             max_waiting_splits=config.snapshot.max_waiting_splits,
         )
         mailbox = Mailbox(stream.wake, self._stop.session)

@@ -77,6 +77,10 @@ def request_full_resnapshot(
     transaction: StreamTransaction, state: State, *, captured: Iterable[TableId], topic_of: Callable[[TableId], str]
 ) -> None:
     """Request an incremental snapshot of every captured table in the state, and update ``state``."""
+    for xid in state.prepared:
+        # Its end may be in the binlog that is lost; if not, its XA PREPARE is searched for at its XA COMMIT.
+        transaction.store(state_store.prepared_key(xid), None)
+    state.prepared.clear()
     _remove_splits(transaction, state, topic_of, lambda _table: True)
     tables = sorted(table for table in captured if str(table) in state.tables)
     for table in tables:

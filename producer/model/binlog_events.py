@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tailrace.producer.model.table import Column, TableId
+from tailrace.runtime.errors import TailraceError
 
 
 class TransactionBegin(NamedTuple):
@@ -96,6 +97,20 @@ class PreparedTransactionEnded(NamedTuple):
     server_id: int
 
 
+class ChangeRefused(NamedTuple):
+    """Changes of captured tables that the binlog does not have in a form that can be read."""
+
+    tables: tuple[TableId, ...]
+    """The changed tables; (): unknown, any captured table."""
+    error: TailraceError
+    """Names the cause and a remedy; raised unless such events are to be skipped."""
+    file: str
+    pos: int
+    end: int
+    number: int = 0
+    """As in ``RowsEvent``, which it is counted with."""
+
+
 class QueryEvent(NamedTuple):
     """A statement logged as text that is a separate transaction: DDL and similar."""
 
@@ -116,6 +131,10 @@ class QueryEvent(NamedTuple):
     """Position of the event of the statement, which follows its GTID event."""
     number: int = 0
     """Within a transaction: as in ``RowsEvent``, which it is counted with."""
+    sql_mode: int = 0
+    """The modes of the session that decide how the statement is read."""
+    server_version: int = 0
+    """Version of the server that wrote the binlog file, as in version comments; 0: unknown."""
 
 
 class PositionAdvanced(NamedTuple):
@@ -133,6 +152,7 @@ Event = (
     | TransactionCommit
     | TransactionPrepared
     | PreparedTransactionEnded
+    | ChangeRefused
     | QueryEvent
     | PositionAdvanced
 )

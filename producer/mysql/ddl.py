@@ -7,47 +7,35 @@ and new syntax does no harm. Table definitions are not read from statements, but
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections import deque
+from typing import Final
 
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
+from tailrace.producer.mysql.sql_tokens import DEFAULT_DIALECT, SqlDialect, Token, tokens
 
-_TOKEN: Final = re.compile(
-    r"""(?P<skip>\s+|/\*(?![!M]).*?\*/|--(?=\s|$)[^\n]*|\#[^\n]*|/\*M?!\d*|\*/)
-    |`(?P<quoted>(?:[^`]|``)+)`
-    |"(?P<double>(?:[^"\\]|""|\\.)*)"
-    |(?P<literal>'(?:[^'\\]|''|\\.)*')
-    |(?P<word>[0-9A-Za-z_$\u0080-\U0010ffff]+)
-    |(?P<mark>.)""",
-    re.DOTALL | re.VERBOSE,
-)
+_SPECIAL_ACTION: Final = re.compile("rename|partition", re.IGNORECASE)
+"""Words without which an ALTER TABLE has no action that counts here."""
 
 
-class _Token(NamedTuple):
-    word: str
-    """A bare word in upper case, a mark, or '' for quoted text."""
-    name: str
-    """The token as an identifier; '' if it cannot be one."""
-    start: int
-    stop: int
-
-
-def ddl_effects(sql: str, database: str) -> tuple[DdlEffect, ...]:
+def ddl_effects(sql: str, database: str, dialect: SqlDialect = DEFAULT_DIALECT) -> tuple[DdlEffect, ...]:
     """Return the effects of a statement in the order of its names; () if it concerns neither tables nor databases.
 
     ``database`` is the default database of the session. Temporary tables are ignored: they are never captured.
     """
-    return _Statement(sql, database).read()
+    return _Statement(sql, database, dialect).read()
 
 
 class _Statement:
-    """The tokens of a statement, and how many are read."""
+    """The tokens of a statement, read as far as needed."""
 
-    def __init__(self, sql: str, database: str) -> None:
+    def __init__(self, sql: str, database: str, dialect: SqlDialect) -> None:
         self._sql = sql
         self._database = database
-        self._tokens = [_token(found) for found in _TOKEN.finditer(sql) if found["skip"] is None]
-        self._at = 0
+        self._tokens = tokens(sql, dialect)
+        self._ahead: deque[Token] = deque()
+        self._stop = 0
+        """End of the last token that was taken."""
 
     def read(self) -> tuple[DdlEffect, ...]:
         """Dispatch by the leading words."""
@@ -98,11 +86,12 @@ class _Statement:
         """Return the new name of the table, if any, and whether partitions with rows are removed."""
         renamed: TableId | None = None
         removes_rows = False
+        if _SPECIAL_ACTION.search(self._sql) is None:
+            return None, False
         depth = 0
         first = True  # at the start of an action
-        while self._at < len(self._tokens):
-            word = self._tokens[self._at].word
-            self._at += 1
+        while (token := self._next()) is not None:
+            word = token.word
             if word in {"DROP", "TRUNCATE", "EXCHANGE"} and first and self._peek("PARTITION"):
                 removes_rows = True
             if word == "RENAME" and first and not self._peek("COLUMN", "INDEX", "KEY"):
@@ -141,19 +130,20 @@ class _Statement:
             table = self._table()
             if table is None:
                 return tuple(found)
-            clause = self._sql[start : self._tokens[self._at - 1].stop]
+            clause = self._sql[start : self._stop]
             found.append(DdlEffect(Change.RENAME, table, renamed_from, head + clause))
             if not self._take(","):
                 return tuple(found)
 
     def _index(self) -> tuple[DdlEffect, ...]:
-        while self._at < len(self._tokens) and not self._take("ON"):
-            self._at += 1
+        while not self._take("ON") and self._next() is not None:
+            pass
         return self._one(Change.INDEX)
 
     def _of_database(self, change: Change) -> tuple[DdlEffect, ...]:
         self._skip_if_exists()
-        name = self._tokens[self._at].name if self._at < len(self._tokens) else ""
+        token = self._token()
+        name = token.name if token is not None else ""
         # ALTER DATABASE may omit the name.
         given = name if name and not self._peek("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "READ") else ""
         return (DdlEffect(change, TableId(given or self._database, ""), None, self._sql),)
@@ -164,42 +154,48 @@ class _Statement:
 
     def _table(self) -> TableId | None:
         """Read ``name`` or ``db.name``; None if there is no name."""
-        if self._at >= len(self._tokens) or not self._tokens[self._at].name:
+        token = self._token()
+        if token is None or not token.name:
             return None
-        first = self._tokens[self._at].name
-        self._at += 1
-        if self._peek(".") and self._at + 1 < len(self._tokens):
-            second = self._tokens[self._at + 1].name
-            self._at += 2
-            return TableId(first, second)
-        return TableId(self._database, first)
+        self._next()
+        second = self._token(1)
+        if self._peek(".") and second is not None:
+            self._next()
+            self._next()
+            return TableId(token.name, second.name)
+        return TableId(self._database, token.name)
 
     def _skip_if_exists(self) -> None:
         while self._take("IF", "NOT", "EXISTS"):
             pass
 
     def _start(self) -> int:
-        return self._tokens[self._at].start if self._at < len(self._tokens) else len(self._sql)
+        token = self._token()
+        return token.start if token is not None else len(self._sql)
 
     def _peek(self, *words: str) -> bool:
-        return self._at < len(self._tokens) and self._tokens[self._at].word in words
+        token = self._token()
+        return token is not None and token.word in words
 
     def _take(self, *words: str) -> bool:
-        if not self._peek(*words):
-            return False
-        self._at += 1
-        return True
+        return self._peek(*words) and self._next() is not None
 
+    def _token(self, ahead: int = 0) -> Token | None:
+        """Return a token without taking it; None after the last one."""
+        while len(self._ahead) <= ahead:
+            token = next(self._tokens, None)
+            if token is None:
+                return None
+            self._ahead.append(token)
+        return self._ahead[ahead]
 
-def _token(found: re.Match[str]) -> _Token:
-    span = found.span()
-    if found["word"] is not None:
-        return _Token(found["word"].upper(), found["word"], *span)
-    if found["quoted"] is not None:
-        return _Token("", found["quoted"].replace("``", "`"), *span)
-    if found["double"] is not None:  # a name under ANSI_QUOTES, which the statement does not show
-        return _Token("", found["double"].replace('""', '"'), *span)
-    return _Token(found["mark"] or "", "", *span)
+    def _next(self) -> Token | None:
+        """Take a token."""
+        token = self._token()
+        if token is not None:
+            self._ahead.popleft()
+            self._stop = token.stop
+        return token
 
 
 def _quoted(table: TableId) -> str:

@@ -34,7 +34,7 @@ class GtidSet:
             target = found.setdefault(source.lower().strip(), [])
             for entry in ranges:
                 first, dash, last = entry.strip().partition("-")
-                if not first.isdigit() or (dash and not last.isdigit()):
+                if not _is_number(first) or (dash and not _is_number(last)):
                     raise BinlogError(
                         "a GTID set has an unknown form",
                         hint="use untagged GTIDs: tags (MySQL 8.3) are not supported",
@@ -134,3 +134,7 @@ def _merge(ranges: Iterable[Interval]) -> tuple[Interval, ...]:
         else:
             merged.append((first, last))
     return tuple(merged)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -33,6 +33,11 @@ _PROCESS_GAUGES: Final = (
     ),
     ("cdc_number_of_committed_transactions", "Source transactions since the start", ("stream", "transactions")),
     ("cdc_number_of_disconnects", "Lost connections to the binlog", ("stream", "disconnects")),
+    (
+        "cdc_number_of_erroneous_events",
+        "Events that could not be written; they were skipped, and their tables are read again",
+        ("stream", "refused"),
+    ),
     ("cdc_binlog_position", "Position in the binlog file that is stored in Kafka", ("stream", "pos")),
     ("cdc_total_table_count", "Captured tables", ("snapshot", "tables")),
     (

@@ -73,6 +73,8 @@ class StreamStatus:
     """Rows events of captured tables."""
     events_skipped: int = 0
     """Rows events without records, because the rows of a split contain the changes."""
+    refused: int = 0
+    """Events that could not be written (event.processing.failure.handling.mode)."""
     creates: int = 0
     updates: int = 0
     deletes: int = 0
@@ -212,6 +214,11 @@ class Status:
         """Count values of a table that the modes cannot represent and that were replaced."""
         with self._lock:
             self._table(table, TableMode.STREAMING).values_replaced += count
+
+    def change_refused(self) -> None:
+        """Count an event that was skipped, and whose tables are read again."""
+        with self._lock:
+            self._stream.refused += 1
 
     def stream_transaction(self, *, ts_us: int, count: int = 1) -> None:
         """Count transactions of the source; the last one was committed there at ``ts_us``."""

@@ -17,7 +17,16 @@ from tailrace.producer.serialization.row_image_decoder import RowImageDecoder
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.rowkind import Op
 
-DECODE_ERRORS: Final = (IndexError, KeyError, ValueError, TypeError, OverflowError, struct.error)
+DECODE_ERRORS: Final = (
+    AssertionError,
+    IndexError,
+    KeyError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    struct.error,
+)
 """Raised by generated code if the bytes do not match the columns."""
 _LATIN1: Final = ".encode('latin-1')"
 

@@ -127,6 +127,19 @@ class SignalProcessor:
             data = {"data_collections": data_collections(self.queue.tables)}
             self._notifications.send(AggregateType.INCREMENTAL, NotificationType.STARTED, data)
 
+    def on_change_skipped(self, tables: Iterable[TableId]) -> None:
+        """See ``SnapshotProgressListener``; a snapshot that is running may have read the row before the change."""
+        added = []
+        for table in tables:
+            requests = [request for request in self.queue.requests if request.table == table]
+            waiting = requests[1:] if self.is_running(table) else requests
+            if not any(not request.condition and not request.stopped for request in waiting):
+                added.append(SnapshotRequest(table))
+        if added:
+            self._store(replace(self.queue, requests=(*self.queue.requests, *added)))
+            data = {"data_collections": data_collections(self.queue.tables)}
+            self._notifications.send(AggregateType.INCREMENTAL, NotificationType.STARTED, data)
+
     def is_running(self, table: TableId) -> bool:
         """Return whether an incremental snapshot of a table is running."""
         tracked = self._registry.tables.get(table)

@@ -7,12 +7,13 @@ is being read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError, SourceUnavailableError
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
+    ChangeRefused,
     Event,
     PositionAdvanced,
     PreparedTransactionEnded,
@@ -22,7 +23,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionCommit,
     TransactionPrepared,
 )
-from tailrace.producer.model.codec import EventEnvelope
+from tailrace.producer.model.codec import EventEnvelope, EventRows
 from tailrace.producer.model.protocols import ChangeStream
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -30,11 +31,12 @@ from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
+from tailrace.producer.streaming.refused_changes import RefusedChanges
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
-from tailrace.runtime.errors import SchemaError
+from tailrace.runtime.errors import SchemaError, TailraceError
 
 
 class SignalTable(Protocol):
@@ -80,6 +82,7 @@ class BinlogReader:
         self._counts: dict[tuple[StreamedVersion, str], list[int]] = {}
         """Rows events and records not reported to the status yet, by operation."""
         self._transactions = self._last_ts_us = 0
+        self._refused: RefusedChanges | None = None
         self._handlers: dict[type, Callable[..., None]] = {
             RowsEvent: self._on_rows,
             TransactionBegin: self._on_begin,
@@ -101,6 +104,11 @@ class BinlogReader:
         """Keep the state of prepared transactions in ``prepared``; called before ``run``."""
         self._handlers[TransactionPrepared] = prepared.on_prepared
         self._handlers[PreparedTransactionEnded] = prepared.on_ended
+
+    def register_refused(self, refused: RefusedChanges) -> None:
+        """Let ``refused`` decide on changes that cannot be written; called before ``run``."""
+        self._refused = refused
+        self._handlers[ChangeRefused] = self._on_refused
 
     def run(self) -> None:
         """Read until the capture session stops; everything read is committed on return."""
@@ -144,7 +152,7 @@ class BinlogReader:
         """Return where an event is, for an error."""
         begin = self._offset.transaction
         found: dict[str, object] = {"table": event.table.id} if isinstance(event, RowsEvent) else {}
-        if isinstance(event, RowsEvent | QueryEvent):
+        if isinstance(event, RowsEvent | QueryEvent | ChangeRefused):
             found.update(file=event.file, pos=event.pos)
         if begin is not None:
             found["gtid"] = begin.gtid
@@ -237,6 +245,28 @@ class BinlogReader:
         if self._transaction.full:
             self._transaction.commit()
 
+    def _on_refused(self, event: ChangeRefused) -> None:
+        if not self._offset.is_done(event):
+            event.error.add_context(**self._location(event))
+            self._refuse(event.error, event.tables)
+            self._offset.done(event)
+
+    def _refuse(self, error: TailraceError, tables: Sequence[TableId]) -> None:
+        if self._refused is None:
+            raise error
+        self._refused.refuse(error, tables)
+
+    def _encode(
+        self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, *, keys: bool = False
+    ) -> EventRows | None:
+        """Return the records of a rows event; None: it was refused and is skipped."""
+        try:
+            return version.encode[event.op](event.data, event.start, event.stop, envelope, keys=keys)
+        except SchemaError as error:
+            error.add_context(**self._location(event))
+            self._refuse(error, [event.table.id])
+            return None
+
     def _change_version(self, event: RowsEvent) -> StreamedVersion:
         try:
             return self._versions.change(event)
@@ -249,11 +279,12 @@ class BinlogReader:
 
     def _emit(self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, headers: Headers) -> int:
         """Write all changes of an event; return the number of its rows."""
-        encode = version.encode[event.op]
-        if self._offset.resuming and (done := self._offset.rows_to_skip(event)):
-            rows = encode(event.data, event.start, event.stop, envelope, keys=True).skip_rows(done)
-        else:
-            rows = encode(event.data, event.start, event.stop, envelope)
+        done = self._offset.rows_to_skip(event) if self._offset.resuming else 0
+        rows = self._encode(event, version, envelope, keys=done > 0)
+        if rows is None:
+            return 0
+        if done:
+            rows = rows.skip_rows(done)
         if self._metadata is not None:
             rows = with_transaction_block(
                 rows, self._metadata.numbering(event.table.id, version.captured.codec, envelope)
@@ -271,8 +302,10 @@ class BinlogReader:
         tracked, done = version.tracked, self._offset.rows_to_skip(event)
         while tracked.mode is TableMode.PLANNING:
             self._coordinator.wait()
-        encode = version.encode[event.op]
-        rows = encode(event.data, event.start, event.stop, envelope, keys=True).skip_rows(done)
+        rows = self._encode(event, version, envelope, keys=True)
+        if rows is None:
+            return 0
+        rows = rows.skip_rows(done)
         add_block = (
             self._metadata.numbering(event.table.id, version.captured.codec, envelope)
             if self._metadata is not None

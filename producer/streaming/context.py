@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.kafka.transactional_producer import Headers
+from tailrace.producer.model.value_options import ProcessingFailureHandling
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.streaming.mailbox import Mailbox
@@ -25,6 +26,7 @@ class StreamSettings:
     include_query: bool
     max_waiting_splits: int
     """Readers pause while so many splits are in Kafka without END certificate."""
+    processing_failures: ProcessingFailureHandling = "fail"
 
 
 @dataclass(frozen=True, slots=True)

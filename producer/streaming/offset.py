@@ -8,6 +8,7 @@ from typing import Final
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.kafka.state_store import StoredOffset
 from tailrace.producer.model.binlog_events import (
+    ChangeRefused,
     PositionAdvanced,
     QueryEvent,
     RowsEvent,
@@ -78,7 +79,7 @@ class StreamOffset:
 
     # -- events of the current transaction ---------------------------------------------------------------------------
 
-    def is_done(self, event: RowsEvent | QueryEvent) -> bool:
+    def is_done(self, event: RowsEvent | QueryEvent | ChangeRefused) -> bool:
         """Return whether an event was done before a restart.
 
         Raises BinlogError if the last event that was done is not at the position where it was read.
@@ -109,7 +110,7 @@ class StreamOffset:
             return (self._rows_before or {}).get(str(event.table.id), 0)
         return self._resumed.rows if event.number == self._resumed.number + 1 else 0
 
-    def done(self, event: RowsEvent | QueryEvent, table: TableId | None = None, rows: int = 0) -> None:
+    def done(self, event: RowsEvent | QueryEvent | ChangeRefused, table: TableId | None = None, rows: int = 0) -> None:
         """All that an event needs is written: ``rows`` is the number of all its rows, 0 if they are not written."""
         self._number, self._pos = event.number, event.pos
         if rows and table is not None:

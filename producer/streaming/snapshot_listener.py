@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from tailrace.producer.kafka.state_store import SplitState, TableState
@@ -22,3 +23,6 @@ class SnapshotProgressListener(Protocol):
 
     def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
         """The snapshot of a table was cancelled: the source no longer has the table, or it cannot be read."""
+
+    def on_change_skipped(self, tables: Iterable[TableId]) -> None:
+        """A change of these tables is missing in their topics: they must be read again, from here on."""

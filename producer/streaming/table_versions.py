@@ -93,16 +93,22 @@ class TableVersions:
         self._publish(captured, Sequence.at(context.transaction.offset.epoch, event.file, event.query_pos))
         return [captured.schema_header, *context_headers]
 
+    def track(self, table: TableId) -> TrackedTable:
+        """Return a captured table of the binlog as the registry tracks it."""
+        context = self._context
+        tracked = context.registry.tables.get(table)
+        if tracked is None:
+            # The table was created after the capture listed its tables: the binlog has all of its rows.
+            tracked = context.registry.track(table, TableMode.STREAMING)
+            self._topics.ensure_tables([table])
+            context.transaction.store(table_key(table), TableState(TableMode.STREAMING).to_json())
+        return tracked
+
     def _add(self, event: RowsEvent) -> StreamedVersion:
         context, definition = self._context, event.table
         captured = context.tables.version_of(definition)
-        tracked = context.registry.tables.get(definition.id)
-        if tracked is None:
-            # The table was created after the capture listed its tables: the binlog has all of its rows.
-            tracked = context.registry.track(definition.id, TableMode.STREAMING)
-            self._topics.ensure_tables([definition.id])
-            context.transaction.store(table_key(definition.id), TableState(TableMode.STREAMING).to_json())
-        elif tracked.order is not None:
+        tracked = self.track(definition.id)
+        if tracked.order is not None:
             _require_same_key(tracked, captured)
         version = StreamedVersion(definition, captured, tracked, context.settings.context_headers)
         self._known[id(definition)] = version

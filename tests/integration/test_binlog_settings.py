@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import RowsEvent, TransactionCommit
+from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TransactionCommit
 from tailrace.producer.model.table import TableId
 from tailrace.runtime.errors import SchemaError
 from tests.embedded.mysql import MySqlServer
@@ -62,10 +62,9 @@ def test_incomplete_logging_of_a_session_stops_the_stream(
     try:
         with database.connect() as session, session.cursor() as cursor:
             cursor.execute(f"SET {session_setting}")
-            if "VALUE" not in session_setting.upper():  # an event of that kind does not even tell its table
-                cursor.execute("UPDATE other SET v = 2 WHERE id = 1")
-                harmless = executed(database.server)
-                assert len(only(TransactionCommit, read_until(stream, start, harmless))) == 1
+            cursor.execute("UPDATE other SET v = 2, j = JSON_SET(j, '$.a', 'b') WHERE id = 1")
+            harmless = executed(database.server)
+            assert len(only(TransactionCommit, read_until(stream, start, harmless))) == 1
             cursor.execute("UPDATE t SET v = 2, j = JSON_SET(j, '$.a', 'b') WHERE id = 1")
         with pytest.raises(kind) as caught:
             poll_until_it_fails(stream)
@@ -73,6 +72,32 @@ def test_incomplete_logging_of_a_session_stops_the_stream(
         stream.close()
 
     assert named in str(caught.value)
+
+
+def test_statements_are_read_by_the_modes_of_their_session(database: Database) -> None:
+    """The binlog has sql_mode with each statement, and the version of the server with each file."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    start = executed(database.server)
+    with database.connect() as session, session.cursor() as cursor:
+        cursor.execute("SET sql_mode = 'NO_BACKSLASH_ESCAPES'")
+        cursor.execute("ALTER TABLE t COMMENT '\\', RENAME TO u")
+        cursor.execute("SET sql_mode = 'ANSI_QUOTES'")
+        cursor.execute('ALTER TABLE u RENAME TO "v""w"')
+        cursor.execute("SET sql_mode = ''")
+        cursor.execute("ALTER TABLE `v\"w` COMMENT 'a\\', RENAME TO x -- ' /*!99999 , RENAME TO y */")
+
+    stream = open_stream(database.server, start)
+    try:
+        events = only(QueryEvent, read_until(stream, start, executed(database.server)))
+        effects = [effect for event in events for effect in stream.ddl_effects(event)]
+    finally:
+        stream.close()
+
+    assert [(e.renamed_from and e.renamed_from.table, e.table.table) for e in effects] == [
+        ("t", "u"),
+        ("u", 'v"w'),
+        (None, 'v"w'),
+    ]
 
 
 def test_rows_without_full_metadata_are_rejected(own_database: Database) -> None:

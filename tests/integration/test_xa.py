@@ -48,7 +48,8 @@ def finish(database: Database, word: str, *xids: str) -> None:
 def close_sessions(database: Database) -> None:
     """Close every session of the producer, the binlog connection included."""
     for (session,) in database.execute(
-        "SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND (DB IS NULL OR DB <> %s)",
+        "SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() "
+        "AND (DB IS NULL OR DB <> %s) AND USER <> 'unauthenticated user'",
         (database.name,),
     ):
         with suppress(OperationalError):  # it may have ended by itself

@@ -14,6 +14,7 @@ from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.connection import SourceSettings, connect, executed_gtids
 from tailrace.producer.mysql.gtid import GtidSet
 from tests.embedded.mysql import MySqlServer
+from tests.support.binlog_bytes import raise_refused
 
 DEADLINE_S = 180.0
 E = TypeVar("E")
@@ -82,7 +83,7 @@ def read_until(stream: BinlogStream, seen: GtidSet, until: GtidSet) -> list[Even
     deadline = time.monotonic() + DEADLINE_S
     while not seen.contains(until):
         assert time.monotonic() < deadline, f"not all transactions arrived: {seen} of {until}"
-        for event in stream.poll(1.0):
+        for event in raise_refused(stream.poll(1.0)):
             events.append(event)
             if isinstance(event, TransactionCommit) or (isinstance(event, QueryEvent) and not event.in_transaction):
                 seen = seen.with_gtid(event.gtid)
@@ -118,4 +119,4 @@ def poll_until_it_fails(stream: BinlogStream) -> None:
     """Poll until an error or the deadline."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
-        stream.poll(1.0)
+        raise_refused(stream.poll(1.0))

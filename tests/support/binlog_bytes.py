@@ -7,7 +7,7 @@ import uuid
 from typing import Any, Final
 from zlib import crc32
 
-from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent
+from tailrace.producer.model.binlog_events import ChangeRefused, Event, PositionAdvanced, RowsEvent
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 
@@ -174,10 +174,18 @@ def parse(log: LogBytes | bytes, *, verify: bool = True) -> list[Event]:
 
 
 def feed_all(parser: BinlogParser, data: bytes) -> list[Event]:
-    """Feed bytes and return all of their events."""
+    """Feed bytes and return all of their events. Raises the error of a refused change."""
     events = parser.feed(data)
     while parser.pending:
         events += parser.feed(b"")
+    return raise_refused(events)
+
+
+def raise_refused(events: list[Event]) -> list[Event]:
+    """Raise the error of a refused change among events, else return them."""
+    for event in events:
+        if isinstance(event, ChangeRefused):
+            raise event.error
     return events
 
 

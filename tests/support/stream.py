@@ -97,3 +97,7 @@ class FakeListener:
     def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
         """See ``SnapshotProgressListener``."""
         self.reports.append(("removed", table, incremental))
+
+    def on_change_skipped(self, tables: Iterable[TableId]) -> None:
+        """See ``SnapshotProgressListener``."""
+        self.reports += [("skipped", table, True) for table in tables]

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from tailrace.producer.errors import BinlogError, SourceError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import (
+    ChangeRefused,
     Event,
     PositionAdvanced,
     RowsEvent,
     TransactionBegin,
     TransactionCommit,
 )
-from tailrace.producer.model.table import Column
+from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.runtime.errors import SchemaError
 from tests.support.binlog_bytes import (
@@ -150,7 +151,6 @@ def test_damaged_event_is_rejected() -> None:
     [
         (26, "INCIDENT"),
         (34, "ANONYMOUS_GTID"),
-        (39, "PARTIAL_UPDATE_ROWS"),
         (42, "GTID_TAGGED"),
         (20, "unknown"),
         (99, "unknown"),
@@ -299,7 +299,41 @@ def test_unknown_format_is_rejected() -> None:
 def test_unreadable_table_map_is_rejected(columns: Columns, error: type[Exception], words: str) -> None:
     """Each with its hint."""
     with pytest.raises(error, match=words):
-        parse(LogBytes().begin().table_map(columns=columns))
+        parse(LogBytes().begin().table_map(columns=columns).rows(ROW, columns=len(columns[0])))
+
+
+def test_changes_that_cannot_be_read_are_events() -> None:
+    """What follows is parsed: the reader decides whether to stop."""
+    minimal = LogBytes().begin().table_map().rows(ROW, bitmaps=b"\xfd").xid().transaction()
+    partial = LogBytes().begin().table_map().add(39, (90).to_bytes(6, "little") + b"\0" * 40).xid().transaction()
+    statement = LogBytes().begin().query("UPDATE orders SET v = 1").xid().transaction()
+    call = LogBytes().begin().query("SELECT f()").xid().transaction()
+    rollback = LogBytes().begin().table_map().rows(ROW).query("ROLLBACK").transaction()
+    unknown = (b"\x96\3", b"", b"\0", names_option("a", "b"))
+    definition = LogBytes().begin().table_map(columns=unknown).rows(ROW).rows(ROW).xid().transaction()
+    for log, count, tables in (
+        (minimal, 1, (TableId("shop", "orders"),)),
+        (partial, 1, (TableId("shop", "orders"),)),
+        (statement, 1, (TableId("shop", "orders"),)),
+        (call, 1, ()),
+        (rollback, 1, (TableId("shop", "orders"),)),
+        (definition, 2, (TableId("shop", "orders"),)),
+    ):
+        events = BinlogParser(orders).feed(log.data)
+        refused = [e for e in events if isinstance(e, ChangeRefused)]
+        assert [e.tables for e in refused] == [tables] * count
+        assert len({e.pos for e in refused}) == count
+        for event in refused:
+            assert event.error.hint
+            assert (event.error.context["file"], event.error.context["pos"]) == (event.file, event.pos)
+        assert [type(e).__name__ for e in events][-3:] == ["TransactionBegin", "RowsEvent", "TransactionCommit"]
+
+
+def test_partial_rows_of_other_tables_are_ignored() -> None:
+    """Sessions may log them for tables that are not captured."""
+    log = LogBytes().begin().table_map("other").add(39, (90).to_bytes(6, "little") + b"\0" * 40).xid()
+
+    assert [type(e).__name__ for e in parse(log)][1:] == ["TransactionBegin", "TransactionCommit"]
 
 
 def test_table_maps_of_other_tables_are_not_read() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.query_event import Query, leading_words, may_modify_captured_table
+from tailrace.producer.mysql.binlog.query_event import Query, captured_targets, leading_words
 from tailrace.producer.mysql.collation import CHARSETS, canonical, charset_of_collation, decode
 from tailrace.runtime.errors import SchemaError
 
@@ -16,7 +16,7 @@ from tailrace.runtime.errors import SchemaError
         ("BEGIN", ("BEGIN", "")),
         ("  /* a */ -- b\n # c\n drop table x", ("DROP", "TABLE")),
         ("/*!40101 SET NAMES utf8 */", ("SET", "NAMES")),
-        ("/*M!100401 ALTER*/ table x", ("ALTER", "")),
+        ("/*M!100401 DROP*/ alter table x", ("ALTER", "TABLE")),
         ("(SELECT 1)", ("SELECT", "")),
         ("XA COMMIT 'x'", ("XA", "COMMIT")),
         ("--no comment", ("", "")),
@@ -44,7 +44,8 @@ def test_leading_words_after_comments(sql: str, words: tuple[str, str]) -> None:
 )
 def test_targets_are_found_among_names(sql: str, expected: bool) -> None:
     """Quoting, qualification, literals."""
-    assert may_modify_captured_table(Query(1, "db", sql), lambda table: table == TableId("db", "a`b")) is expected
+    captured = TableId("db", "a`b")
+    assert captured_targets(Query(1, "db", sql), lambda table: table == captured) == ((captured,) if expected else ())
 
 
 def test_every_collation_id_has_a_character_set() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable, Iterator
 
 import pytest
 
-from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import (
+    ChangeRefused,
     Event,
     PositionAdvanced,
     PreparedTransactionEnded,
@@ -19,7 +19,7 @@ from tailrace.producer.model.binlog_events import (
 )
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.mysql.binlog.parser import BinlogParser
-from tailrace.producer.mysql.binlog.xa_stream import XaStream, at_commit
+from tailrace.producer.mysql.binlog.xa_stream import TransactionPurgedError, XaStream, at_commit
 from tests.support.binlog_bytes import ROW, SOURCE, XA_PREPARE, LogBytes, orders
 
 OTHER_ROW = b"\0\2\0\0\0\2\0\0\0"
@@ -75,9 +75,7 @@ class BytesHistory:
         self._data = data
         self.reads: list[str] = []
 
-    def read(
-        self, gtid: str, ended: PreparedTransactionEnded | None, *, required: bool = True
-    ) -> Iterator[list[Event]]:
+    def read(self, gtid: str, ended: PreparedTransactionEnded | None) -> Iterator[list[Event]]:
         """Yield the rows of one transaction, one at a time."""
         self.reads.append(gtid)
         current, found = "", False
@@ -88,8 +86,8 @@ class BytesHistory:
             elif isinstance(event, RowsEvent) and current == gtid:
                 yield []
                 yield [event if ended is None else at_commit(event, ended)]
-        if not found and required:
-            raise BinlogError("purged")
+        if not found:
+            raise TransactionPurgedError("no file has it")
 
     def find(self, ended: PreparedTransactionEnded) -> Generator[list[Event], None, TransactionPrepared | None]:
         """Find the last XA PREPARE."""
@@ -198,8 +196,11 @@ def test_transaction_prepared_before_a_restart_is_reread() -> None:
     finish(after, "a").transaction()
 
     assert summary(read(after, BytesHistory(before), prepared, piece=40)) == ["2: row 1 end", "3: row 1 end"]
-    with pytest.raises(BinlogError, match="purged"):
-        read(after, BytesHistory(), prepared)
+    [refused] = [e for e in read(after, BytesHistory(), prepared) if isinstance(e, ChangeRefused)]
+    assert refused.tables == ()
+    assert "XA PREPARE was purged" in refused.error.message
+    assert refused.error.context["xid"] == "X'61',X'',1"
+    assert refused.error.context["file"] == "binlog.000001"
 
 
 def test_table_captured_since_a_restart_gets_its_rows() -> None:

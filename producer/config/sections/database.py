@@ -129,9 +129,6 @@ UNSUPPORTED: Final[tuple[Property, ...]] = (
         "fail",
     ),
     rejected(
-        "event.processing.failure.handling.mode", "How to handle an event that cannot be processed.", _NO_SKIP, "fail"
-    ),
-    rejected(
         "inconsistent.schema.handling.mode",
         "How to handle a row that does not match the definition of its table.",
         _NO_SKIP,

@@ -10,6 +10,7 @@ from tailrace.producer.model.value_options import (
     BinaryHandling,
     ConversionFailureHandling,
     DecimalHandling,
+    ProcessingFailureHandling,
     TimePrecision,
     ValueOptions,
 )
@@ -73,6 +74,15 @@ class ValuesConfig(Section):
         doc="What happens to a value that the chosen modes cannot represent: the producer stops (fail), or it writes "
         "what Debezium writes, logs a warning and counts the value (warn). It stops also where Debezium does. "
         "Debezium's mode skip, which logs nothing, is not supported.",
+    )
+    processing_failures: ProcessingFailureHandling = supported(
+        "event.processing.failure.handling.mode",
+        one_of(ProcessingFailureHandling),
+        default="fail",
+        doc="What happens to a change that the binlog has in no form that can be written (partial JSON, a minimal row "
+        "image, a statement, a logged rollback, a value that its character set does not have): the producer stops "
+        "(fail), or it skips the event and reads the affected tables again by an incremental snapshot, with a warning "
+        "(warn) or without (skip). Rows that a skipped event deleted stay in the topics.",
     )
     tombstones: bool = supported(
         "tombstones.on.delete",

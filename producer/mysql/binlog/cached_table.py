@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import TableVersion
+from tailrace.producer.mysql.binlog.table_map import packed
+from tailrace.runtime.errors import SchemaError
 
 
 class CachedTable:
     """A captured table, and the bytes before the images in its rows events, taken from the first event of each form."""
 
-    __slots__ = ("count", "double", "present", "single", "table")
+    __slots__ = ("count", "double", "error", "present", "single", "table")
 
-    def __init__(self, table: TableVersion) -> None:
+    def __init__(self, table: TableVersion, error: SchemaError | None = None) -> None:
+        """``error``: the definition cannot be read, so its rows cannot either."""
         self.table = table
+        self.error = error
         self.count = len(table.columns)
         self.present = (1 << self.count) - 1
         self.single = self.double = b"\xff\xff"  # no event begins like this
@@ -27,6 +32,38 @@ class CachedTable:
         self.table = self.table._replace(columns=self.table.columns[:kept])
         self.present = present
         return True
+
+    def row_start(self, data: bytes, at: int, *, update: bool) -> int | SchemaError:
+        """Return where the images begin in a rows event whose header was not seen before, or why it is refused."""
+        extra = int.from_bytes(data[at : at + 2], "little")
+        start = self.check_columns(data, at + extra, update=update)
+        if extra == 2 and isinstance(start, int):
+            if update:
+                self.double = data[at:start]
+            else:
+                self.single = data[at:start]
+        return start
+
+    def check_columns(self, data: bytes, at: int, *, update: bool) -> int | SchemaError:
+        """Check that rows have all columns of their table; return where the images begin, or why they are refused."""
+        if self.error is not None:
+            return SchemaError(self.error.message, hint=self.error.hint, **self.error.context)
+        count, at = packed(data, at)
+        if count != self.count:
+            raise BinlogError(
+                f"rows of {self.table.id} have {count} columns, but their TABLE_MAP event has {self.count}"
+            )
+        size = (count + 7) // 8
+        for _ in range(2 if update else 1):
+            # The bits after the last column have no meaning.
+            present = int.from_bytes(data[at : at + size], "little") & ((1 << count) - 1)
+            if present != self.present and not self.drop_hidden_columns(present):
+                return SchemaError(
+                    f"rows of {self.table.id} are logged without some of their columns",
+                    hint="SET GLOBAL binlog_row_image=FULL, also for sessions that set it",
+                )
+            at += size
+        return at
 
 
 _is_hidden_column: Final = re.compile(r"[0-9a-f]{32}").fullmatch

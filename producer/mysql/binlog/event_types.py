@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import struct
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from tailrace.producer.errors import BinlogError
+from tailrace.producer.model.binlog_events import ChangeRefused
+from tailrace.producer.model.table import TableId
+from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.rowkind import Op
 
 QUERY: Final = 2
@@ -20,6 +25,7 @@ UPDATE_ROWS: Final = 31
 DELETE_ROWS: Final = 32
 GTID: Final = 33
 XA_PREPARE: Final = 38
+PARTIAL_UPDATE_ROWS: Final = 39
 TRANSACTION_PAYLOAD: Final = 40
 
 ROWS_V1: Final = {23: Op.CREATE, 24: Op.UPDATE, 25: Op.DELETE}
@@ -57,10 +63,6 @@ _EXPECTED: Final = {QUERY: 13, TABLE_MAP: 8, WRITE_ROWS: 10, UPDATE_ROWS: 10, DE
 _NAMED: Final = {
     26: ("INCIDENT", "the server lost changes from its binlog (see its error log): take a new snapshot"),
     34: ("ANONYMOUS_GTID", GTID_HINT),
-    39: (
-        "PARTIAL_UPDATE_ROWS",
-        "SET GLOBAL binlog_row_value_options='', also for sessions that set it; then take a new snapshot",
-    ),
     42: ("GTID_TAGGED", "use GTIDs without tags (gtid_next='AUTOMATIC'): tags are not supported"),
 }
 
@@ -72,6 +74,8 @@ class FileFormat(NamedTuple):
     """Bytes of checksum at the end of each event."""
     year_has_sign: bool
     """The signedness bits include YEAR columns: since 8.0.21."""
+    server_version: int
+    """As in version comments: 80033 for 8.0.33."""
 
 
 def read_format(data: bytes, start: int, stop: int) -> FileFormat:
@@ -90,7 +94,8 @@ def read_format(data: bytes, start: int, stop: int) -> FileFormat:
                 event=event_type,
             )
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    return FileFormat(4 if data[stop - 5] == 1 else 0, numbers >= (8, 0, 21))
+    major, minor, patch = (*numbers, 0, 0, 0)[:3]
+    return FileFormat(4 if data[stop - 5] == 1 else 0, numbers >= (8, 0, 21), major * 10_000 + minor * 100 + patch)
 
 
 def unsupported_event(event_type: int, file: str, pos: int) -> BinlogError:
@@ -99,36 +104,58 @@ def unsupported_event(event_type: int, file: str, pos: int) -> BinlogError:
     return BinlogError(f"event {event_type} ({name}) in the binlog is not supported", hint=hint, file=file, pos=pos)
 
 
-def statement_based_change(sql: str, file: str, pos: int) -> BinlogError:
+def refused(tables: Iterable[TableId], error: TailraceError, file: str, pos: int, end: int) -> ChangeRefused:
+    """Return the event for changes that cannot be read; the error then names the position."""
+    error.add_context(file=file, pos=pos)
+    return ChangeRefused(tuple(sorted(set(tables))), error, file, pos, end)
+
+
+def partial_rows() -> BinlogError:
+    """Return the error for rows whose JSON values are logged in parts."""
+    return BinlogError(
+        "rows of a captured table are logged with JSON values in parts (binlog_row_value_options=PARTIAL_JSON)",
+        hint="SET GLOBAL binlog_row_value_options='', also for sessions that set it",
+    )
+
+
+def statement_based_change(sql: str) -> BinlogError:
     """Return the error for a change of a captured table that is not logged as rows."""
     return BinlogError(
         "a captured table was changed by a statement that is logged as text: the binlog does not have the rows",
-        hint="SET GLOBAL binlog_format=ROW, also for sessions that set it; then take a new snapshot of the table",
-        file=file,
-        pos=pos,
+        hint="SET GLOBAL binlog_format=ROW, also for sessions that set it",
         statement=sql[:300],
     )
 
 
-def rolled_back(sql: str, file: str, pos: int) -> BinlogError:
+def rolled_back(sql: str) -> BinlogError:
     """Return the error for logged rows that a logged ROLLBACK reverts completely or partly."""
     return BinlogError(
         "a transaction with rows of captured tables ends with a logged rollback: it is unknown which rows it reverts",
-        hint="do not mix transactional and other tables in one transaction; take a new snapshot of the tables",
-        file=file,
-        pos=pos,
+        hint="do not mix transactional and other tables in one transaction",
         statement=sql[:300],
     )
 
 
-def lost_xa(xid: str, file: str, pos: int, cause: str) -> BinlogError:
+def lost_xa(xid: str, cause: str) -> BinlogError:
     """Return the error for an XA COMMIT whose rows cannot be read: the binlog with its XA PREPARE is gone."""
     return BinlogError(
         "the rows of an XA transaction are lost: the binlog that has its XA PREPARE was purged before its XA COMMIT",
-        hint="take a new snapshot of the captured tables that the transaction changed, and keep the binlog for longer "
-        "than XA transactions stay prepared (binlog_expire_logs_seconds)",
+        hint="keep the binlog for longer than XA transactions stay prepared (binlog_expire_logs_seconds)",
         xid=xid,
+        cause=cause,
+    )
+
+
+MALFORMED: Final = (AssertionError, LookupError, RecursionError, TypeError, ValueError, OverflowError, struct.error)
+"""Raised where bytes do not have the form that their event type says."""
+
+
+def malformed(error: Exception, file: str, pos: int) -> BinlogError:
+    """Return the error for an event that cannot be parsed."""
+    return BinlogError(
+        "an event in the binlog is damaged, or has an unknown form",
+        hint="check the event with mysqlbinlog; if the file is damaged, take a new snapshot",
         file=file,
         pos=pos,
-        cause=cause,
+        cause=f"{type(error).__name__}: {error}",
     )

@@ -16,16 +16,16 @@ from typing import Final
 from zlib import crc32
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent, TransactionCommit
+from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent, TableVersion, TransactionCommit
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.cached_table import CachedTable
 from tailrace.producer.mysql.binlog.packets import MAX_PACKET, bytes_needed, multi_packet_length, packet_header
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
-from tailrace.producer.mysql.binlog.table_map import packed, read_id, read_table_map
+from tailrace.producer.mysql.binlog.table_map import read_id, read_table_map
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
 from tailrace.producer.mysql.binlog.transaction_payload import payload_packets
-from tailrace.runtime.errors import SchemaError
+from tailrace.runtime.errors import SchemaError, TailraceError
 from tailrace.schemas.rowkind import Op
 
 _HEAD: Final = struct.Struct("<IBIBIIIH")
@@ -109,102 +109,117 @@ class BinlogParser:
         new = tuple.__new__
         verify = self._verify
         tables, definitions, transactions = self._tables, self._definitions, self._transactions
+        changed = transactions.changed.add
         pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
         at, limit = 0, len(data)
         last = limit - _BODY
-        while at <= last:
-            word, status, ts, event_type, server, size, log_pos, _ = unpack(data, at)
-            if status:
-                break
-            stop = at + 5 + size
-            if word & MAX_PACKET != size + 1 or size + 1 == MAX_PACKET:
-                used = self._check_packet_length(data, at, word & MAX_PACKET, size)
-                if used is None:
+        begin = pos
+        try:
+            while at <= last:
+                word, status, ts, event_type, server, size, log_pos, _ = unpack(data, at)
+                if status:
                     break
-                if used:
-                    self.pos, self._query = pos, query
-                    self._parse_multi_packet(data, at, size, events)
-                    pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
-                    at = used
-                    if self._suspended:
+                stop = at + 5 + size
+                if word & MAX_PACKET != size + 1 or size + 1 == MAX_PACKET:
+                    used = self._check_packet_length(data, at, word & MAX_PACKET, size)
+                    if used is None:
                         break
-                    continue
-            if stop > limit:
-                break
-            if (
-                verify
-                and crc
-                and crc32(data[at + 5 : stop]) != _CRC_RESIDUE
-                and event_type not in event_types.UNVERIFIED
-            ):
-                raise BinlogError(
-                    "an event in the binlog is damaged: its checksum differs", event_type=event_type, file=file, pos=pos
-                )
-            begin = pos
-            if log_pos:
-                pos += size
-                if pos & 0xFFFFFFFF != log_pos:
-                    # Earlier transactions were not sent; or a heartbeat, which is not in the file, states a position.
-                    pos = begin if event_type in event_types.HEARTBEATS else pos
-                    pos += (log_pos - pos) & 0xFFFFFFFF
-                    begin = max(begin, pos - size)
-            elif self._payload_pos is not None:
-                begin = self._payload_pos
-
-            if event_type == event_types.TABLE_MAP:
-                body = data[at + 30 : stop - crc]
-                try:
-                    tables[data[at + 24 : at + 30]] = definitions[body]
-                except KeyError:
-                    tables[data[at + 24 : at + 30]] = self._cache_table_map(body)
-            elif event_types.WRITE_ROWS <= event_type <= event_types.DELETE_ROWS:
-                try:
-                    cached = tables[data[at + 24 : at + 30]]
-                except KeyError:
-                    self._require_table_map(data[at + 24 : at + 30], file, begin)
-                    cached = None
-                transactions.number += 1
-                if cached is not None:
-                    head = cached.double if event_type == event_types.UPDATE_ROWS else cached.single
-                    if data.startswith(head, at + 32):
-                        start = at + 32 + len(head)
-                    else:
-                        start = self._check_row_header(data, at + 32, cached, event_type)
-                    append(
-                        new(
-                            RowsEvent,
-                            (
-                                _OPS[event_type],
-                                cached.table,
-                                data,
-                                start,
-                                stop - crc,
-                                file,
-                                begin,
-                                pos,
-                                ts,
-                                server,
-                                query,
-                                transactions.number,
-                            ),
-                        )
-                    )
-                    transactions.has_captured_rows = True
-                if query is not None and data[at + 30] & 1:
-                    query = None
-            elif event_type == event_types.XID:
-                append(TransactionCommit(transactions.end(file, begin), file, pos, ts))
-            else:
-                self.pos, self._query = pos, query
-                self._parse_other_event(event_type, data, at, EventPosition(file, begin, pos, ts, server), events)
-                pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
-                if self._suspended:
-                    at = stop
+                    if used:
+                        self.pos, self._query = pos, query
+                        self._parse_multi_packet(data, at, size, events)
+                        pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
+                        at = used
+                        if self._suspended:
+                            break
+                        continue
+                if stop > limit:
                     break
-            at = stop
-        self.pos, self._query = pos, query
-        if not self._suspended:
-            self._raise_server_error(data, at)
+                if (
+                    verify
+                    and crc
+                    and crc32(data[at + 5 : stop]) != _CRC_RESIDUE
+                    and event_type not in event_types.UNVERIFIED
+                ):
+                    raise BinlogError(
+                        "an event in the binlog is damaged: its checksum differs",
+                        event_type=event_type,
+                        file=file,
+                        pos=pos,
+                    )
+                begin = pos
+                if log_pos:
+                    pos += size
+                    if pos & 0xFFFFFFFF != log_pos:
+                        # Earlier transactions were not sent; or a heartbeat, not in the file, states a position.
+                        pos = begin if event_type in event_types.HEARTBEATS else pos
+                        pos += (log_pos - pos) & 0xFFFFFFFF
+                        begin = max(begin, pos - size)
+                elif self._payload_pos is not None:
+                    begin = self._payload_pos
+
+                if event_type == event_types.TABLE_MAP:
+                    body = data[at + 30 : stop - crc]
+                    try:
+                        tables[data[at + 24 : at + 30]] = definitions[body]
+                    except KeyError:
+                        tables[data[at + 24 : at + 30]] = self._cache_table_map(body)
+                elif event_types.WRITE_ROWS <= event_type <= event_types.DELETE_ROWS:
+                    try:
+                        cached = tables[data[at + 24 : at + 30]]
+                    except KeyError:
+                        self._require_table_map(data[at + 24 : at + 30])
+                        cached = None
+                    transactions.number += 1
+                    if cached is not None:
+                        head = cached.double if event_type == event_types.UPDATE_ROWS else cached.single
+                        changed(cached)
+                        if data.startswith(head, at + 32):
+                            start: int | SchemaError = at + 32 + len(head)
+                        else:
+                            start = cached.row_start(data, at + 32, update=event_type == event_types.UPDATE_ROWS)
+                        if isinstance(start, SchemaError):
+                            refused = event_types.refused([cached.table.id], start, file, begin, pos)
+                            append(refused._replace(number=transactions.number))
+                        else:
+                            append(
+                                new(
+                                    RowsEvent,
+                                    (
+                                        _OPS[event_type],
+                                        cached.table,
+                                        data,
+                                        start,
+                                        stop - crc,
+                                        file,
+                                        begin,
+                                        pos,
+                                        ts,
+                                        server,
+                                        query,
+                                        transactions.number,
+                                    ),
+                                )
+                            )
+                    if query is not None and data[at + 30] & 1:
+                        query = None
+                elif event_type == event_types.XID:
+                    append(TransactionCommit(transactions.end(file, begin), file, pos, ts))
+                else:
+                    self.pos, self._query = pos, query
+                    self._parse_other_event(event_type, data, at, EventPosition(file, begin, pos, ts, server), events)
+                    pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
+                    if self._suspended:
+                        at = stop
+                        break
+                at = stop
+            self.pos, self._query = pos, query
+            if not self._suspended:
+                self._raise_server_error(data, at)
+        except TailraceError as error:
+            error.add_context(file=file, pos=begin)
+            raise
+        except event_types.MALFORMED as error:
+            raise event_types.malformed(error, file, begin) from error
         return at
 
     def _check_packet_length(self, data: bytes, at: int, length: int, size: int) -> int | None:
@@ -243,55 +258,22 @@ class BinlogParser:
     def _cache_table_map(self, body: bytes) -> CachedTable | None:
         if len(self._definitions) >= _MAX_CACHED_DEFINITIONS:
             self._definitions.clear()
-        cached = (
-            CachedTable(read_table_map(body, year_has_sign=self._year_has_sign))
-            if self._captures(read_id(body))
-            else None
-        )
+        table, cached = read_id(body), None
+        if self._captures(table):
+            try:
+                cached = CachedTable(read_table_map(body, year_has_sign=self._year_has_sign))
+            except SchemaError as error:
+                cached = CachedTable(TableVersion(table, (), (), b""), error)
         self._definitions[body] = cached
         return cached
 
-    def _require_table_map(self, table_id: bytes, file: str, pos: int) -> None:
+    def _require_table_map(self, table_id: bytes) -> None:
         if table_id != _NO_TABLE:
             raise BinlogError(
                 "rows in the binlog lack the TABLE_MAP event of their table",
                 hint="the binlog is damaged here: take a new snapshot",
-                file=file,
-                pos=pos,
                 table_id=int.from_bytes(table_id, "little"),
             )
-
-    def _check_row_header(self, data: bytes, at: int, cached: CachedTable, event_type: int) -> int:
-        """Return where the images begin in a rows event whose header was not seen before."""
-        extra = int.from_bytes(data[at : at + 2], "little")
-        double = event_type == event_types.UPDATE_ROWS
-        start = self._check_columns_present(data, at + extra, cached, double=double)
-        if extra == 2:
-            if double:
-                cached.double = data[at:start]
-            else:
-                cached.single = data[at:start]
-        return start
-
-    def _check_columns_present(self, data: bytes, at: int, cached: CachedTable, *, double: bool) -> int:
-        """Check that rows have all columns of their table; return where the images begin."""
-        count, at = packed(data, at)
-        if count != cached.count:
-            raise BinlogError(
-                f"rows of {cached.table.id} have {count} columns, but their TABLE_MAP event has {cached.count}",
-                file=self.file,
-            )
-        size = (count + 7) // 8
-        for _ in range(2 if double else 1):
-            # The bits after the last column have no meaning.
-            present = int.from_bytes(data[at : at + size], "little") & ((1 << count) - 1)
-            if present != cached.present and not cached.drop_hidden_columns(present):
-                raise SchemaError(
-                    f"rows of {cached.table.id} are logged without some of their columns",
-                    hint="SET GLOBAL binlog_row_image=FULL, also for sessions that set it; then take a new snapshot",
-                )
-            at += size
-        return at
 
     def _parse_other_event(
         self, event_type: int, data: bytes, at: int, position: EventPosition, events: list[Event]
@@ -312,12 +294,14 @@ class BinlogParser:
             self._on_format(event_types.read_format(data, start, stop))
         elif event_type == event_types.ROWS_QUERY:
             self._query = data[start + 1 : end].decode("utf-8", "replace")
+        elif event_type == event_types.PARTIAL_UPDATE_ROWS:
+            events.extend(self._refuse_partial(data[start : start + 6], position))
         elif event_type in event_types.ROWS_V1:
             events.extend(self._parse_rows_v1(event_type, data, start, end, position))
         elif event_type == event_types.XA_PREPARE:
             events.extend(self._transactions.xa_prepare(data, start, position))
         elif event_type == event_types.EXECUTE_LOAD_QUERY:
-            self._transactions.load(data, start, end, position)
+            events.extend(self._transactions.load(data, start, end, position))
         elif event_type not in event_types.IGNORED:
             raise event_types.unsupported_event(event_type, self.file, position.begin)
 
@@ -325,16 +309,13 @@ class BinlogParser:
         self, event_type: int, data: bytes, start: int, stop: int, position: EventPosition
     ) -> Sequence[Event]:
         """Parse rows in the form of MySQL 5.5 and of log_bin_use_v1_row_events."""
-        table_id = data[start : start + 6]
-        self._transactions.number += 1
-        cached = self._tables.get(table_id)
+        cached = self._changed_table(data[start : start + 6])
         if cached is None:
-            if table_id not in self._tables:
-                self._require_table_map(table_id, position.file, position.begin)
             return ()
         op = event_types.ROWS_V1[event_type]
-        images = self._check_columns_present(data, start + 8, cached, double=op is Op.UPDATE)
-        self._transactions.has_captured_rows = True
+        images = cached.check_columns(data, start + 8, update=op is Op.UPDATE)
+        if isinstance(images, SchemaError):
+            return (self._refuse(cached, images, position),)
         rows = RowsEvent(
             op=op,
             table=cached.table,
@@ -351,8 +332,29 @@ class BinlogParser:
         )
         return (rows,)
 
+    def _refuse_partial(self, table_id: bytes, position: EventPosition) -> Sequence[Event]:
+        cached = self._changed_table(table_id)
+        if cached is None:
+            return ()
+        return (self._refuse(cached, event_types.partial_rows(), position),)
+
+    def _refuse(self, cached: CachedTable, error: TailraceError, position: EventPosition) -> Event:
+        refused = event_types.refused([cached.table.id], error, position.file, position.begin, position.end)
+        return refused._replace(number=self._transactions.number)
+
+    def _changed_table(self, table_id: bytes) -> CachedTable | None:
+        """Return the captured table that a rows event changes, and count the event."""
+        self._transactions.number += 1
+        cached = self._tables.get(table_id)
+        if cached is not None:
+            self._transactions.changed.add(cached)
+        elif table_id not in self._tables:
+            self._require_table_map(table_id)
+        return cached
+
     def _on_format(self, file_format: event_types.FileFormat) -> None:
         self._checksum_bytes = file_format.checksum
+        self._transactions.server_version = file_format.server_version
         self._tables.clear()
         if file_format.year_has_sign != self._year_has_sign:
             self._year_has_sign = file_format.year_has_sign
@@ -369,16 +371,18 @@ class BinlogParser:
 
     def _open_payload(self, body: memoryview, position: EventPosition) -> None:
         if self._payload is not None:
-            raise BinlogError(
-                "a compressed transaction in the binlog contains another one", file=position.file, pos=position.begin
-            )
+            raise BinlogError("a compressed transaction in the binlog contains another one")
         self._payload, self._payload_pos = payload_packets(body), position.begin
         self._suspended = True
 
     def _parse_piece(self, payload: Iterator[bytes], events: list[Event]) -> bool:
         """Parse the next piece of a compressed transaction; False after the last one."""
         self._suspended = False
-        piece = next(payload, None)
+        try:
+            piece = next(payload, None)
+        except BinlogError as error:
+            error.add_context(file=self.file, pos=self._payload_pos)
+            raise
         if piece is None:
             self._payload = self._payload_pos = None
             return False

@@ -6,18 +6,20 @@ variables (type u8 and a value of a size that depends on the type), the database
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import dropwhile, islice
 from typing import Final, NamedTuple
 
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.collation import charset_of_collation, decode
+from tailrace.producer.mysql.sql_tokens import DEFAULT_DIALECT, SqlDialect, Token, tokens
 
 POST_HEADER: Final = struct.Struct("<IIBHH")
 
+_SQL_MODE: Final = 1
 _CLIENT_CHARSET: Final = 4
-_FIXED: Final = {0: 4, 1: 8, 3: 4, _CLIENT_CHARSET: 6}
+_FIXED: Final = {0: 4, _SQL_MODE: 8, 3: 4, _CLIENT_CHARSET: 6}
 """Sizes of the status variables that the server writes up to the character set; the catalog (6, 2) has its own."""
 
 
@@ -27,24 +29,29 @@ class Query(NamedTuple):
     thread: int
     database: str
     sql: str
+    sql_mode: int = 0
 
 
 def read_query(data: bytes, start: int, stop: int) -> Query:
     """Read the body ``data[start:stop]`` of a QUERY event. Raises SchemaError for text invalid in its character set."""
     thread, _, name_length, _, status_length = POST_HEADER.unpack_from(data, start)
     at = start + POST_HEADER.size
-    charset = _client_charset(data[at : at + status_length])
+    charset, sql_mode = _status(data[at : at + status_length])
     at += status_length
     database = data[at : at + name_length].decode()
-    return Query(thread, database, decode(data[at + name_length + 1 : stop], charset, what="a statement in the binlog"))
+    sql = decode(data[at + name_length + 1 : stop], charset, what="a statement in the binlog")
+    return Query(thread, database, sql, sql_mode)
 
 
-def _client_charset(status: bytes) -> str:
-    at = 0
+def _status(status: bytes) -> tuple[str, int]:
+    """Return the character set of the client, and sql_mode."""
+    at = sql_mode = 0
     while at < len(status):
         variable = status[at]
         if variable == _CLIENT_CHARSET:
-            return charset_of_collation(int.from_bytes(status[at + 1 : at + 3], "little"))
+            return charset_of_collation(int.from_bytes(status[at + 1 : at + 3], "little")), sql_mode
+        if variable == _SQL_MODE:
+            sql_mode = int.from_bytes(status[at + 1 : at + 9], "little")
         if variable == 6:
             at += 2 + status[at + 1]
         elif variable == 2:
@@ -53,25 +60,15 @@ def _client_charset(status: bytes) -> str:
             at += 1 + _FIXED[variable]
         else:
             break
-    return "utf8mb4"
+    return "utf8mb4", sql_mode
 
 
-_SKIPPED: Final = re.compile(r"(?:\s+|/\*(?![!M]).*?\*/|--[ \t\r\n][^\n]*|#[^\n]*|/\*M?!\d*|[(;])+", re.DOTALL)
-_WORD: Final = re.compile(r"[A-Za-z_]+")
-
-
-def leading_words(sql: str) -> tuple[str, str]:
+def leading_words(sql: str, dialect: SqlDialect = DEFAULT_DIALECT) -> tuple[str, str]:
     """Return the first two words of a statement in upper case, without comments and parentheses; '' if missing."""
-    first, at = _word(sql, 0)
-    second, _ = _word(sql, at)
-    return first, second
-
-
-def _word(sql: str, at: int) -> tuple[str, int]:
-    skipped = _SKIPPED.match(sql, at)
-    at = skipped.end() if skipped else at
-    word = _WORD.match(sql, at)
-    return (word[0].upper(), word.end()) if word else ("", len(sql))
+    found = (token for token in tokens(sql, dialect) if token.word not in {"(", ";"})
+    words = [token.word if token.word[:1].isalpha() else "" for token in islice(found, 2)]
+    first, second = [*words, "", ""][:2]
+    return (first, second) if first else ("", "")
 
 
 _CALLS: Final = frozenset({"SELECT", "DO", "CALL"})
@@ -80,35 +77,44 @@ _CALLS: Final = frozenset({"SELECT", "DO", "CALL"})
 CHANGES_ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"}) | _CALLS
 """First words of statements whose rows a binlog in ROW format has as images."""
 
-_NAME: Final = r"(?:`((?:[^`]|``)+)`|([0-9A-Za-z$_\u0080-\uffff]+))"
-_QUALIFIED: Final = re.compile(_NAME + r"(?:\s*\.\s*" + _NAME + ")?")
-_LITERAL: Final = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"", re.DOTALL)
-_TARGET: Final = re.compile(
-    r"(?:INSERT|REPLACE)\s+(?:(?:LOW_PRIORITY|DELAYED|HIGH_PRIORITY|IGNORE)\s+)*(?:INTO\s+)?" + _QUALIFIED.pattern,
-    re.IGNORECASE,
+_BEFORE_TARGET: Final = frozenset(
+    {"(", ";", "INSERT", "REPLACE", "LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO"}
 )
 
 
-def may_modify_captured_table(query: Query, captures: Callable[[TableId], bool]) -> bool:
-    """Return whether a row-changing statement may write to a captured table.
+def captured_targets(
+    query: Query, captures: Callable[[TableId], bool], dialect: SqlDialect = DEFAULT_DIALECT
+) -> tuple[TableId, ...] | None:
+    """Return the captured tables that a row-changing statement may write to; None: unknown, perhaps any.
 
     An INSERT or REPLACE names its target first. In other statements every name is a possible target: a false alarm is
     better than a lost change. Changes by triggers and foreign keys are not in the statement and remain unknown.
     """
-    sql = query.sql
-    if leading_words(sql)[0] in _CALLS:
-        return True
-    skipped = _SKIPPED.match(sql)
-    target = _TARGET.match(sql, skipped.end() if skipped else 0)
-    names = [target] if target else _QUALIFIED.finditer(_LITERAL.sub("''", sql))
-    for match in names:
-        first = _plain(match[1], match[2])
-        second = _plain(match[3], match[4])
-        table = TableId(first, second) if second else TableId(query.database, first)
-        if captures(table):
-            return True
-    return False
+    first, _ = leading_words(query.sql, dialect)
+    if first in _CALLS:
+        return None
+    found = tokens(query.sql, dialect)
+    names = _names(found, query.database)
+    if first in {"INSERT", "REPLACE"}:
+        names = islice(_names(dropwhile(lambda token: token.word in _BEFORE_TARGET, found), query.database), 1)
+    return tuple(dict.fromkeys(table for table in names if captures(table)))
 
 
-def _plain(quoted: str | None, bare: str | None) -> str:
-    return quoted.replace("``", "`") if quoted else bare or ""
+def _names(found: Iterator[Token], database: str) -> Iterator[TableId]:
+    """Yield everything that may be the name of a table, qualified or not."""
+    token = next(found, None)
+    while token is not None:
+        following = next(found, None)
+        if not token.name:
+            token = following
+            continue
+        name = token.name
+        if following is not None and following.word == ".":
+            second = next(found, None)
+            if second is not None and second.name:
+                yield TableId(name, second.name)
+                token = next(found, None)
+                continue
+            following = second
+        yield TableId(database, name)
+        token = following

@@ -29,6 +29,7 @@ from tailrace.producer.mysql.connection import (
 )
 from tailrace.producer.mysql.ddl import ddl_effects
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.sql_tokens import SqlDialect
 
 _BLOCK: Final = 1 << 18
 _BATCH: Final = 1 << 20
@@ -142,7 +143,7 @@ class BinlogStream:
 
     def ddl_effects(self, event: QueryEvent) -> Sequence[DdlEffect]:
         """Read the statement by its leading words."""
-        return ddl_effects(event.sql, event.database)
+        return ddl_effects(event.sql, event.database, SqlDialect(event.sql_mode, event.server_version))
 
     def wake(self) -> None:
         """Make the running or the next ``poll`` return at once. For other threads."""

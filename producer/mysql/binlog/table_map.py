@@ -9,6 +9,7 @@ highest bit, the nullability bits from the lowest.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -25,6 +26,9 @@ _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES, _SET_LABELS, _ENUM_LABEL
 _SHAPES, _SIMPLE_KEY, _PREFIX_KEY, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET = 7, 8, 9, 10, 11
 
 _ENUM, _SET = 247, 248
+_WITH_FRACTION: Final = frozenset({17, 18, 19})
+"""Types TIMESTAMP, DATETIME and TIME, whose metadata is the number of fractional digits."""
+_MAX_FRACTION: Final = 6
 
 
 def read_id(body: bytes) -> TableId:
@@ -42,7 +46,7 @@ def read_table_map(body: bytes, *, year_has_sign: bool) -> TableVersion:
     table = read_id(body)
     try:
         return _read(table, body, year_has_sign=year_has_sign)
-    except (IndexError, StopIteration, UnicodeDecodeError) as error:
+    except (LookupError, StopIteration, ValueError, struct.error) as error:
         raise BinlogError(
             f"the log's description of {table} cannot be read", cause=str(error), body=body.hex()
         ) from error
@@ -67,6 +71,11 @@ def _read(table: TableId, body: bytes, *, year_has_sign: bool) -> TableVersion:
     names = [text.decode() for text in _strings(options[_NAMES])]
     if len(names) != count:
         raise BinlogError(f"the log names {len(names)} of {count} columns of {table}")
+    if len(set(names)) != count:
+        raise BinlogError(f"the log names a column of {table} twice", names=", ".join(names))
+    for name, code, meta in zip(names, types, metadata, strict=True):
+        if code in _WITH_FRACTION and meta[0] > _MAX_FRACTION:
+            raise BinlogError(f"column {name} of {table} has an impossible number of fractional digits", digits=meta[0])
     known = [_type(table, name, code, meta) for name, code, meta in zip(names, types, metadata, strict=True)]
     unsigned = _signs(known, options.get(_SIGNEDNESS, b""), year_has_sign=year_has_sign)
     character = _charsets(options, _DEFAULT_CHARSET, _COLUMN_CHARSET)

@@ -6,18 +6,20 @@
     GTID  statement                               DDL and similar
     GTID  XA START  rows…  XA END  XA PREPARE     rows that are valid only if an XA COMMIT follows in another GTID
 
-The rows of an XA transaction are parsed where they are logged; ``xa_stream.py`` moves them to their XA COMMIT. Raises
-BinlogError for everything that would lose or invent a change of a captured table.
+The rows of an XA transaction are parsed where they are logged; ``xa_stream.py`` moves them to their XA COMMIT. What
+would lose or invent a change of a captured table becomes an event that says so. Raises BinlogError for transactions
+that are not complete.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import (
+    ChangeRefused,
     Event,
     PreparedTransactionEnded,
     QueryEvent,
@@ -27,14 +29,16 @@ from tailrace.producer.model.binlog_events import (
 )
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
+from tailrace.producer.mysql.binlog.cached_table import CachedTable
 from tailrace.producer.mysql.binlog.query_event import (
     CHANGES_ROWS,
     POST_HEADER,
     Query,
+    captured_targets,
     leading_words,
-    may_modify_captured_table,
     read_query,
 )
+from tailrace.producer.mysql.sql_tokens import SqlDialect
 
 _GTID: Final = struct.Struct("<B16sqBqq")
 _STAMP_BYTES: Final = 7
@@ -52,15 +56,15 @@ class EventPosition(NamedTuple):
 
 
 class TransactionParser:
-    """The current transaction.
-
-    The binlog parser counts rows events in ``number``, and sets ``has_captured_rows`` for rows of a captured table.
-    """
+    """The current transaction. The binlog parser adds the captured tables that it changes, and counts its events."""
 
     def __init__(self, captures: Callable[[TableId], bool]) -> None:
-        self.has_captured_rows = False
         self.number = 0
-        """Number of rows events in the transaction so far, those of all tables."""
+        """Number of rows events in the transaction so far, those of all tables, and of what is counted with them."""
+        self.changed: set[CachedTable] = set()
+        """Captured tables that the current transaction changes."""
+        self.server_version = 0
+        """Of the server that wrote the file; the binlog parser sets it."""
         self.has_xa = False
         """Set at XA statements; the binlog parser resets it."""
         self._captures = captures
@@ -102,7 +106,8 @@ class TransactionParser:
         if gtid is None or not self._open:
             raise BinlogError("a transaction in the binlog ends without a begin", file=file, pos=pos)
         self._gtid, self._xid = None, ""
-        self._open = self.has_captured_rows = False
+        self._open = False
+        self.changed.clear()
         return gtid
 
     def statement(self, data: bytes, start: int, stop: int, position: EventPosition) -> Sequence[Event]:
@@ -112,36 +117,49 @@ class TransactionParser:
         if data[text_at:stop] == b"BEGIN":
             return (self._begin(thread, position),)
         query = read_query(data, start, stop)
-        first, second = leading_words(query.sql)
+        first, second = leading_words(query.sql, self._dialect(query))
         if first in CHANGES_ROWS:
-            self.reject_statement_based(query, position)
-            return ()
+            return self._statement_based(query, position)
         if first == "COMMIT":
             return (self._commit(position),)
         if first == "ROLLBACK":
-            if self.has_captured_rows:
-                raise event_types.rolled_back(query.sql, position.file, position.begin)
-            return () if second == "TO" else (self._commit(position),)
+            self.number += 1
+            tables = [cached.table.id for cached in self.changed]
+            refused = (self._refused(tables, event_types.rolled_back(query.sql), position),) if tables else ()
+            return refused if second == "TO" else (*refused, self._commit(position))
         if first == "XA":
             return self._xa_statement(query, second, position)
         if first in {"SAVEPOINT", "RELEASE"}:
             return ()
         return (self._definition(query, position),)
 
-    def load(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
-        """Check a LOAD DATA logged as text: a QUERY whose post-header has 13 more bytes, for a replay only."""
+    def load(self, data: bytes, start: int, stop: int, position: EventPosition) -> Sequence[Event]:
+        """Read a LOAD DATA logged as text: a QUERY whose post-header has 13 more bytes, for a replay only."""
         at = start + POST_HEADER.size
-        self.reject_statement_based(read_query(data[start:at] + data[at + 13 : stop], 0, stop - start - 13), position)
+        query = read_query(data[start:at] + data[at + 13 : stop], 0, stop - start - 13)
+        return self._statement_based(query, position)
 
-    def reject_statement_based(self, query: Query, position: EventPosition) -> None:
-        """Raise for a statement that changes rows of a captured table without logging them."""
-        if may_modify_captured_table(query, self._captures):
-            raise event_types.statement_based_change(query.sql, position.file, position.begin)
+    def _refused(self, tables: Iterable[TableId], error: BinlogError, position: EventPosition) -> ChangeRefused:
+        return event_types.refused(tables, error, position.file, position.begin, position.end)._replace(
+            number=self.number
+        )
+
+    def _dialect(self, query: Query) -> SqlDialect:
+        return SqlDialect(query.sql_mode, self.server_version)
+
+    def _statement_based(self, query: Query, position: EventPosition) -> Sequence[Event]:
+        """Refuse a statement that may change rows of a captured table without logging them."""
+        # Counted whatever the tables are: a restart with other filters must count the same.
+        self.number += 1
+        tables = captured_targets(query, self._captures, self._dialect(query))
+        if tables is not None and not tables:
+            return ()
+        return (self._refused(tables or (), event_types.statement_based_change(query.sql), position),)
 
     def xa_prepare(self, data: bytes, start: int, position: EventPosition) -> Sequence[Event]:
         """Read an XA PREPARE event: the end of a one-phase transaction, or of the first phase of a two-phase one."""
         one_phase = data[start] != 0
-        captured, xid, begin_pos = self.has_captured_rows, self._xid, self._begin_pos
+        captured, xid, begin_pos = bool(self.changed), self._xid, self._begin_pos
         commit = self._commit(position)
         if one_phase:
             return (commit,)
@@ -158,7 +176,7 @@ class TransactionParser:
             )
         self._open = True
         self._xid = xid
-        self.has_captured_rows = False
+        self.changed.clear()
         return TransactionBegin(
             self._gtid,
             position.file,
@@ -201,6 +219,8 @@ class TransactionParser:
             commit_ts_us=self._commit_ts_us,
             query_pos=position.begin,
             number=self.number if self._open else 0,
+            sql_mode=query.sql_mode,
+            server_version=self.server_version,
         )
 
     def _xa_statement(self, query: Query, word: str, position: EventPosition) -> Sequence[Event]:

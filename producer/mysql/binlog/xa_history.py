@@ -15,7 +15,9 @@ import structlog
 from pymysql.connections import Connection
 from pymysqlreplication import BinLogStreamReader
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import (
+    ChangeRefused,
     Event,
     PreparedTransactionEnded,
     RowsEvent,
@@ -24,10 +26,9 @@ from tailrace.producer.model.binlog_events import (
     TransactionPrepared,
 )
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.binlog.stream import BinlogStream
-from tailrace.producer.mysql.binlog.xa_stream import at_commit
+from tailrace.producer.mysql.binlog.xa_stream import TransactionPurgedError, at_commit
 from tailrace.producer.mysql.connection import SourceSettings, connect, executed_gtids, purged_gtids, query
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.schemas.sequence import file_number
@@ -48,18 +49,13 @@ class BinlogHistory:
         self._parser: BinlogParser | None = None
         self._found: dict[str, TransactionPrepared] = {}
 
-    def read(
-        self, gtid: str, ended: PreparedTransactionEnded | None, *, required: bool = True
-    ) -> Iterator[list[Event]]:
-        """Yield the rows of one transaction, at the position of its XA COMMIT if that is ``ended``."""
+    def read(self, gtid: str, ended: PreparedTransactionEnded | None) -> Iterator[list[Event]]:
+        """Yield the changes of one transaction, at the position of its XA COMMIT if that is ``ended``."""
         with closing(connect(self._settings)) as session:
             executed = GtidSet.parse(executed_gtids(session))
             purged = GtidSet.parse(purged_gtids(session))
         if purged.has(gtid) or not executed.has(gtid):
-            if not required:
-                return
-            xid, file, pos = (ended.xid, ended.file, ended.pos) if ended is not None else ("", "", 0)
-            raise event_types.lost_xa(xid, file, pos, f"the server no longer has the transaction {gtid}")
+            raise TransactionPurgedError(f"the server no longer has the transaction {gtid}")
         stream = _SecondStream(
             self._settings, start=executed.without(gtid), server_id=self._server_id, captures=self._captures
         )
@@ -75,6 +71,8 @@ class BinlogHistory:
                         current = event.gtid
                     elif isinstance(event, RowsEvent) and current == gtid:
                         rows.append(event if ended is None else at_commit(event, ended))
+                    elif isinstance(event, ChangeRefused) and current == gtid:
+                        rows.append(event)
                     elif isinstance(event, TransactionCommit) and event.gtid == gtid:
                         yield rows
                         return
@@ -95,7 +93,11 @@ class BinlogHistory:
         files = [file for file in files if file_number(file) <= file_number(ended.file)]
         for file in reversed(files):
             opened: dict[str, TransactionPrepared] = {}
-            yield from self._search(file, ended, opened)
+            try:
+                yield from self._search(file, ended, opened)
+            except BinlogError as error:
+                # What precedes the capture must not stop it; what precedes the error in this file is known.
+                log.warning("a binlog file before the capture cannot be read to its end", file=file, error=str(error))
             found = opened.pop(ended.xid, None)
             self._found = {**opened, **self._found}
             if found is not None:
@@ -104,7 +106,7 @@ class BinlogHistory:
                 return found._replace(captured=True)
         if not purged:
             return None
-        raise event_types.lost_xa(ended.xid, ended.file, ended.pos, "no binlog file of the server has its XA PREPARE")
+        raise TransactionPurgedError("no binlog file of the server has its XA PREPARE")
 
     def _search(
         self, file: str, ended: PreparedTransactionEnded, opened: dict[str, TransactionPrepared]

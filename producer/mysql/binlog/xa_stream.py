@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from tailrace.producer.model.binlog_events import (
+    ChangeRefused,
     Event,
     PositionAdvanced,
     PreparedTransactionEnded,
@@ -24,11 +25,16 @@ from tailrace.producer.model.binlog_events import (
     TransactionPrepared,
 )
 from tailrace.producer.model.ddl import DdlEffect
+from tailrace.producer.mysql.binlog import event_types
 
 _MAX_KEPT_BYTES: Final = 16 << 20
 """Of rows of prepared transactions; beyond that, the oldest transaction is read again at its end."""
 _EVENT_BYTES: Final = 500
 """Estimated size of a kept event without its images."""
+
+
+class TransactionPurgedError(Exception):
+    """The binlog no longer has a transaction."""
 
 
 class EventSource(Protocol):
@@ -54,13 +60,11 @@ class EventSource(Protocol):
 class PreparedHistory(Protocol):
     """Reads the binlog before the stream. The generators yield [] now and then while they wait."""
 
-    def read(
-        self, gtid: str, ended: PreparedTransactionEnded | None, *, required: bool = True
-    ) -> Iterator[list[Event]]:
-        """Yield the rows of one transaction. Raises BinlogError if it was purged, unless it is not ``required``."""
+    def read(self, gtid: str, ended: PreparedTransactionEnded | None) -> Iterator[list[Event]]:
+        """Yield the changes of one transaction. Raises TransactionPurgedError."""
 
     def find(self, ended: PreparedTransactionEnded) -> Generator[list[Event], None, TransactionPrepared | None]:
-        """Return the last XA PREPARE of a transaction; None: there was none. Raises BinlogError if it was purged."""
+        """Return the last XA PREPARE of a transaction; None: there was none. Raises TransactionPurgedError."""
 
 
 class XaStream:
@@ -101,7 +105,7 @@ class XaStream:
         self._stream.close()
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return the next events; raises the errors of ``BinlogStream.poll``, and BinlogError for lost XA rows."""
+        """Return the next events; raises the errors of ``BinlogStream.poll``."""
         while True:
             if self._batches is not None:
                 batch = next(self._batches, None)
@@ -120,7 +124,12 @@ class XaStream:
                 if isinstance(event, TransactionCommit):
                     if self._current.rows is None and self._current.prepared is None:
                         yield [*out, self._current.begin]
-                        yield from self._history.read(event.gtid, None)
+                        try:
+                            yield from self._history.read(event.gtid, None)
+                        except TransactionPurgedError as error:
+                            yield [
+                                _lost(self._current.begin.xid, error, event.file, self._current.begin.pos, event.end)
+                            ]
                         out = [event]
                         self._current = None
                     else:
@@ -186,17 +195,21 @@ class XaStream:
         if not event.committed:
             yield [event]
             return
-        if prepared is None:
-            prepared = yield from self._history.find(event)
         rows: list[Event] = []
         # Tables that are captured now were perhaps not captured when a restored transaction was read.
         restored = event.xid in self._restored
         self._restored.discard(event.xid)
-        if prepared is not None and (prepared.captured or restored):
-            if kept is None or kept.rows is None:
-                yield from self._history.read(prepared.gtid, event, required=prepared.captured)
-            else:
-                rows = [at_commit(row, event) if isinstance(row, RowsEvent) else row for row in kept.rows]
+        try:
+            if prepared is None:
+                prepared = yield from self._history.find(event)
+            if prepared is not None and (prepared.captured or restored):
+                if kept is None or kept.rows is None:
+                    yield from self._history.read(prepared.gtid, event)
+                else:
+                    rows = [at_commit(row, event) if isinstance(row, RowsEvent) else row for row in kept.rows]
+        except TransactionPurgedError as error:
+            if prepared is None or prepared.captured:
+                rows = [_lost(event.xid, error, event.file, event.pos, event.end)]
         yield [*rows, event]
 
 
@@ -215,3 +228,7 @@ class _KeptRows:
 def at_commit(rows: RowsEvent, commit: PreparedTransactionEnded) -> RowsEvent:
     """Return a rows event with the position and the time of its XA COMMIT."""
     return rows._replace(file=commit.file, pos=commit.pos, end=commit.end, ts=commit.ts, server_id=commit.server_id)
+
+
+def _lost(xid: str, error: TransactionPurgedError, file: str, pos: int, end: int) -> ChangeRefused:
+    return event_types.refused((), event_types.lost_xa(xid, str(error)), file, pos, end)._replace(number=1)

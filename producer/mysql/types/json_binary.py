@@ -47,12 +47,14 @@ def json_text(data: bytes, double: Callable[[float], str]) -> str:
 class _Document:
     """One binary document; offsets count from its type byte."""
 
-    __slots__ = ("_data", "_double", "_text")
+    __slots__ = ("_data", "_double", "_left", "_text")
 
     def __init__(self, data: bytes, double: Callable[[float], str]) -> None:
         self._data = data
         self._text = str(data, "latin-1")
         self._double = double
+        self._left = len(data)
+        """Values that may follow: each has bytes of its own, unless containers point to one another."""
 
     def value(self, kind: int, at: int) -> str:
         data = self._data
@@ -96,6 +98,9 @@ class _Document:
         return "[" + ",".join([self._entry(at, entry, number) for entry in entries]) + "]"
 
     def _entry(self, container: int, entry: int, number: struct.Struct) -> str:
+        self._left -= 1
+        if self._left < 0:
+            raise SchemaError("a JSON document has more values than bytes")
         kind = self._data[entry]
         if kind in (_INLINE_LARGE if number is _U32 else _INLINE_SMALL):
             return self.value(kind, entry + 1)

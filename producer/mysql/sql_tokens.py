@@ -1,0 +1,110 @@
+"""Tokens of SQL statements, read lazily and in linear time, as the server that logged the statement reads them.
+
+Comments, string literals and quoted names have no grammar of their own here, and every text has tokens: what is not
+closed extends to the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+_ANSI_QUOTES: Final = 1 << 2
+_NO_BACKSLASH_ESCAPES: Final = 1 << 20
+"""Bits of sql_mode in the binlog."""
+
+
+class SqlDialect(NamedTuple):
+    """What the meaning of a statement depends on."""
+
+    sql_mode: int = 0
+    """As logged with the statement."""
+    server_version: int = 0
+    """As in version comments (80033); 0: unknown, such comments are read as part of the statement."""
+
+    @property
+    def ansi_quotes(self) -> bool:
+        """Whether double quotes enclose names."""
+        return bool(self.sql_mode & _ANSI_QUOTES)
+
+    @property
+    def backslash_escapes(self) -> bool:
+        """Whether a backslash in a string literal escapes the next character."""
+        return not self.sql_mode & _NO_BACKSLASH_ESCAPES
+
+
+class Token(NamedTuple):
+    """A token that is neither blank nor comment."""
+
+    word: str
+    """A bare word in upper case, a mark, or '' for quoted text."""
+    name: str
+    """The token as an identifier; '' if it cannot be one."""
+    start: int
+    stop: int
+
+
+DEFAULT_DIALECT: Final = SqlDialect()
+
+
+def tokens(sql: str, dialect: SqlDialect = DEFAULT_DIALECT) -> Iterator[Token]:
+    """Yield the tokens of a statement."""
+    match = (_ESCAPES if dialect.backslash_escapes else _NO_ESCAPES).match
+    ansi_quotes, version = dialect.ansi_quotes, dialect.server_version
+    at, size = 0, len(sql)
+    while at < size:
+        found = match(sql, at)
+        assert found is not None, "every character is a mark at least"
+        kind, start, at = found.lastgroup, at, found.end()
+        if kind == "word":
+            text = found[0]
+            yield Token(text.upper(), text, start, at)
+        elif kind == "mark":
+            yield Token(found[0], "", start, at)
+        elif kind == "name":
+            yield Token("", _unquoted(found[0], "`"), start, at)
+        elif kind == "double":
+            yield Token("", _unquoted(found[0], '"') if ansi_quotes else "", start, at)
+        elif kind == "literal":
+            yield Token("", "", start, at)
+        elif kind == "version" and version:
+            digits = found[0][3:]
+            if digits and int(digits) > version:
+                at = _comment_end(sql, at)
+
+
+def _pattern(literal: str) -> re.Pattern[str]:
+    """Return the pattern of a token; ``literal``: the characters that a string literal may have, but quotes."""
+    return re.compile(
+        rf"""(?P<skip>\s++|/\*(?!!)(?:[^*]++|\*(?!/))*+(?:\*/)?|--(?=\s|\Z)[^\n]*+|\#[^\n]*+|\*/)
+        |(?P<version>/\*!(?:\d{{5,6}})?)
+        |(?P<word>[0-9A-Za-z_$\u0080-\U0010ffff]++)
+        |(?P<name>`(?:[^`]++|``)*+`?)
+        |(?P<double>"(?:{literal.replace("Q", '"')}|"")*+"?)
+        |(?P<literal>'(?:{literal.replace("Q", "'")}|'')*+'?)
+        |(?P<mark>.)""",
+        re.DOTALL | re.VERBOSE,
+    )
+
+
+_ESCAPES: Final = _pattern(r"[^Q\\]++|\\.?")
+_NO_ESCAPES: Final = _pattern(r"[^Q]++")
+
+
+def _unquoted(text: str, quote: str) -> str:
+    return text[1:].removesuffix(quote).replace(quote * 2, quote)
+
+
+def _comment_end(sql: str, at: int) -> int:
+    """Return the end of a version comment for newer servers, which may contain comments."""
+    while True:
+        end = sql.find("*/", at)
+        if end < 0:
+            return len(sql)
+        inner = sql.find("/*", at, end)
+        if inner < 0:
+            return end + 2
+        at = sql.find("*/", inner + 2) + 2
+        if at < 2:
+            return len(sql)

@@ -1,0 +1,168 @@
+"""Bytes that no server sends: every one ends in the project's own error, with its position, or in events."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from tailrace.producer.errors import BinlogError
+from tailrace.producer.model.binlog_events import Event, RowsEvent
+from tailrace.producer.model.table import Table
+from tailrace.producer.mysql.binlog.parser import BinlogParser
+from tailrace.producer.mysql.binlog.server_error import from_err_packet
+from tailrace.producer.mysql.ddl import ddl_effects
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.types.json_binary import json_text
+from tailrace.producer.serialization.table_codec import TableCodec
+from tailrace.runtime.errors import SchemaError, TailraceError
+from tests.support.binlog_bytes import (
+    PAYLOAD,
+    QUERY,
+    ROW,
+    UPDATE,
+    XA_PREPARE,
+    XID,
+    Columns,
+    LogBytes,
+    names_option,
+    orders,
+    query_body,
+)
+from tests.support.codec import EVENT_ENVELOPE
+from tests.support.values import DEFAULT_CODEC
+from tests.unit.test_transaction_payload import MAP, WRITE_BODY, inner, payload
+
+SEED = 20_260
+MUTATIONS = 800
+
+ALL_KINDS: Columns = (
+    # One column of each family: numbers, text, JSON, bytes, an enumeration, times.
+    b"\x08\x0f\x12\xf6\xf5\xfc\x13\xfe\x10\x05\x11\x0d",
+    b"\x90\x01\x03\x0a\x02\x04\x02\x06\xf7\x01\x04\x01\x08\x02",
+    b"\xfe\x0f",
+    b"\1\1\0\3\2\x2d\x3f" + names_option(*"abcdefghijkl") + b"\6\5\2\1x\1y\x0a\1\x2d\x08\1\0",
+)
+JSON_ARRAY = b"\x02\x02\0\x0c\0\x05\1\0\x0c\x0a\0\1x"
+IMAGE = b"".join(
+    (
+        b"\0\0" + struct.pack("<q", 1) + b"\2\0hi",
+        (0x8000000000 + ((((2024 * 13 + 1) << 5 | 2) << 17) | (3 << 12 | 4 << 6 | 5))).to_bytes(5, "big") + b"\0\0",
+        b"\x80\0\0\1\x17" + struct.pack("<I", len(JSON_ARRAY)) + JSON_ARRAY + b"\3\0abc",
+        (0x800000 | 1 << 12 | 2 << 6 | 3).to_bytes(3, "big") + b"\0\0\1" + b"\1" + b"\x0f\xff",
+        struct.pack("<d", 1.5) + struct.pack(">I", 1_700_000_000) + b"\x0a" + b"\x7c",
+    )
+)
+
+
+def sample() -> bytes:
+    """Return a log with an event of each kind that is parsed."""
+    log = LogBytes(checksum=False)
+    log.transaction().transaction(ROW * 2, UPDATE).transaction(table="other")
+    log.gtid().query("ALTER TABLE orders ADD c INT").begin().query("INSERT INTO other VALUES ('\\'', 1)").xid()
+    log.gtid().query("XA START X'61',X'',1").table_map().rows(ROW).query("XA END X'61',X'',1")
+    log.add(XA_PREPARE, b"\0" * 14).gtid().query("XA COMMIT X'61',X'',1")
+    events = inner((QUERY, query_body("BEGIN")), (19, MAP), (30, WRITE_BODY + ROW), (XID, b"\1" + b"\0" * 7))
+    log.gtid().add(PAYLOAD, payload(events)).gtid().add(PAYLOAD, payload(events, 255))
+    status = b"\0" * 5 + b"\1" + b"\0" * 8 + b"\6\3std" + b"\3" + b"\0" * 4 + b"\4\x21\0\x21\0\x21\0"
+    log.gtid().query("DROP TABLE a, b", status=status).begin().table_map(columns=ALL_KINDS)
+    log.rows(IMAGE, columns=12, bitmaps=b"\xff\x0f").xid()
+    return log.rotate("binlog.000002").transaction().data
+
+
+def mutated(data: bytes, choose: random.Random) -> bytes:
+    """Return bytes with one to three faults."""
+    made = bytearray(data)
+    for _ in range(choose.randint(1, 3)):
+        at = choose.randrange(len(made))
+        match choose.randrange(5):
+            case 0:
+                made[at] ^= 1 << choose.randrange(8)
+            case 1:
+                made[at] = choose.choice((0, 1, 0x7F, 0x80, 0xFA, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF))
+            case 2:
+                del made[at : at + choose.randint(1, 8)]
+            case 3:
+                made[at:at] = choose.randbytes(choose.randint(1, 8))
+            case _:
+                made[at : at + 8] = choose.randbytes(8)
+    return bytes(made)
+
+
+def parse_and_encode(data: bytes) -> int:
+    """Parse a log and encode its rows, as the stream does; return the number of rows events."""
+    parser = BinlogParser(orders)
+    events: list[Event] = parser.feed(data)
+    while parser.pending:
+        events += parser.feed(b"")
+    for event in events:
+        if isinstance(event, RowsEvent):
+            table = Table(
+                event.table.id, event.table.columns, event.table.primary_key or (event.table.columns[0].name,)
+            )
+            encoder = TableCodec(table, "topic", DEFAULT_CODEC).encoders[event.op]
+            encoder(event.data, event.start, event.stop, EVENT_ENVELOPE)
+    return sum(isinstance(event, RowsEvent) for event in events)
+
+
+def test_sample_is_valid() -> None:
+    """The faults are applied to events that are parsed and encoded."""
+    assert parse_and_encode(sample()) == 7
+
+
+def own_error(read: Callable[[], object], number: int) -> TailraceError | None:
+    """Return the own error that a call ends in, if any; another exception is a fault, and names its input."""
+    try:
+        read()
+    except TailraceError as error:
+        return error
+    except Exception as error:
+        error.add_note(f"input {number}")
+        raise
+    return None
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_mutated_logs_end_in_own_errors_with_their_position(part: int) -> None:
+    """A fixed seed, so that a failure can be repeated."""
+    data, errors = sample(), 0
+    for number in range(part * MUTATIONS // 4, (part + 1) * MUTATIONS // 4):
+        wrong = mutated(data, random.Random(SEED + number))
+        error = own_error(lambda: parse_and_encode(wrong), number)  # noqa: B023 - called at once
+        errors += error is not None
+        assert not isinstance(error, BinlogError) or {"file", "pos"} <= error.context.keys(), f"{number}: {error}"
+    assert errors > MUTATIONS // 20
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda data: ddl_effects(data.decode("latin-1"), "d"),
+        lambda data: GtidSet.parse(data.decode("latin-1")),
+        lambda data: from_err_packet(b"\xff" + data, "f", 4),
+    ],
+    ids=["ddl", "gtid set", "server error"],
+)
+def test_random_bytes_end_in_own_errors(read: Callable[[bytes], object]) -> None:
+    """What takes text or bytes of the server."""
+    choose = random.Random(SEED)
+    for number in range(2_000):
+        data = choose.randbytes(choose.randint(1, 60))
+        own_error(lambda: read(data), number)  # noqa: B023 - called at once
+
+
+def test_json_containers_that_point_to_one_another_are_rejected() -> None:
+    """205 bytes that would print 2^20 values."""
+    levels = 20
+    # Offsets count from the container itself: the next one is ten bytes behind.
+    body = b"".join(b"\2\0\x0a\0" + b"\2\x0a\0" * 2 for _ in range(levels)) + b"\0\0\4\0"
+    with pytest.raises(SchemaError, match="more values than bytes"):
+        json_text(b"\2" + body, str)
+
+
+def test_superscript_digits_are_no_numbers() -> None:
+    """``str.isdigit`` accepts them, ``int`` does not."""
+    with pytest.raises(BinlogError):
+        GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:¹")
