@@ -11,6 +11,7 @@ from tailrace.producer.errors import PrerequisiteError, SourceUnavailableError
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.catalog import list_tables, read_table, read_tables
 from tailrace.producer.mysql.connection import connect, query
+from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.mysql.prerequisites import (
     CheckedSource,
     account_may_read,
@@ -19,8 +20,11 @@ from tailrace.producer.mysql.prerequisites import (
 )
 from tailrace.producer.mysql.session_variables import SESSION_VARIABLES
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
+from tailrace.producer.mysql.source import MySqlSource
+from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import account_settings, settings_of
+from tests.support.capture import CaptureThread, properties, verified_rows
 from tests.support.database import Database
 
 ODD = {
@@ -189,6 +193,31 @@ def test_definition_does_not_depend_on_the_next_value_of_a_counter(
     assert "AUTO_INCREMENT=7" in texts[0]
     assert "AUTO_INCREMENT=8" in texts[0]
     assert "=3" not in texts[0]
+
+
+def test_tables_that_appear_and_vanish_during_the_start(
+    database: Database, kafka_broker: KafkaBroker, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both between the list of the tables and the offset of the stream, which is behind the rows of the new one."""
+    for name in ("kept", "gone"):
+        database.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+        database.execute(f"INSERT INTO {name} VALUES (1)")
+    start_offset = MySqlSource.start_offset
+
+    def start_late(source: MySqlSource, *, epoch: int = 1) -> MySqlOffset:
+        database.execute("DROP TABLE gone")
+        database.execute("CREATE TABLE late (id INT PRIMARY KEY)")
+        database.execute("INSERT INTO late VALUES (1), (2)")
+        return start_offset(source, epoch=epoch)
+
+    monkeypatch.setattr(MySqlSource, "start_offset", start_late)
+    with CaptureThread(properties(database.server, kafka_broker, prefix, database.name)) as capture:
+        capture.wait_snapshot()
+        database.execute("INSERT INTO late VALUES (3)")
+        capture.wait_position(database.server)
+
+    for name, rows in (("kept", 1), ("late", 3)):
+        assert len(verified_rows(kafka_broker.bootstrap, prefix, database.name, name)) == rows
 
 
 def _questions(session: object) -> int:
