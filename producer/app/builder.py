@@ -22,7 +22,7 @@ from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactor
 from tailrace.producer.app.validation import validate_tables
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import PrerequisiteError
-from tailrace.producer.kafka.state_store import State
+from tailrace.producer.kafka.state_store import State, known_key_key
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
@@ -33,6 +33,7 @@ from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
+from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
@@ -119,7 +120,7 @@ class SessionBuilder:
         tables = CapturedTables(config, session.describe)
         captured = self._check_source(session, tables)
         topics = self._ensure_topics(captured)
-        restored = self._restore(captured)
+        restored = self._restore(captured, tables.keys)
         captured = restored.captured
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)
@@ -186,7 +187,7 @@ class SessionBuilder:
         topics.ensure_tables(captured)
         return topics
 
-    def _restore(self, captured: Sequence[TableId]) -> Restored:
+    def _restore(self, captured: Sequence[TableId], keys: KeyMemory) -> Restored:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
@@ -229,6 +230,9 @@ class SessionBuilder:
         )
         if schema_changes is not None:
             schema_changes.write_definitions(captured, state.structure, resume.offset.position)
+        keys.load(state.keys)
+        for name, value in keys.take_unsaved():
+            transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)
         return Restored(list(captured), state, transaction, registry, schema_changes)
 
@@ -274,7 +278,7 @@ class SessionBuilder:
         self, state: State, coordinator: SnapshotCoordinator, signals: SignalService, pending: Sequence[TableId]
     ) -> SessionSnapshots:
         process = self._process
-        workers = WorkerFactory(process.config, process.run_id, process.hooks)
+        workers = WorkerFactory(process.config, process.run_id, process.hooks, coordinator.known_keys)
         factory = SnapshotFactory(
             process.config, state, coordinator, signals.processor, status=process.status, workers=workers
         )

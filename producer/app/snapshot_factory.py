@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from tailrace.producer.app.connection_settings import mysql_source
 from tailrace.producer.app.snapshot_worker import open_reader, process_main
@@ -24,18 +25,27 @@ from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 class WorkerFactory:
     """Starts snapshot readers: processes, or threads if hooks of a test must be called."""
 
-    def __init__(self, config: ProducerConfig, run_id: str, hooks: SnapshotHooks | None) -> None:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        run_id: str,
+        hooks: SnapshotHooks | None,
+        known_keys: Callable[[], Mapping[str, Mapping[str, Any]]],
+    ) -> None:
+        """``known_keys`` returns what the stream knows of keys (``KeyMemory.dump``)."""
         self._config = config
         self._run_id = run_id
         self._hooks = hooks
+        self._known_keys = known_keys
 
     def start(self) -> Workers:
         """Start the configured number of readers; the caller closes them."""
         config, run_id, count = self._config, self._run_id, self._config.snapshot.max_threads
+        keys = self._known_keys()
         if self._hooks is None:
-            return ProcessWorkers(count, partial(process_main, config, run_id))
+            return ProcessWorkers(count, partial(process_main, config, run_id, keys))
         return ThreadWorkers(
-            [partial(open_reader, config, run_id, worker, hooks=self._hooks) for worker in range(count)]
+            [partial(open_reader, config, run_id, keys, worker, hooks=self._hooks) for worker in range(count)]
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection as Pipe
+from typing import Any
 
 import structlog
 
@@ -51,26 +52,32 @@ def open_producer(config: ProducerConfig, transactional_id: str) -> Transactiona
 def open_reader(
     config: ProducerConfig,
     run_id: str,
+    keys: Mapping[str, Mapping[str, Any]],
     worker: int,
     on_rows: Callable[[str, int], None],
+    *,
     hooks: SnapshotHooks = NO_HOOKS,
 ) -> SnapshotReader:
-    """Return a reader with its own session and its own fenced producer."""
+    """Return a reader with its own session and its own fenced producer; ``keys`` is what the stream knows of keys."""
     session = mysql_source(config).open_snapshot_session()
     prefix = config.topics.prefix
     producer = open_producer(config, reader_transactional_id(prefix, worker))
     headers: Headers = list(context_headers(prefix, run_id=run_id, enabled=config.values.context_headers))
+    tables = CapturedTables(config, session.describe)
+    tables.keys.load(keys)
     return SnapshotReader(
         session,
         producer,
-        CapturedTables(config, session.describe),
+        tables,
         ReaderSettings(prefix, headers),
         hooks=hooks,
         on_rows=lambda split, rows: on_rows(split.id, rows),
     )
 
 
-def process_main(config: ProducerConfig, run_id: str, worker: int, pipe: Pipe) -> None:
+def process_main(
+    config: ProducerConfig, run_id: str, keys: Mapping[str, Mapping[str, Any]], worker: int, pipe: Pipe
+) -> None:
     """Run a snapshot reader in its own process."""
     configure_logging(config.ops.log_format, config.ops.log_level)
-    serve_pipe(worker, lambda on_rows: open_reader(config, run_id, worker, on_rows), pipe)
+    serve_pipe(worker, lambda on_rows: open_reader(config, run_id, keys, worker, on_rows), pipe)

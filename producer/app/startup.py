@@ -71,6 +71,7 @@ def write_startup_state(
         log.warning("table is no longer captured", table=name)
         transaction.store(state_store.table_key(name), None)
         del state.tables[name]
+    _remove_keys(transaction, state, set(state.keys) - names)
 
 
 def request_full_resnapshot(
@@ -82,6 +83,7 @@ def request_full_resnapshot(
         transaction.store(state_store.prepared_key(xid), None)
     state.prepared.clear()
     _remove_splits(transaction, state, topic_of, lambda _table: True)
+    _remove_keys(transaction, state, set(state.keys))
     tables = sorted(table for table in captured if str(table) in state.tables)
     for table in tables:
         state.tables[str(table)] = TableState(TableMode.STREAMING)
@@ -90,6 +92,13 @@ def request_full_resnapshot(
     queue = IncrementalSnapshotQueue(tuple(SnapshotRequest(table) for table in tables), offsets=offsets).to_json()
     transaction.store(state_store.SIGNALS_KEY, queue)
     state.signals = orjson.loads(queue)
+
+
+def _remove_keys(transaction: StreamTransaction, state: State, tables: Iterable[str]) -> None:
+    """Remove what is known of the keys of tables whose statements were not read."""
+    for name in tables:
+        transaction.store(state_store.known_key_key(name), None)
+        del state.keys[name]
 
 
 def _remove_splits(

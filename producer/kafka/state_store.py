@@ -5,6 +5,7 @@ A state record is committed in one Kafka transaction with the data it describes.
     offset                   StoredOffset: how far the binlog is in Kafka
     readers                  {"count": n}: how many snapshot readers may have open transactions
     table/<db>.<table>       TableState
+    key/<db>.<table>         what the catalog said of the keys of a table (serialization/key_memory.py)
     split/<split id>         SplitState: a split that is completely in Kafka and has no END yet
     backfill/<split id>      {"count": n}: number of its backfill events that are in Kafka
     range/<range id>         RangeState: neighboring splits that have their END
@@ -205,6 +206,8 @@ class State:
     offset: StoredOffset | None = None
     readers: int = 0
     tables: dict[str, TableState] = field(default_factory=dict)
+    keys: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What is known of the keys of tables, as stored."""
     structure: frozenset[str] | None = None
     """Tables whose definitions are in the topic of schema changes; None: none was ever written."""
     splits: dict[TableId, StoredSplits] = field(default_factory=dict)
@@ -224,6 +227,11 @@ class State:
 def table_key(table: object) -> bytes:
     """Return the key of a table's record."""
     return f"table/{table}".encode()
+
+
+def known_key_key(table: object) -> bytes:
+    """Return the key of the record of a table's keys."""
+    return f"key/{table}".encode()
 
 
 def split_key(split_id: str) -> bytes:
@@ -293,6 +301,8 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
     elif kind == "table":
         order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
         state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
+    elif kind == "key":
+        state.keys[name] = body
     elif kind == "prepared":
         state.prepared[name] = TransactionPrepared(**body)
     elif kind == "split":

@@ -73,6 +73,8 @@ class ColumnCatalog:
     auto_increment: bool
     comment: str
     extra: str = ""
+    default_value: bytes | None = None
+    """The literal default as a result set would contain it, where the text in ``default`` is not exact."""
 
 
 @dataclass(frozen=True, slots=True)

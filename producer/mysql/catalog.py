@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tailrace.producer.errors import TableMissingError
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.collation import CHARSETS, canonical
+from tailrace.producer.mysql.column_defaults import with_exact_defaults
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.types.base import CatalogRow, ColumnType
 from tailrace.producer.mysql.types.registry import CATALOG_NAMES, family_of
@@ -56,7 +58,8 @@ def read_tables(
     """Yield the definition of each table that exists, in the given order; ``rows`` is 0.
 
     A table with a column of an unknown type has an error instead. The number of queries does not depend on the number
-    of tables, but on that of batches; only a table without a primary key and with several unique keys has one more.
+    of tables, but on that of batches. Two kinds of tables have one query more: those without a primary key and with
+    several unique keys, and those with defaults that the catalog does not have exactly.
     """
     pads: dict[str, bool] | None = None
     for batch in _batches(tables):
@@ -68,6 +71,8 @@ def read_tables(
             if table in columns:
                 try:
                     yield table, _definition(connection, table, columns[table], keys.get(table, []), pads or {})
+                except TableMissingError:
+                    continue  # dropped meanwhile
                 except SchemaError as error:
                     yield table, error
 
@@ -164,7 +169,11 @@ def _definition(
     primary_key = tuple(column for column, _ in primary if column is not None)
     unique_key = next(iter(unique.values()), ())
     return CatalogTable(
-        table=Table(table, tuple(column for column, _ in described), primary_key or unique_key),
+        table=Table(
+            table,
+            with_exact_defaults(connection, table, [column for column, _ in described]),
+            primary_key or unique_key,
+        ),
         primary_key=primary_key,
         unique_key=unique_key,
         prefix_columns=frozenset(column for column, prefix in primary if column is not None and prefix is not None),

@@ -5,12 +5,11 @@ Format: ``uuid:1-5:7,uuid2:1-3`` as MySQL prints it. Two sets may be incomparabl
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from tailrace.producer.errors import BinlogError
-
-Interval = tuple[int, int]
+from tailrace.producer.mysql.gtid_intervals import Interval, Intervals
 
 
 class GtidSet:
@@ -19,9 +18,9 @@ class GtidSet:
     __slots__ = ("_intervals",)
 
     def __init__(self, intervals: Mapping[str, Iterable[Interval]]) -> None:
-        self._intervals: dict[str, tuple[Interval, ...]] = {}
+        self._intervals: dict[str, Intervals] = {}
         for source, ranges in intervals.items():
-            merged = _merge(ranges)
+            merged = Intervals.of(ranges)
             if merged:
                 self._intervals[source] = merged
 
@@ -71,20 +70,14 @@ class GtidSet:
         return all(self._covers(s, a, b) for s, ranges in other._intervals.items() for a, b in ranges)
 
     def _covers(self, source: str, first: int, last: int) -> bool:
-        ranges = self._intervals.get(source, ())
-        at = bisect_right(ranges, (first, 2**64)) - 1
-        return at >= 0 and ranges[at][0] <= first and last <= ranges[at][1]
+        ranges = self._intervals.get(source)
+        return ranges is not None and ranges.covers(first, last)
 
     def with_gtid(self, gtid: str) -> GtidSet:
-        """Return the set with one more GTID; the common case, the next number of a source, is fast."""
+        """Return the set with one more GTID; it shares most of its intervals with this one."""
         source, _, number = gtid.partition(":")
-        n = int(number)
-        ranges = self._intervals.get(source, ())
         result = object.__new__(GtidSet)
-        if ranges and ranges[-1][1] == n - 1:
-            result._intervals = {**self._intervals, source: (*ranges[:-1], (ranges[-1][0], n))}
-        else:
-            result._intervals = {**self._intervals, source: _merge([*ranges, (n, n)])}
+        result._intervals = {**self._intervals, source: self._intervals.get(source, _NONE).with_number(int(number))}
         return result
 
     def without(self, gtid: str) -> GtidSet:
@@ -126,15 +119,8 @@ class GtidSet:
         return not self._intervals.keys().isdisjoint(other._intervals)
 
 
-def _merge(ranges: Iterable[Interval]) -> tuple[Interval, ...]:
-    merged: list[Interval] = []
-    for first, last in sorted(ranges):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return tuple(merged)
-
-
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
+
+
+_NONE: Final = Intervals(())

@@ -25,6 +25,7 @@ from tailrace.producer.serialization.envelope.headers import schema_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope_frame import JsonFrame
+from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.schema_registry import SchemaId, SchemaIdSource
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
@@ -57,6 +58,8 @@ class TableDescription(NamedTuple):
     id: TableId
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
+    unique_key: tuple[str, ...]
+    """The first unique index without NULLs; () if there is none, or if another key is used."""
     catalog: CatalogTable | None
     """The table in the catalog, which may have changed since; None if nothing is needed from it, or it is gone."""
 
@@ -80,6 +83,8 @@ class CapturedTables:
         """The values that were replaced, of all versions."""
         self._schema_id: SchemaId = schema_id or SchemaIdSource(config.converters).schema_id
         self._last_formats: dict[TableId, RecordFormat] = {}
+        self.keys = KeyMemory()
+        """What the catalog said of keys at their first use."""
 
     def topic(self, table: TableId) -> str:
         """Return the topic of a table."""
@@ -93,6 +98,8 @@ class CapturedTables:
         """
         described = self._describe(definition)
         table = _with_key(described, self._config)
+        if isinstance(definition, TableVersion) and not _configured_or_primary_key(described, self._config):
+            self.keys.set_unique_key(table.id, described.unique_key)
         topic = self._own_topic(table.id)
         projection = self._transforms.project(table.id, table.columns, table.key)
         record_format = self._record_format(described, table, projection)
@@ -113,7 +120,9 @@ class CapturedTables:
 
     def key_of(self, found: CatalogTable) -> tuple[str, ...]:
         """Return the columns of the record key. Raises SchemaError for a table without one, unless allowed."""
-        return _with_key(_described(found), self._config).key
+        table = _with_key(_described(found), self._config)
+        self._key_columns(table, table.columns)
+        return table.key
 
     def truncate_envelope(self, table: TableId, envelope: EventEnvelope) -> bytes | None:
         """Return the value of a TRUNCATE record; None if the table, and with it the schema, is gone.
@@ -133,21 +142,26 @@ class CapturedTables:
         return None if record_format is None else record_format.frame().truncate(envelope)
 
     def _describe(self, definition: CatalogTable | TableVersion) -> TableDescription:
-        """Return the description; the catalog adds what a TABLE_MAP event lacks: unique indexes, defaults, comments."""
+        """Return the description; the catalog adds what a TABLE_MAP event lacks: unique indexes, defaults, comments.
+
+        A unique index that is known from earlier counts, not that of the catalog, which may be of a later definition.
+        """
         if isinstance(definition, CatalogTable):
             return _described(definition)
         table, columns = definition.id, definition.columns
-        described = TableDescription(table, columns, definition.primary_key, None)
-        key_known = _configured_or_primary_key(described, self._config)
+        unique_key = self.keys.unique_key(table, columns)
+        described = TableDescription(table, columns, definition.primary_key, unique_key or (), None)
+        key_known = unique_key is not None or _configured_or_primary_key(described, self._config)
         if key_known and self._config.converters.plain:
             return described
         try:
-            return described._replace(catalog=self._read_catalog(table))
+            catalog = self._read_catalog(table)
         except SchemaError as error:
             if not key_known:
                 raise
-            _warn_no_defaults(table, error.message)
+            _warn_no_defaults(table, [column.name for column in columns], error.message)
             return described
+        return described._replace(catalog=catalog, unique_key=catalog.unique_key if unique_key is None else unique_key)
 
     def _own_topic(self, table: TableId) -> str:
         topic = self.topic(table)
@@ -167,10 +181,17 @@ class CapturedTables:
             return None
         published = table.columns if projection is None else projection.visible(table.columns)
         columns = _catalog_columns(described, published)
+        key = self._key_columns(table, columns)
         topic = self.topic(table.id)
-        schemas = table_schemas(table, topic, columns, projection, self._config, transforms=self._transforms)
+        schemas = table_schemas(table, topic, columns, projection, self._config, key=key, transforms=self._transforms)
         record_format = self._last_formats[table.id] = self._with_ids(topic, schemas)
         return record_format
+
+    def _key_columns(self, table: Table, columns: Sequence[Column]) -> Sequence[Column]:
+        """Return the key columns with what decides their schema; keys without schema need no memory."""
+        by_name = {column.name: column for column in columns}
+        key = tuple(by_name[name] for name in table.key)
+        return key if self._config.converters.forms[0] == "json" else self.keys.columns(table.id, key)
 
     def _with_ids(self, topic: str, schemas: TableSchemas) -> RecordFormat:
         """Register the schemas that are written as Avro."""
@@ -188,7 +209,7 @@ class CapturedTables:
 
 
 def _described(found: CatalogTable) -> TableDescription:
-    return TableDescription(found.table.id, found.table.columns, found.primary_key, found)
+    return TableDescription(found.table.id, found.table.columns, found.primary_key, found.unique_key, found)
 
 
 def _configured_or_primary_key(described: TableDescription, config: ProducerConfig) -> tuple[str, ...]:
@@ -198,9 +219,7 @@ def _configured_or_primary_key(described: TableDescription, config: ProducerConf
 
 def _with_key(described: TableDescription, config: ProducerConfig) -> Table:
     """Choose the record key: message.key.columns, the primary key, a unique index without NULLs, or all columns."""
-    key = _configured_or_primary_key(described, config)
-    if not key and described.catalog is not None:
-        key = described.catalog.unique_key
+    key = _configured_or_primary_key(described, config) or described.unique_key
     if not key and config.filters.tables_without_key == "full-row":
         key = tuple(column.name for column in described.columns)
     if not key:
@@ -213,15 +232,17 @@ def _with_key(described: TableDescription, config: ProducerConfig) -> Table:
 
 
 def _catalog_columns(described: TableDescription, published: Sequence[Column]) -> Sequence[Column]:
-    """Return the published columns with their defaults and comments, if the catalog still has the same columns."""
+    """Return the columns with their defaults and comments; without them if the catalog has another column by now."""
     if described.catalog is None or all(column.catalog is not None for column in published):
         return published
     known = {column.name: column for column in described.catalog.table.columns}
-    if any(known.get(column.name) != column for column in published):
-        _warn_no_defaults(described.id, "the table was altered after this position of the binlog")
-        return published
-    return [known[column.name] for column in published]
+    changed = [column.name for column in published if known.get(column.name) != column]
+    if changed:
+        _warn_no_defaults(described.id, changed, "the table was altered after this position of the binlog")
+    return [column if column.name in changed else known[column.name] for column in published]
 
 
-def _warn_no_defaults(table: TableId, reason: str) -> None:
-    log.warning("schemas are published without defaults and comments", table=str(table), reason=reason)
+def _warn_no_defaults(table: TableId, columns: Sequence[str], reason: str) -> None:
+    log.warning(
+        "columns are published without defaults and comments", table=str(table), columns=list(columns), reason=reason
+    )

@@ -1,4 +1,4 @@
-"""A column's default in its Connect schema: the text of the catalog, decoded like a value of a result set.
+"""A column's default in its Connect schema: the value that the server inserts, decoded like one of a result set.
 
 A default that is an expression is omitted. For CURRENT_TIMESTAMP Debezium uses the epoch, unless the column is a
 nullable TIMESTAMP.
@@ -33,7 +33,7 @@ def connect_default(column: Column, options: ValueOptions) -> Any:
     if data is None:
         return None
     if family_of(column.data_type) is TextType:
-        return data.decode()  # the catalog contains the text, whatever the character set of the column
+        return data.decode()  # both sources of a default have UTF-8, whatever the character set of the column
     family = column_type(column, options)
     if family.connect().type in {"struct", "array"}:
         return None
@@ -56,6 +56,8 @@ def _stored(column: Column) -> bytes | None:
     known = column.catalog
     if known is None or known.default is None or known.generated:
         return None
+    if known.default_value is not None:
+        return known.default_value
     text = known.default
     family = family_of(column.data_type)
     if known.default_is_expression:

@@ -34,18 +34,23 @@ def table_schemas(
     projection: ColumnProjection | None,
     config: ProducerConfig,
     *,
+    key: Sequence[Column],
     transforms: ColumnTransforms,
 ) -> TableSchemas:
     """Return the schemas of a table version; ``columns`` are the published ones, from the catalog if possible.
 
+    ``key`` are those of the key, which may have other defaults: the bytes of a key do not follow the catalog.
     Raises SchemaError if two columns have the same name after adjustment.
     """
     converters, comments = config.converters, config.values.schema_comments
-    names = field_names([column.name for column in columns], converters.field_names)
-    fields = {
-        column.name: _with_comment(field_with_default(column, name, config.values.options), column, comments=comments)
-        for column, name in zip(columns, names, strict=True)
-    }
+    published = [column.name for column in columns]
+    names = dict(zip(published, field_names(published, converters.field_names), strict=True))
+
+    def field(column: Column) -> ConnectField:
+        found = field_with_default(column, names[column.name], config.values.options)
+        return _with_comment(found, column, comments=comments)
+
+    fields = {column.name: field(column) for column in columns}
     typed = {column.name for column in columns if transforms.carries_source_type(table.id, column)}
     in_rows = tuple(
         _with_parameters(
@@ -55,7 +60,7 @@ def table_schemas(
         for column in columns
     )
     name = schema_name(topic, converters.schema_names)
-    return TableSchemas(in_rows, key_schema(name, [fields[key] for key in table.key]), envelope_schema(name, in_rows))
+    return TableSchemas(in_rows, key_schema(name, [field(column) for column in key]), envelope_schema(name, in_rows))
 
 
 def _with_comment(field: ConnectField, column: Column, *, comments: bool) -> ConnectField:

@@ -1,6 +1,7 @@
 """Enumerator: plans tables, assigns splits to idle workers, and tells the stream which splits are opened and committed.
 
-It runs on its own thread and reaches the stream only through the mailbox. Planning is lazy: a split is planned when a
+It runs on its own thread and reaches the stream only through the mailbox; another thread reports finished splits, so
+that the changes they hold do not wait for a query of the planner. Planning is lazy: a split is planned when a
 worker is free for it, so a table of a billion rows costs no memory and no delay.
 """
 
@@ -19,9 +20,10 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.ops.status import Status
 from tailrace.producer.snapshot.policy import SnapshotPolicy, StartedPlan, definitions
 from tailrace.producer.snapshot.reader import SplitDone, SplitTask
+from tailrace.producer.snapshot.results import SplitResults
 from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
-from tailrace.producer.snapshot.workers import RowsRead, SplitFailed, SplitFinished, Workers
+from tailrace.producer.snapshot.workers import SplitFailed, SplitFinished, Workers
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.runtime.errors import SchemaError
 
@@ -97,6 +99,10 @@ class Enumerator:
 
     def run(self, workers: Workers) -> None:
         """Read every table; returns when all splits are in Kafka."""
+        with SplitResults(workers, self._report_split) as results:
+            self._run(workers, results)
+
+    def _run(self, workers: Workers, results: SplitResults) -> None:
         idle = list(range(workers.count))
         splits = self._splits()
         exhausted = False
@@ -112,9 +118,7 @@ class Enumerator:
             if exhausted and len(idle) == workers.count:
                 return
             self._mailbox.check_stopped()
-            message = workers.next(0.2)
-            if isinstance(message, RowsRead):
-                continue
+            message = results.next(0.2)
             if isinstance(message, SplitFinished):
                 idle.append(message.worker)
                 self._on_split_read(message.result)
@@ -169,9 +173,12 @@ class Enumerator:
         workers.submit(worker, self._tasks[worker])
         return True
 
+    def _report_split(self, done: SplitDone) -> None:
+        """Tell the stream about a split that is in Kafka; on the thread of the results."""
+        self._stream_behind = self._mailbox.call(lambda: self._coordinator.commit_split(done.split, done.state))
+
     def _on_split_read(self, done: SplitDone) -> None:
         split = done.split
-        self._stream_behind = self._mailbox.call(lambda: self._coordinator.commit_split(split, done.state))
         plan = self._plans[split.table]
         plan.in_flight -= 1
         self._status.split_read(split.table, rows=done.state.rows)

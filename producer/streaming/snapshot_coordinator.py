@@ -5,7 +5,8 @@ All methods run on the stream's thread. The enumerator, on its own thread, calls
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import structlog
 
@@ -46,6 +47,10 @@ class SnapshotCoordinator:
         self._listener = listener
         self._plans: dict[TableId, TableState] = {}
         self._splits: dict[str, tuple[Split, SplitState]] = {}
+
+    def known_keys(self) -> dict[str, Mapping[str, Any]]:
+        """Return what is known of keys, for snapshot readers; any thread may call this."""
+        return self._context.tables.keys.dump()
 
     # -- initial snapshots -------------------------------------------------------------------------------------------
 

@@ -56,6 +56,8 @@ class TableLifecycle:
 
     def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
         """Apply the effects of a statement and write its records; return tables whose snapshots must restart."""
+        for effect in effects:
+            self._versions.on_statement(effect)
         restarting = [effect.table for effect in effects if self._apply(event, effect)]
         if self._schema_changes is not None:
             self._schema_changes.write_statement(event, effects)

@@ -6,10 +6,11 @@ returns to an earlier one: a reader of the schemas topic sees which schema holds
 
 from __future__ import annotations
 
-from tailrace.producer.kafka.state_store import TableState, table_key
+from tailrace.producer.kafka.state_store import TableState, known_key_key, table_key
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion
 from tailrace.producer.model.codec import RowsEncoders
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTable
@@ -76,6 +77,16 @@ class TableVersions:
         self.in_use[id(event.table)] = self._by_table[event.table.id] = version
         return version
 
+    def on_statement(self, effect: DdlEffect) -> None:
+        """Read unique indexes again that a statement may have changed: the binlog's definitions do not have them."""
+        if effect.change in {Change.TRUNCATE, Change.DATABASE, Change.DROP_DATABASE}:
+            return
+        context = self._context
+        for table in (effect.table, effect.renamed_from):
+            if table is not None and context.tables.keys.forget_unique_key(table):
+                self._save_keys()
+                self.forget(table)
+
     def statement_headers(self, table: TableId, event: QueryEvent) -> Headers:
         """Return the headers that the record of a statement shares with the rows of its table.
 
@@ -107,12 +118,18 @@ class TableVersions:
     def _add(self, event: RowsEvent) -> StreamedVersion:
         context, definition = self._context, event.table
         captured = context.tables.version_of(definition)
+        self._save_keys()
         tracked = self.track(definition.id)
         if tracked.order is not None:
             _require_same_key(tracked, captured)
         version = StreamedVersion(definition, captured, tracked, context.settings.context_headers)
         self._known[id(definition)] = version
         return version
+
+    def _save_keys(self) -> None:
+        context = self._context
+        for name, value in context.tables.keys.take_unsaved():
+            context.transaction.store(known_key_key(name), value)
 
     def _publish(self, captured: CapturedTable, sequence: Sequence) -> None:
         schema, context = captured.codec.schema, self._context

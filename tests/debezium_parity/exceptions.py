@@ -140,8 +140,8 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "default of an altered table",
-        "The binlog contains neither defaults nor comments. A table version that is no longer in the catalog is "
-        "published without them.",
+        "The binlog contains neither defaults nor comments. A column that the catalog no longer has as it was logged "
+        "is published without them.",
         value.default_of_changed_table,
     ),
     NamedException(

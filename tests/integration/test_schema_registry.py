@@ -11,6 +11,7 @@ import pytest
 
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient
 from tailrace.runtime.errors import KafkaRequestError, SchemaError, TailraceError
+from tailrace.schemas.names import SCHEMA_HEADER
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.registry import SchemaRegistry
@@ -82,6 +83,7 @@ def test_avro_topic_is_readable_through_the_registry(
     reader = _Reader(registry)
     records = read_topic(kafka_broker.bootstrap, topic)
 
+    assert all(SCHEMA_HEADER in record.headers for record in records)
     found = _rows(records, reader)
     by_op = {(value["op"], key["id"]): value for key, value in found if value is not None}
     assert sorted(by_op) == [("c", 3), ("c", 20), ("d", 1), ("d", 2), ("r", 1), ("r", 2)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import orjson
+
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import SCHEMA_HEADER, schemas_topic
 from tailrace.schemas.table import TableSchema
@@ -77,6 +79,41 @@ def test_each_record_is_decoded_with_the_schema_that_its_header_names(
 
     latest, _ = max(published, key=lambda each: each[1])
     assert latest.columns[1].schema.name == "io.debezium.time.Timestamp"
+
+
+def test_keys_do_not_follow_the_catalog(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """A unique index that is the key is replaced while the producer is down, and the default of another key changes."""
+    database.execute("CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE u1 (a))")
+    database.execute("INSERT INTO t VALUES (1, 10)")
+    database.execute("CREATE TABLE d (id INT NOT NULL DEFAULT 7 PRIMARY KEY, n INT)")
+    database.execute("INSERT INTO d VALUES (1, 1)")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {"key.converter.schemas.enable": "true"})
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        database.execute("INSERT INTO t VALUES (2, 20)")
+        capture.wait_position(mysql_server)
+    database.execute("INSERT INTO t VALUES (3, 30)")
+    database.execute("ALTER TABLE t DROP KEY u1, ADD UNIQUE u2 (b)")
+    database.execute("INSERT INTO t VALUES (4, 40)")
+    database.execute("UPDATE d SET n = 2")
+    database.execute("ALTER TABLE d MODIFY id INT NOT NULL, MODIFY n BIGINT")
+    database.execute("UPDATE d SET n = 3")
+    with CaptureThread(settings) as capture:
+        capture.wait_position(mysql_server)
+        database.execute("DROP INDEX u2 ON t")
+        database.execute("CREATE UNIQUE INDEX u3 ON t (a)")
+        database.execute("INSERT INTO t VALUES (5, 50)")
+        capture.wait_position(mysql_server)
+
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
+    keys = {record.json["after"]["a"]: orjson.loads(record.key or b"")["payload"] for record in records}
+    assert keys == {1: {"a": 1}, 2: {"a": 2}, 3: {"a": 3}, 4: {"b": 40}, 5: {"a": 5}}
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "d")
+    assert sorted(record.json["after"]["n"] for record in records) == [1, 2, 3]
+    (key,) = {record.key for record in records}
+    assert orjson.loads(key or b"")["schema"]["fields"][0]["default"] == 7
 
 
 def _published(broker: KafkaBroker, prefix: str) -> list[tuple[TableSchema, Sequence]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.gtid_intervals import Intervals
 
 SOURCES = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
 
@@ -92,3 +93,27 @@ def test_difference(one: str, other: str, left: str) -> None:
 def test_common_source() -> None:
     assert GtidSet.parse(f"{A}:1,{B}:2").shares_source(GtidSet.parse(f"{B}:9"))
     assert not GtidSet.parse(f"{A}:1").shares_source(GtidSet.parse(f"{B}:1"))
+
+
+def test_adding_a_gtid_to_a_set_with_many_gaps_copies_one_block() -> None:
+    """In order at the end, in a gap, joining two intervals, and out of order: the work does not grow with the gaps."""
+    known = Intervals.of((n, n) for n in range(10, 100_000, 5))
+    assert len(known.blocks) > 100
+    for number in (100_000, 50_001, 12, 1, 99_999):
+        grown = known.with_number(number)
+        assert set(grown) == set(Intervals.of([*known, (number, number)]))
+        shared = {id(block) for block in known.blocks} & {id(block) for block in grown.blocks}
+        assert len(shared) >= len(known.blocks) - 2
+    assert known.with_number(10) is known
+
+
+@given(st.lists(st.integers(1, 4000), max_size=1500))
+@settings(max_examples=50, deadline=None)
+def test_blocks_hold_any_numbers(numbers: list[int]) -> None:
+    """Split and joined blocks give the intervals of the plain set."""
+    grown = Intervals.of([])
+    for number in numbers:
+        grown = grown.with_number(number)
+    assert {n for first, last in grown for n in range(first, last + 1)} == set(numbers)
+    assert list(grown) == list(Intervals.of((n, n) for n in numbers))
+    assert all(grown.covers(n, n) is (n in set(numbers)) for n in range(1, 100))

@@ -107,7 +107,13 @@ def schemas_of(properties: Mapping[str, str]) -> tuple[Mapping[str, ConnectField
     projection = ColumnTransforms(settings.filters).project(TABLE.id, TABLE.columns, TABLE.key)
     published = TABLE.columns if projection is None else projection.visible(TABLE.columns)
     schemas = table_schemas(
-        TABLE, "p.shop.people", published, projection, settings, transforms=ColumnTransforms(settings.filters)
+        TABLE,
+        "p.shop.people",
+        published,
+        projection,
+        settings,
+        key=TABLE.key_columns,
+        transforms=ColumnTransforms(settings.filters),
     )
     keys = {field.name: field for field in schemas.key.fields}
     return {field.name: field for field in schemas.columns}, keys, avro_schema(schemas.value)

@@ -53,7 +53,9 @@ class Stream:
             self.mailbox,
             Status(),
         )
-        versions: Any = SimpleNamespace(forget=lambda _table: None, statement_headers=lambda _table, _event: [])
+        versions: Any = SimpleNamespace(
+            forget=lambda _table: None, on_statement=lambda _effect: None, statement_headers=lambda _table, _event: []
+        )
         self.coordinator = SnapshotCoordinator(context, versions, self.listener)
         self.lifecycle = TableLifecycle(context, self.coordinator, topics, None, versions=versions)
 

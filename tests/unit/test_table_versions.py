@@ -10,6 +10,7 @@ import pytest
 
 from tailrace.producer.config import load
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion, TransactionBegin
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
@@ -37,7 +38,8 @@ def definition(fsp: int, *, comment: bytes = b"") -> TableVersion:
 class Versions:
     """Table versions on a stream without servers; the catalog has ``catalog``."""
 
-    def __init__(self, catalog: TableVersion | None = None) -> None:
+    def __init__(self, catalog: TableVersion | None = None, unique: tuple[str, ...] = ()) -> None:
+        self.unique = unique
         self.producer, registry = FakeProducer(), SplitRegistry()
         registry.track(TABLE, TableMode.STREAMING)
         config = load(None, {}, BASE)
@@ -70,7 +72,11 @@ class Versions:
         if self._catalog is None:
             raise SchemaError(f"no table {table}")
         found = Table(TABLE, self._catalog.columns, ("id",))
-        return CatalogTable(found, ("id",), (), frozenset(), {}, 0)
+        return CatalogTable(found, () if self.unique else ("id",), self.unique, frozenset(), {}, 0)
+
+    def key_of(self, table: TableVersion) -> tuple[str, ...]:
+        """Return the key of the version in use."""
+        return self.versions.in_use[id(table)].captured.table.key
 
     def event(self, table: TableVersion, pos: int) -> RowsEvent:
         """Return an empty rows event."""
@@ -158,3 +164,23 @@ def test_a_statement_on_a_table_that_is_gone_names_no_schema() -> None:
 
     assert stream.versions.statement_headers(TABLE, truncate) == [CONTEXT]
     assert stream.published == []
+
+
+def test_a_stand_in_key_changes_with_the_statement_that_changes_it() -> None:
+    """The definition in the binlog is the same before and after; the state has the key that is in use."""
+    stream = Versions(catalog=definition(3), unique=("id",))
+    keyless = definition(3)._replace(primary_key=())
+    assert stream.schema_at(keyless, 200)
+    assert stream.key_of(keyless) == ("id",)
+    stream.unique = ("at",)
+    stream.schema_at(keyless, 300)
+    assert stream.key_of(keyless) == ("id",)
+
+    stream.versions.on_statement(DdlEffect(Change.TRUNCATE, TABLE, None, "TRUNCATE t"))
+    assert stream.key_of(keyless) == ("id",)
+    stream.versions.on_statement(DdlEffect(Change.INDEX, TABLE, None, "CREATE UNIQUE INDEX b ON t (at)"))
+    stream.schema_at(keyless, 400)
+
+    assert stream.key_of(keyless) == ("at",)
+    stored = [orjson.loads(value or b"{}")["unique"] for _, key, value in stream.producer.open if key == b"key/shop.t"]
+    assert stored == [["id"], None, ["at"]]

@@ -1,0 +1,112 @@
+"""What the catalog says of the keys of tables at their first use.
+
+The binlog describes neither the defaults and comments of key columns, which are part of a key that is written with its
+schema, nor the unique index that replaces a missing primary key. Both decide the bytes of keys, and so partition and
+order. They must not follow a catalog that changes, so the state has them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+
+from tailrace.producer.model.table import Column, ColumnCatalog, TableId
+
+
+@dataclass(slots=True)
+class KnownKey:
+    """What is known of the keys of one table."""
+
+    unique: tuple[str, ...] | None = None
+    """The unique index that is the key of a table without primary key, or (); None: not known, or not needed."""
+    versions: list[tuple[Column, ...]] = field(default_factory=list)
+    """The key columns of each key that the table had, with their catalog at its first use."""
+
+    def to_json(self) -> bytes:
+        """Return the value of the state record."""
+        versions = [[_column_to_json(column) for column in version] for version in self.versions]
+        return orjson.dumps({"unique": self.unique, "versions": versions})
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> KnownKey:
+        """Read what ``to_json`` returned."""
+        versions = [tuple(map(_column_from_json, version)) for version in body["versions"]]
+        return cls(None if body["unique"] is None else tuple(body["unique"]), versions)
+
+
+class KeyMemory:
+    """The known keys by table name. The stream's thread changes it; snapshot readers get a copy when they start."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, KnownKey] = {}
+        self._unsaved: set[str] = set()
+
+    def load(self, stored: Mapping[str, Mapping[str, Any]]) -> None:
+        """Use the records of the state, which come before what was added without them."""
+        for name, body in stored.items():
+            found = KnownKey.from_json(body)
+            added = self._tables.get(name)
+            self._tables[name] = found
+            self._unsaved.discard(name)
+            for version in added.versions if added is not None else ():
+                self.columns(name, version)
+
+    def dump(self) -> dict[str, Mapping[str, Any]]:
+        """Return all records as ``load`` takes them."""
+        return {name: orjson.loads(known.to_json()) for name, known in list(self._tables.items())}
+
+    def columns(self, table: TableId | str, key: tuple[Column, ...]) -> tuple[Column, ...]:
+        """Return the columns of a key with their catalog at the first use of that key."""
+        known = self._tables.setdefault(str(table), KnownKey())
+        for version in known.versions:
+            if version == key:  # compares without the catalog
+                return version
+        known.versions.append(key)
+        self._unsaved.add(str(table))
+        return key
+
+    def unique_key(self, table: TableId, columns: Iterable[Column]) -> tuple[str, ...] | None:
+        """Return the known unique index of a table with these columns, () if it has none; None: not known."""
+        known = self._tables.get(str(table))
+        if known is None or known.unique is None:
+            return None
+        return known.unique if {column.name for column in columns}.issuperset(known.unique) else None
+
+    def set_unique_key(self, table: TableId, key: tuple[str, ...]) -> None:
+        """Set the unique index of a table without primary key."""
+        known = self._tables.setdefault(str(table), KnownKey())
+        if known.unique != key:
+            known.unique = key
+            self._unsaved.add(str(table))
+
+    def forget_unique_key(self, table: TableId) -> bool:
+        """Forget the unique index of a table, which a statement may have changed; return whether there was one."""
+        known = self._tables.get(str(table))
+        if known is None or known.unique is None:
+            return False
+        known.unique = None
+        self._unsaved.add(str(table))
+        return True
+
+    def take_unsaved(self) -> list[tuple[str, bytes]]:
+        """Return the records that the state does not have yet."""
+        unsaved, self._unsaved = self._unsaved, set()
+        return [(name, self._tables[name].to_json()) for name in sorted(unsaved)]
+
+
+def _column_to_json(column: Column) -> dict[str, Any]:
+    body = asdict(column)
+    if column.catalog is not None and column.catalog.default_value is not None:
+        body["catalog"]["default_value"] = column.catalog.default_value.hex()
+    return body
+
+
+def _column_from_json(body: Mapping[str, Any]) -> Column:
+    catalog = body["catalog"]
+    if catalog is not None:
+        value = catalog["default_value"]
+        catalog = ColumnCatalog(**{**catalog, "default_value": None if value is None else bytes.fromhex(value)})
+    return Column(**{**body, "enum_values": tuple(body["enum_values"]), "catalog": catalog})

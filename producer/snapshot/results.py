@@ -1,0 +1,60 @@
+"""Takes the results of workers while the enumerator plans: held changes do not wait for a query of the planner."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from tailrace.producer.snapshot.reader import SplitDone
+from tailrace.producer.snapshot.workers import Message, RowsRead, SplitFailed, SplitFinished, Workers
+
+_POLL_S = 0.2
+
+
+class SplitResults:
+    """Reports each finished split at once, on a thread of its own, and then passes it on to the enumerator."""
+
+    def __init__(self, workers: Workers, on_finished: Callable[[SplitDone], None]) -> None:
+        """``on_finished`` is called on the thread of this object."""
+        self._workers = workers
+        self._on_finished = on_finished
+        self._messages: queue.SimpleQueue[SplitFinished | SplitFailed | BaseException] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="split-results", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def next(self, timeout_s: float) -> SplitFinished | SplitFailed | None:
+        """Return the next result, which is reported already, or None. Raises what reporting it raised."""
+        try:
+            message = self._messages.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+    def _run(self) -> None:
+        try:
+            while not self._closed.is_set():
+                if self._take(self._workers.next(_POLL_S)):
+                    return
+        except BaseException as error:  # noqa: BLE001 - raised again by the enumerator
+            self._messages.put(error)
+
+    def _take(self, message: Message | None) -> bool:
+        """Report and pass on a message; return whether its worker has ended, which ends the snapshot."""
+        if message is None or isinstance(message, RowsRead):
+            return False
+        if isinstance(message, SplitFinished):
+            self._on_finished(message.result)
+        self._messages.put(message)
+        return isinstance(message, SplitFailed) and message.missing is None

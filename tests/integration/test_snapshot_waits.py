@@ -1,0 +1,134 @@
+"""What waits for what in a snapshot: readers for the binlog reader, and nothing for a planner whose query is slow."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.schemas.names import SPLIT_HEADER
+from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
+
+if TYPE_CHECKING:
+    from tailrace.producer.model.split import Split
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mysql import MySqlServer
+    from tests.support.database import Database
+
+CHUNK = 10
+
+
+def _fill(database: Database, table: str, rows: int) -> None:
+    database.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(20))")
+    database.executemany(f"INSERT INTO {table} VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, rows + 1)])
+
+
+def _rows(broker: KafkaBroker, prefix: str, database: Database, table: str) -> dict[int, str]:
+    rows = verified_rows(broker.bootstrap, prefix, database.name, table).values()
+    return {row["id"]: row["v"] for row in rows}
+
+
+def _blocked(database: Database, what: str) -> bool:
+    """Whether a statement with this text waits for a lock on its table."""
+    waiting = database.execute(
+        "SELECT INFO FROM information_schema.PROCESSLIST WHERE STATE = 'Waiting for table metadata lock'"
+    )
+    return any(what in str(info) for (info,) in waiting)
+
+
+def test_a_held_change_does_not_wait_for_the_planner(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """A split that is done releases its changes although the next table cannot be planned yet.
+
+    The keys above the greatest one that was planned have a window of their own: a row that was deleted while the
+    greatest key was read has no change that a reader of the changelog cannot place.
+    """
+    _fill(database, "a", 2 * CHUNK)
+    _fill(database, "b", CHUNK)
+    planned, locked, other = threading.Event(), threading.Event(), database.connect()
+
+    def hold(split: Split) -> None:
+        if split.table.table != "a":
+            return
+        if split.number == 1:
+            assert locked.wait(60)
+        elif split.number == 0:
+            with other.cursor() as cursor:
+                cursor.execute("LOCK TABLES b WRITE")
+            locked.set()
+            assert planned.wait(60)
+
+    settings = properties(
+        mysql_server,
+        kafka_broker,
+        prefix,
+        database.name,
+        {"snapshot.max.threads": 2, "incremental.snapshot.chunk.size": CHUNK},
+    )
+    with CaptureThread(settings, SnapshotHooks(before_high=hold)) as capture, other:
+        assert locked.wait(60)
+        eventually(lambda: _blocked(database, "ORDER BY"), "the planner reads the greatest key of b")
+        database.execute("UPDATE a SET v = 'held' WHERE id = 3")
+        planned.set()
+        eventually(
+            lambda: any(
+                r.value and b"held" in r.value for r in records_of(kafka_broker.bootstrap, prefix, database.name, "a")
+            ),
+            "the change of a",
+            deadline_s=30,
+        )
+        assert _blocked(database, "ORDER BY")
+        with other.cursor() as cursor:
+            cursor.execute(f"DELETE FROM b WHERE id = {CHUNK}")
+            other.commit()
+            cursor.execute("UNLOCK TABLES")
+        capture.wait_snapshot()
+        database.execute("UPDATE b SET v = CONCAT(v, '.')")
+        capture.wait_position(mysql_server)
+
+    assert _rows(kafka_broker, prefix, database, "a") == dict(database.execute("SELECT id, v FROM a"))
+    assert _rows(kafka_broker, prefix, database, "b") == dict(database.execute("SELECT id, v FROM b"))
+    gone = [
+        record.headers.get(SPLIT_HEADER, b"").decode().rsplit(":", 1)[-1]
+        for record in records_of(kafka_broker.bootstrap, prefix, database.name, "b")
+        if record.key is not None and f'"id":{CHUNK}' in record.key.decode().replace(" ", "")
+    ]
+    assert gone, "the delete was not read in the window"
+    assert set(gone) == {"-1"}
+
+
+def test_readers_pause_while_the_binlog_reader_is_behind(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """The binlog reader holds a change of a split that is being read, so no other split can end meanwhile."""
+    _fill(database, "t", 20 * CHUNK)
+    resume, once = threading.Event(), threading.Lock()
+
+    def hold(split: Split) -> None:
+        if split.number == 0 and once.acquire(blocking=False):
+            database.execute("UPDATE t SET v = 'held' WHERE id = 3")
+            assert resume.wait(120)
+
+    settings = properties(
+        mysql_server,
+        kafka_broker,
+        prefix,
+        database.name,
+        {
+            "snapshot.max.threads": 2,
+            "incremental.snapshot.chunk.size": CHUNK,
+            "tailrace.snapshot.max.waiting.splits": 3,
+        },
+    )
+    with CaptureThread(settings, SnapshotHooks(after_low=hold)) as capture:
+        eventually(lambda: capture.status.snapshot()["snapshot"]["waits_for_stream"], "the snapshot waits")
+        now = capture.status.snapshot()["snapshot"]
+        assert now["splits_waiting"] <= 4  # one more may be read by the other reader
+        assert now["splits_planned"] < 20
+        resume.set()
+        capture.wait_snapshot()
+        assert not capture.status.snapshot()["snapshot"]["waits_for_stream"]
+        capture.wait_position(mysql_server)
+
+    assert _rows(kafka_broker, prefix, database, "t") == dict(database.execute("SELECT id, v FROM t"))
