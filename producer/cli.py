@@ -79,13 +79,13 @@ def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = F
         captured = source.list_tables(loaded.filters.tables.includes)
         notes = source.check(captured)
         with closing(source.open_snapshot_session()) as session:
-            describe = session.describe
-            validation = validate_tables(loaded, CapturedTables(loaded, describe), captured, describe)
+            tables = CapturedTables(loaded, session.describe)
+            validation = validate_tables(loaded, tables, captured, session.describe_all)
         for note in (*loaded.warnings, *notes, *validation.notes):
             sys.stderr.write(f"note: {note}\n")
         if validation.problems:
             raise PrerequisiteError(validation.problems)
-        sys.stdout.write(f"ready to capture {len(captured)} table(s)\n")
+        sys.stdout.write(f"ready to capture {len(validation.tables)} table(s)\n")
 
 
 def debug_codec(

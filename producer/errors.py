@@ -12,6 +12,7 @@
     │   └── SourceBehindError         the server has not executed all that was read: a replica that still applies
     ├── SplitTooSlowError             a split takes longer than a Kafka transaction may last
     ├── InstanceReplacedError         another instance has taken over the prefix
+    ├── StateDamagedError             a record of the state topic is not one that the producer writes
     ├── TakeoverError                 the offset of a connector cannot be taken over
     └── KafkaRequestError             runtime/errors.py
         ├── ProducerFencedError       the broker ended the epoch of a transactional producer (Retryable)
@@ -80,3 +81,7 @@ class RecordRefusedError(RecordTooLargeError):
 
 class TransactionTimeoutError(KafkaRequestError):
     """The broker does not allow transactions of the requested duration."""
+
+
+class StateDamagedError(TailraceError):
+    """A record of the state topic is not one that the producer writes."""

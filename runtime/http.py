@@ -17,6 +17,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from tailrace.runtime.errors import ConfigError
 
+CONNECTIONS: Final = 32
+"""Connections that are served at once."""
+TIMEOUT_S = 10.0
+"""A client that sends nothing for so long is disconnected."""
+
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -62,11 +67,10 @@ class HttpServer:
     def __init__(self, endpoints: Endpoints, *, address: str, port: int, port_property: str) -> None:
         """Raises ConfigError with the name of ``port_property`` if the port cannot be opened."""
         try:
-            self._server = ThreadingHTTPServer((address, port), _handler(endpoints))
+            self._server = _Server((address, port), _handler(endpoints))
         except OSError as error:
             problem = f"{port_property}: port {port} of {address} cannot be opened: {error.strerror}"
             raise ConfigError([problem]) from None
-        self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
         self._thread.start()
 
@@ -90,18 +94,59 @@ class HttpServer:
         self.close()
 
 
+class _Server(ThreadingHTTPServer):
+    """Serves a bounded number of connections at once; those above are closed at once."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a connection, if one is free."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that is gone or does not speak HTTP."""
+
+
 def _handler(endpoints: Endpoints) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answers GET requests."""
+        """Answers GET and HEAD requests."""
+
+        timeout = TIMEOUT_S
 
         def do_GET(self) -> None:
             """Answer one request."""
+            self.wfile.write(self._write_head().body)
+
+        def do_HEAD(self) -> None:
+            """Answer one request without the body."""
+            self._write_head()
+
+        def _write_head(self) -> Response:
             response = endpoints.response(self.path.partition("?")[0])
             self.send_response(response.status)
             self.send_header("Content-Type", response.content_type)
             self.send_header("Content-Length", str(len(response.body)))
             self.end_headers()
-            self.wfile.write(response.body)
+            return response
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
             """Do not log requests: probes arrive every few seconds."""

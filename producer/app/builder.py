@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -90,6 +90,7 @@ def open_session(process: CaptureProcess, *, resnapshot: bool) -> Iterator[Captu
 class Restored:
     """What startup restored."""
 
+    captured: list[TableId]
     state: State
     transaction: StreamTransaction
     registry: SplitRegistry
@@ -125,6 +126,7 @@ class SessionBuilder:
         captured = self._check_source(session, tables)
         topics = self._ensure_topics()
         restored = self._restore(captured, topics, tables.keys)
+        captured = restored.captured
         topics.ensure_tables(captured)
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)
@@ -157,16 +159,30 @@ class SessionBuilder:
 
     def _check_source(self, session: SnapshotSession, tables: CapturedTables) -> list[TableId]:
         """Return the captured tables. Raises PrerequisiteError with every problem found."""
+        return self._check_tables(session, tables, self._source.list_tables(self._config.filters.tables.includes))
+
+    def _check_tables(
+        self, session: SnapshotSession, tables: CapturedTables, captured: Sequence[TableId]
+    ) -> list[TableId]:
         config = self._config
-        captured = self._source.list_tables(config.filters.tables.includes)
         for note in self._source.check(captured):
             log.warning(note)
-        validation = validate_tables(config, tables, captured, session.describe)
+        validation = validate_tables(config, tables, captured, session.describe_all)
         for note in validation.notes:
             log.warning(note)
         if validation.problems:
             raise PrerequisiteError(validation.problems)
-        return captured
+        return validation.tables
+
+    def _add_new_tables(self, captured: Sequence[TableId]) -> list[TableId]:
+        """Return also the tables that appeared since ``captured`` was listed: a new offset is behind their rows."""
+        listed = self._source.list_tables(self._config.filters.tables.includes)
+        new = sorted(set(listed) - set(captured))
+        if not new:
+            return list(captured)
+        with closing(self._source.open_snapshot_session()) as session:
+            new = self._check_tables(session, CapturedTables(self._config, session.describe), new)
+        return sorted([*captured, *new])
 
     def _ensure_topics(self) -> CaptureTopics:
         """Create the topics that do not belong to a table."""
@@ -193,6 +209,8 @@ class SessionBuilder:
             uncounted="".join(sorted(skipped)),
         )
         resume = resume_point(self._source, state, rules, self._process.stop)
+        if state.offset is None or resume.binlog_lost:
+            captured = self._add_new_tables(captured)
         registry = SplitRegistry()
         action = self._auxiliary.heartbeat_action(self._source.open_catalog())
         if action is not None:
@@ -229,7 +247,7 @@ class SessionBuilder:
         for name, value in keys.take_unsaved():
             transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)
-        return Restored(state, transaction, registry, schema_changes)
+        return Restored(list(captured), state, transaction, registry, schema_changes)
 
     def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, ChangeStream]:
         config = self._config

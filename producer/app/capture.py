@@ -46,7 +46,8 @@ def run(
         retry = isinstance(error, Retryable) and started.is_set() and not stop.is_set()
         if retry:
             log.warning("restarting from the stored state", error=str(error))
-            status.failed(str(error))
+            # Without the context: a statement contains keys, and the status needs no password.
+            status.failed(str(error).partition("\n")[0])
         return retry
 
     try:

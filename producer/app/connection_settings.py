@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.source import MySqlSource
 
@@ -16,10 +17,13 @@ def source_settings(config: ProducerConfig) -> SourceSettings:
         port=database.port,
         user=database.user,
         password=database.password.get_secret_value(),
-        ssl_mode=database.ssl_mode,
-        ssl_ca=database.ssl_ca,
-        ssl_cert=database.ssl_cert,
-        ssl_key=database.ssl_key,
+        tls=Tls(
+            database.ssl_mode,
+            ca=database.ssl_ca,
+            cert=database.ssl_cert,
+            key=database.ssl_key,
+            insecure_authentication=database.insecure_authentication,
+        ),
         connect_timeout_s=database.connect_timeout_ms / 1000,
         read_timeout_s=database.query_timeout_ms / 1000 or None,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -14,6 +15,9 @@ from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.mailbox import CaptureStoppedError
 
 log = structlog.get_logger(__name__)
+
+_SNAPSHOT_END_S: Final = 3.0
+"""How long the snapshot thread may take to end, before and after its sessions are closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,12 @@ class SessionSnapshots:
     incremental: IncrementalSnapshotRunner
     factory: EnumeratorFactory
     stop_after_initial: bool
+
+    def close(self) -> None:
+        """Close the sessions; a thread that waits for a response in one of them gets an error."""
+        if self.initial is not None:
+            self.initial.close()
+        self.incremental.close()
 
 
 class CaptureSession:
@@ -61,10 +71,19 @@ class CaptureSession:
             log.debug("stopped while a change was held")
         finally:
             self._stop.session.set()
-            if snapshot_thread.is_alive():
-                snapshot_thread.join(timeout=60)
+            self._end(snapshot_thread)
         if self._failure is not None:
             raise self._failure
+
+    def _end(self, snapshot_thread: threading.Thread) -> None:
+        """Wait for the snapshot thread; cut off the query that it waits for, as the server may never answer it."""
+        snapshot_thread.join(timeout=_SNAPSHOT_END_S)
+        if snapshot_thread.is_alive():
+            self._snapshots.close()
+            snapshot_thread.join(timeout=_SNAPSHOT_END_S)
+        if snapshot_thread.is_alive():
+            # It belongs to this session alone: what it still does fails, and the next session fences its readers.
+            log.warning("the snapshot thread has not ended yet")
 
     def _run_snapshots(self) -> None:
         snapshots = self._snapshots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tailrace.producer.config import ProducerConfig
@@ -13,28 +13,37 @@ from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
+DescribeAll = Callable[[Sequence[TableId]], Iterator[tuple[TableId, CatalogTable | SchemaError]]]
+"""Reads the definitions of the tables that exist."""
+
 
 class TableValidation(NamedTuple):
     """``problems`` prevent the start, ``notes`` are warnings."""
 
+    tables: list[TableId]
+    """The tables that still exist."""
     problems: list[str]
     notes: list[str]
 
 
 def validate_tables(
-    config: ProducerConfig, tables: CapturedTables, captured: Sequence[TableId], read: Callable[[TableId], CatalogTable]
+    config: ProducerConfig, tables: CapturedTables, captured: Sequence[TableId], read: DescribeAll
 ) -> TableValidation:
-    """Validate every captured table; ``read`` reads the catalog."""
+    """Validate every captured table; ``read`` reads the catalog. A table that was dropped meanwhile is left out."""
     prefix, rules, keys = config.topics.prefix, ColumnTransforms(config.filters), config.filters.message_keys
     reserved = [name(prefix) for name in (state_topic, schemas_topic, watermarks_topic)]
     problems = TopicNames(config.topics).collisions(captured, reserved=reserved)
     notes: list[str] = []
     every: list[tuple[TableId, Column]] = []
-    for table in captured:
+    present: list[TableId] = []
+    for table, found in read(captured):
+        present.append(table)
         try:
-            found = read(table)
+            if isinstance(found, SchemaError):
+                raise found
             columns = found.table.columns
-            every += [(table, column) for column in columns]
+            if keys.entries or not rules.trivial:
+                every += [(table, column) for column in columns]
             problems += keys.problems(table, [column.name for column in columns])
             key = tables.key_of(found)
         except SchemaError as error:
@@ -51,4 +60,4 @@ def validate_tables(
             notes.append(f"{table}: the table has no key, so equal rows count as one row")
     unmatched = (*rules.unmatched(every), *keys.unmatched(every))
     notes += [f"no captured column matches {setting}" for setting in unmatched]
-    return TableValidation(problems, notes)
+    return TableValidation(present, problems, notes)

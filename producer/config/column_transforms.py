@@ -93,7 +93,8 @@ def without_salt(name: str) -> str:
     found = _HASH_RULE.fullmatch(name)
     if found:
         return name[: found.start(3)] + HIDDEN
-    head = re.match(r"column\.mask\.hash\.(?:v2\.)?[^.]*\.", name)
+    # Also in a name that is misspelled, before its error is printed.
+    head = re.match(r"column\.mask\.hash\.(?:v2\.)?[^.]*\.|.*with\.salt\.", name)
     return head[0] + HIDDEN if head and head[0] != name else name
 
 

@@ -28,6 +28,7 @@ from typing import Any, Final
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+from tailrace.producer.errors import StateDamagedError
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
 from tailrace.producer.kafka.generation import GENERATION_KEY
@@ -271,47 +272,66 @@ def _fields(record: StoredOffset | TableState | SplitState | RangeState) -> dict
 
 
 def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
-    """Return the state of these records (last value per key)."""
+    """Return the state of these records (last value per key). Raises StateDamagedError for one that is none."""
     state = State()
     for key, value in records.items():
-        kind, _, name = key.decode().partition("/")
-        body = orjson.loads(value)
-        if key == OFFSET_KEY:
-            marks = tuple(TransactionMark(**mark) for mark in body["transactions"])
-            state.offset = StoredOffset(**{**body, "position": read_offset(body["position"]), "transactions": marks})
-        elif key == READERS_KEY:
-            state.readers = body["count"]
-        elif key == GENERATION_KEY:
-            state.generation = body["number"]
-        elif key == STRUCTURE_KEY:
-            state.structure = frozenset(body["tables"])
-        elif key == SIGNALS_KEY:
-            state.signals = body
-        elif kind == "table":
-            order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
-            state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
-        elif kind == "key":
-            state.keys[name] = body
-        elif kind == "prepared":
-            state.prepared[name] = TransactionPrepared(**body)
-        elif kind == "split":
-            positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
-            split = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})
-            state.splits.setdefault(split.table_id, StoredSplits()).splits.append(split)
-        elif kind == "range":
-            ended = RangeState(**body)
-            state.splits.setdefault(ended.table_id, StoredSplits()).ranges.append(ended)
-        elif kind == "backfill":
-            state.backfill[name] = body["count"]
+        try:
+            _decode_record(state, key, value, read_offset)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise StateDamagedError(
+                "a record of the state is damaged",
+                hint="find out what else writes to the topic; capture under another topic.prefix",
+                key=key.decode(errors="backslashreplace"),
+                cause=f"{type(error).__name__}: {error}",
+            ) from error
     return state
+
+
+def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffset) -> None:
+    kind, _, name = key.decode().partition("/")
+    body = orjson.loads(value)
+    if not isinstance(body, dict):
+        raise TypeError("the value is not a JSON object")
+    if key == OFFSET_KEY:
+        marks = tuple(TransactionMark(**mark) for mark in body["transactions"])
+        state.offset = StoredOffset(**{**body, "position": read_offset(body["position"]), "transactions": marks})
+    elif key == READERS_KEY:
+        state.readers = body["count"]
+    elif key == GENERATION_KEY:
+        state.generation = body["number"]
+    elif key == STRUCTURE_KEY:
+        state.structure = frozenset(body["tables"])
+    elif key == SIGNALS_KEY:
+        state.signals = body
+    elif kind == "table":
+        order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
+        state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
+    elif kind == "key":
+        state.keys[name] = body
+    elif kind == "prepared":
+        state.prepared[name] = TransactionPrepared(**body)
+    elif kind == "split":
+        positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
+        split = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})
+        state.splits.setdefault(split.table_id, StoredSplits()).splits.append(split)
+    elif kind == "range":
+        ended = RangeState(**body)
+        state.splits.setdefault(ended.table_id, StoredSplits()).ranges.append(ended)
+    elif kind == "backfill":
+        state.backfill[name] = body["count"]
 
 
 def read(settings: KafkaSettings, topic: str, read_offset: ReadOffset) -> State:
     """Read all committed records of the topic.
 
     Call this after fencing every producer that writes to the topic: then no transaction is open.
+    Raises what ``decode`` raises.
     """
-    return decode(read_compacted(settings, topic), read_offset)
+    try:
+        return decode(read_compacted(settings, topic), read_offset)
+    except StateDamagedError as error:
+        error.add_context(topic=topic)
+        raise
 
 
 def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:

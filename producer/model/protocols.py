@@ -21,6 +21,7 @@ from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnv
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.split import KeyColumn, Range, SortKey
 from tailrace.producer.model.table import CatalogTable, Column, TableId
+from tailrace.runtime.errors import SchemaError
 
 ReadOffset = Callable[[Mapping[str, Any]], "Offset"]
 """Reads an offset from the form that ``Offset.to_json`` returns."""
@@ -120,6 +121,9 @@ class SplitReader(Protocol):
 class SnapshotSession(SplitReader, Protocol):
     """A session that plans and reads splits. Not thread-safe."""
 
+    def describe_all(self, tables: Sequence[TableId]) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
+        """Yield the definition of each table that exists, or the reason for which it cannot be captured."""
+
     def exists(self, table: TableId) -> bool:
         """Return whether the source has a table of this name now."""
 
@@ -152,6 +156,9 @@ class SnapshotSession(SplitReader, Protocol):
 
 class CatalogSession(Protocol):
     """A session that is used now and then; it reconnects when the server has closed it. Not thread-safe."""
+
+    def describe_all(self, tables: Sequence[TableId]) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
+        """Yield the definition of each table that exists, or the reason for which it cannot be captured."""
 
     def describe(self, table: TableId) -> CatalogTable:
         """Return the definition of a table now. Raises SchemaError if it does not exist."""

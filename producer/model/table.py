@@ -124,7 +124,7 @@ class CatalogTable:
     collations: Mapping[str, Collation]
     """Per text column."""
     rows: int
-    """The estimate of the server: may be stale or 0."""
+    """The estimate of the server: may be stale or 0; 0 if many tables are read at once."""
 
     @property
     def index_key(self) -> tuple[str, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tailrace.producer.errors import TableMissingError
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.collation import CHARSETS, canonical
 from tailrace.producer.mysql.column_defaults import with_exact_defaults
@@ -32,29 +33,56 @@ def list_tables(connection: Connection[Any], wanted: Callable[[TableId], bool]) 
 
 
 def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
-    """Return the definition of a table now. Raises SchemaError where it does not exist or has a type not known."""
-    columns = _columns(connection, table)
-    if not columns:
-        raise SchemaError(
-            f"table {table} does not exist, or the account may not see it",
-            hint=f"create it, or GRANT SELECT ON {table.quoted} to the account",
+    """Return the definition of a table now, with the estimate of its rows.
+
+    Raises SchemaError if it does not exist, or has a column of an unknown type.
+    """
+    for _, found in read_tables(connection, (table,)):
+        if isinstance(found, SchemaError):
+            raise found
+        rows = query(
+            connection,
+            f"SELECT TABLE_ROWS FROM information_schema.TABLES WHERE {_EXACT}",
+            (*table, *table),
         )
-    primary, unique, prefixes = _keys(connection, table, {c.name for c, _ in columns if not c.nullable})
-    rows = query(
-        connection,
-        f"SELECT TABLE_ROWS FROM information_schema.TABLES WHERE {_EXACT}",
-        (*table, *table),
+        return replace(found, rows=int(rows[0][0] or 0) if rows else 0)
+    raise SchemaError(
+        f"table {table} does not exist, or the account may not see it",
+        hint=f"create it, or GRANT SELECT ON {table.quoted} to the account",
     )
-    return CatalogTable(
-        table=Table(
-            table, with_exact_defaults(connection, table, [column for column, _ in columns]), primary or unique
-        ),
-        primary_key=primary,
-        unique_key=unique,
-        prefix_columns=prefixes,
-        collations={column.name: collation for column, collation in columns if collation is not None},
-        rows=int(rows[0][0] or 0) if rows else 0,
-    )
+
+
+def read_tables(
+    connection: Connection[Any], tables: Sequence[TableId]
+) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
+    """Yield the definition of each table that exists, in the given order; ``rows`` is 0.
+
+    A table with a column of an unknown type has an error instead. The number of queries does not depend on the number
+    of tables, but on that of batches. Two kinds of tables have one query more: those without a primary key and with
+    several unique keys, and those with defaults that the catalog does not have exactly.
+    """
+    pads: dict[str, bool] | None = None
+    for batch in _batches(tables):
+        columns = _grouped(connection, _COLUMNS, batch)
+        keys = _grouped(connection, _KEYS, batch)
+        if pads is None and columns:
+            pads = _pad_attributes(connection)
+        for table in batch:
+            if table in columns:
+                try:
+                    yield table, _definition(connection, table, columns[table], keys.get(table, []), pads or {})
+                except TableMissingError:
+                    continue  # dropped meanwhile
+                except SchemaError as error:
+                    yield table, error
+
+
+def tables_not_readable(connection: Connection[Any], tables: Sequence[TableId]) -> list[TableId]:
+    """Return the tables of which the account may not read some column, as the catalog has it. Roles count."""
+    found: list[TableId] = []
+    for batch in _batches(tables):
+        found += _grouped(connection, _NOT_READABLE, batch)
+    return sorted(found)
 
 
 def exists(connection: Connection[Any], table: TableId) -> bool:
@@ -74,17 +102,84 @@ _EXACT: Final = (
 )
 
 
-def _columns(connection: Connection[Any], table: TableId) -> list[tuple[Column, Collation | None]]:
-    pads = _pad_attributes(connection)
-    generation = "GENERATION_EXPRESSION"
-    rows = query(
-        connection,
-        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_OCTET_LENGTH, CHARACTER_MAXIMUM_LENGTH, "
-        "NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME, COLUMN_DEFAULT, "
-        f"COLUMN_COMMENT, EXTRA, {generation} FROM information_schema.COLUMNS WHERE {_EXACT} ORDER BY ORDINAL_POSITION",
-        (*table, *table),
+_BATCH: Final = 500
+"""Tables of one query."""
+
+_COLUMNS: Final = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_OCTET_LENGTH, "
+    "CHARACTER_MAXIMUM_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, "
+    "COLLATION_NAME, COLUMN_DEFAULT, COLUMN_COMMENT, EXTRA, GENERATION_EXPRESSION, ORDINAL_POSITION "
+    "FROM information_schema.COLUMNS WHERE {}"
+)
+_KEYS: Final = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART "
+    "FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {}"
+)
+_NOT_READABLE: Final = (
+    "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMNS "
+    "WHERE FIND_IN_SET('select', PRIVILEGES) = 0 AND {}"
+)
+
+
+def _batches(tables: Sequence[TableId]) -> Iterator[Sequence[TableId]]:
+    return (tables[start : start + _BATCH] for start in range(0, len(tables), _BATCH))
+
+
+def _grouped(connection: Connection[Any], sql: str, tables: Sequence[TableId]) -> dict[TableId, list[tuple[Any, ...]]]:
+    """Run a query whose rows begin with database and table; return the rest of the rows of these tables."""
+    databases, names = sorted({table.database for table in tables}), sorted({table.table for table in tables})
+    where = f"TABLE_SCHEMA IN ({_marks(databases)}) AND TABLE_NAME IN ({_marks(names)})"
+    wanted = set(tables)
+    found: dict[TableId, list[tuple[Any, ...]]] = {}
+    for database, name, *rest in query(connection, sql.format(where), (*databases, *names)):
+        # The catalog's own collation may take A and a, or e and é, for one name.
+        table = TableId(database, name)
+        if table in wanted:
+            found.setdefault(table, []).append(tuple(rest))
+    return found
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join(["%s"] * len(values))
+
+
+def _definition(
+    connection: Connection[Any],
+    table: TableId,
+    columns: Sequence[tuple[Any, ...]],
+    keys: Sequence[tuple[Any, ...]],
+    pads: Mapping[str, bool],
+) -> CatalogTable:
+    ordered = sorted(columns, key=lambda row: int(row[-1]))
+    described = [_column(table, row[:-1], pads) for row in ordered]
+    indexes: dict[str, list[tuple[str | None, int | None]]] = {}
+    for index, _, column, prefix in sorted(keys, key=lambda row: (row[0], int(row[1]))):
+        indexes.setdefault(index, []).append((column, prefix))
+    primary = indexes.pop("PRIMARY", [])
+    required = {column.name for column, _ in described if not column.nullable}
+    unique = {
+        index: tuple(column for column, _ in parts if column is not None)
+        for index, parts in indexes.items()
+        if all(column in required and prefix is None for column, prefix in parts)
+    }
+    if not primary and len(unique) > 1:
+        # Only this statement has the server's own order, and the binlog names the first one as the key.
+        order = dict.fromkeys(str(row[2]) for row in query(connection, f"SHOW KEYS FROM {table.quoted}"))
+        unique = {index: unique[index] for index in order if index in unique}
+    primary_key = tuple(column for column, _ in primary if column is not None)
+    unique_key = next(iter(unique.values()), ())
+    return CatalogTable(
+        table=Table(
+            table,
+            with_exact_defaults(connection, table, [column for column, _ in described]),
+            primary_key or unique_key,
+        ),
+        primary_key=primary_key,
+        unique_key=unique_key,
+        prefix_columns=frozenset(column for column, prefix in primary if column is not None and prefix is not None),
+        collations={column.name: collation for column, collation in described if collation is not None},
+        rows=0,
     )
-    return [_column(table, row, pads) for row in rows]
 
 
 def _column(table: TableId, row: tuple[Any, ...], pads: Mapping[str, bool]) -> tuple[Column, Collation | None]:
@@ -142,39 +237,6 @@ def _default_is_expression(default: Any, extra: str, family: type[ColumnType]) -
     return family.allows_current_timestamp and _text(default).upper().startswith("CURRENT_TIMESTAMP")
 
 
-def _keys(
-    connection: Connection[Any], table: TableId, required: set[str]
-) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
-    """Return (primary key, first usable unique key, prefix columns of the primary key).
-
-    SHOW KEYS has the server's own order of keys: what is first here is also what the log names as the key of a table
-    without a primary key.
-    """
-    indexes: dict[str, list[tuple[str | None, int | None]]] = {}
-    for _, not_unique, index, _, column, _, _, prefix, *_ in query(connection, f"SHOW KEYS FROM {table.quoted}"):
-        if not int(not_unique):
-            indexes.setdefault(index, []).append((column, prefix))
-    primary = indexes.pop("PRIMARY", [])
-    usable = [
-        tuple(column for column, _ in parts if column is not None)
-        for parts in indexes.values()
-        if all(column in required and prefix is None for column, prefix in parts)
-    ]
-    return (
-        tuple(column for column, _ in primary if column is not None),
-        usable[0] if usable else (),
-        frozenset(column for column, prefix in primary if column is not None and prefix is not None),
-    )
-
-
 def _pad_attributes(connection: Connection[Any]) -> dict[str, bool]:
     """Return for each collation whether it pads; empty on servers that do not say (all of theirs pad but binary)."""
-    has = query(
-        connection,
-        "SELECT 1 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'information_schema' "
-        "AND TABLE_NAME = 'COLLATIONS' AND COLUMN_NAME = 'PAD_ATTRIBUTE'",
-    )
-    if not has:
-        return {}
-    rows = query(connection, "SELECT COLLATION_NAME, PAD_ATTRIBUTE FROM information_schema.COLLATIONS")
-    return {collation: pad != "NO PAD" for collation, pad in rows}
+    return {row[0]: row[6] != "NO PAD" for row in query(connection, "SHOW COLLATION") if len(row) > 6}

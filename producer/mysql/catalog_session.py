@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pymysql.connections import Connection
 
 from tailrace.producer.model.table import CatalogTable, TableId
-from tailrace.producer.mysql.catalog import read_table
-from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.catalog import read_table, read_tables
+from tailrace.producer.mysql.connection import execute, query
 from tailrace.producer.mysql.reconnecting import ReconnectingSession
+from tailrace.runtime.errors import SchemaError
 
 
 class MySqlCatalogSession:
@@ -22,6 +23,10 @@ class MySqlCatalogSession:
     def describe(self, table: TableId) -> CatalogTable:
         """Read the definition from information_schema."""
         return self._session.run(lambda connection: read_table(connection, table))
+
+    def describe_all(self, tables: Sequence[TableId]) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
+        """Read the definitions from information_schema, many with one query."""
+        return iter(self._session.run(lambda connection: list(read_tables(connection, tables))))
 
     def create_statement(self, table: TableId) -> str:
         """Return the answer of SHOW CREATE TABLE."""
@@ -43,7 +48,7 @@ class MySqlCatalogSession:
 
     def execute(self, statement: str) -> None:
         """Run the statement."""
-        self._session.query(statement)
+        self._session.run(lambda connection: execute(connection, statement))
 
     def close(self) -> None:
         """Cut the connection."""

@@ -1,10 +1,12 @@
 """Sessions to a MySQL server: in UTC, with errors whose class says whether to retry."""
+# ruff: noqa: SLF001 - the driver has no public way to its socket and timeouts
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,27 +14,14 @@ import pymysql
 from pymysql.constants import CR, ER
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError, TableMissingError
-from tailrace.runtime.errors import ConfigError
+from tailrace.producer.mysql.authentication import AUTH_REFUSED, ENCRYPTED_MODES, Tls, is_encrypted
+from tailrace.producer.mysql.session_variables import set_all, set_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pymysql.connections import Connection
 
-SSL_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
-"""Values of ``database.ssl.mode``."""
-
-_SESSION: Final = (
-    # The binlog has TIMESTAMP values in UTC.
-    "SET time_zone = '+00:00'",
-    # Fixed: ANSI_QUOTES, NO_BACKSLASH_ESCAPES and PAD_CHAR_TO_FULL_LENGTH change the meaning or the result of a SELECT.
-    "SET sql_mode = 'NO_ENGINE_SUBSTITUTION'",
-    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-    # The server must not disconnect a reader that waits for Kafka. In seconds.
-    "SET net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 86400",
-    # A statistics cache of one day (the default of 8.0) would hide the rows of a new table from the splitter.
-    "SET @@session.information_schema_stats_expiry = 0",
-)
 _OPTIONAL: Final = frozenset({ER.UNKNOWN_SYSTEM_VARIABLE})
 """Ignored errors of session settings: older servers do not have the variable and do not need it."""
 
@@ -55,18 +44,16 @@ _GONE: Final = frozenset(
         ER.SERVER_SHUTDOWN,
         ER.NORMAL_SHUTDOWN,
         ER.HOST_IS_BLOCKED,
-        ER.QUERY_INTERRUPTED,
-        ER.LOCK_WAIT_TIMEOUT,
-        ER.LOCK_DEADLOCK,
         ER.NET_READ_INTERRUPTED,
         ER.NET_WRITE_INTERRUPTED,
-        3024,  # max_execution_time exceeded
         3032,  # the server is in offline mode
         3169,  # the session was killed
         4031,  # the client was disconnected for inactivity
     }
 )
 
+_WAITED: Final = frozenset({ER.QUERY_INTERRUPTED, ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, 3024})
+"""A retry may help: the statement was killed, or waited too long for a lock. 3024 is max_execution_time."""
 
 _TABLE_MISSING: Final = frozenset({ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR})
 
@@ -79,12 +66,7 @@ class SourceSettings:
     port: int
     user: str
     password: str = field(repr=False)
-    ssl_mode: str
-    """One of SSL_MODES; preferred uses TLS if the server offers it, without verification."""
-    ssl_ca: str | None
-    """PEM file with the certificates of trusted authorities."""
-    ssl_cert: str | None
-    ssl_key: str | None
+    tls: Tls
     connect_timeout_s: float
     read_timeout_s: float | None
     """The connection counts as lost after this time without data within one query; None: never."""
@@ -104,21 +86,35 @@ def connect(settings: SourceSettings, **options: Any) -> Connection[Any]:
             "charset": "utf8mb4",
             "autocommit": True,
             "connect_timeout": settings.connect_timeout_s,
-            "read_timeout": settings.read_timeout_s,
-            "write_timeout": settings.read_timeout_s,
+            # Also of the handshake: a server that accepts the connection may be unable to say anything.
+            "read_timeout": settings.connect_timeout_s,
+            "write_timeout": settings.connect_timeout_s,
             "program_name": "tailrace",
-            **_tls(settings),
+            **settings.tls.driver_options(),
             **options,
         }
         connection: Connection[Any] = pymysql.connect(**arguments)
         try:
-            with connection.cursor() as cursor:
-                for statement in _SESSION:
-                    _set(cursor, statement)
+            if settings.tls.mode in ENCRYPTED_MODES and not is_encrypted(connection):
+                raise pymysql.OperationalError(CR.CR_SSL_CONNECTION_ERROR, "the session is not encrypted")
+            _keep_alive(connection)
+            _set_variables(connection)
+            _set_timeouts(connection, settings.read_timeout_s)
         except BaseException:
-            connection.close()
+            disconnect(connection)
             raise
     return connection
+
+
+def disconnect(connection: Any) -> None:
+    """End a session at once; a thread that waits for a response in it gets an error. Safe to call twice."""
+    sock = connection._sock
+    if sock is not None:
+        with suppress(OSError):
+            # Not the method of SSLSocket, which takes the TLS state away from a thread that reads.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+    # Without the shutdown, closing the buffer waits until the other thread has read something.
+    connection._force_close()
 
 
 def query(connection: Connection[Any], sql: str, args: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
@@ -126,6 +122,12 @@ def query(connection: Connection[Any], sql: str, args: Sequence[object] | None =
     with translating_errors(str(connection.host), "", sql=sql), connection.cursor() as cursor:
         cursor.execute(sql, args)
         return list(cursor.fetchall())
+
+
+def execute(connection: Connection[Any], statement: str) -> None:
+    """Run a statement of the configuration. Raises the errors of ``query``, without the statement: it may be secret."""
+    with translating_errors(str(connection.host), ""), connection.cursor() as cursor:
+        cursor.execute(statement)
 
 
 def server_uuid(connection: Connection[Any]) -> str:
@@ -197,6 +199,10 @@ def translate_error(error: pymysql.MySQLError, server: str, user: str, sql: str 
             hint="check database.ssl.mode and the certificate files",
             **facts,
         )
+    if code == AUTH_REFUSED:
+        return SourceError("the source demands the password in an unsafe way", hint=_UNSAFE, user=user, **facts)
+    if code in _WAITED:
+        return SourceUnavailableError("the source ended a statement", hint=_ENDED, **facts)
     if code in _REFUSED:
         return SourceError(
             "the source rejected the account",
@@ -211,7 +217,15 @@ def translate_error(error: pymysql.MySQLError, server: str, user: str, sql: str 
     return failure("the source returned an error", hint=_HINTS.get(code, ""), **facts)
 
 
+_UNSAFE: Final = (
+    "check database.password, set database.ssl.mode=verify_identity, "
+    "or allow it with tailrace.database.insecure.authentication=true"
+)
+
+_ENDED: Final = "look on the server for what killed it, or which transaction holds the lock"
+
 _HINTS: Final[Mapping[int, str]] = {
+    CR.CR_SSL_CONNECTION_ERROR: "enable TLS on the server, or set database.ssl.mode=preferred",
     1044: "grant the account access to the database",
     1142: "GRANT SELECT on the table to the account",
     1143: "GRANT SELECT on the column to the account",
@@ -228,6 +242,17 @@ def _one_line(gtids: object) -> str:
     return "".join(str(gtids or "").split())
 
 
+def _set_variables(connection: Any) -> None:
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(set_all())
+        except pymysql.MySQLError as error:
+            if _code_and_text(error)[0] not in _OPTIONAL:
+                raise
+            for statement in set_each():
+                _set(cursor, statement)
+
+
 def _set(cursor: Any, statement: str) -> None:
     try:
         cursor.execute(statement)
@@ -236,23 +261,23 @@ def _set(cursor: Any, statement: str) -> None:
             raise
 
 
-def _tls(settings: SourceSettings) -> dict[str, Any]:
-    mode = settings.ssl_mode
-    if mode not in SSL_MODES:
-        raise ConfigError([f"database.ssl.mode: {mode!r} is not one of {', '.join(SSL_MODES)}"])
-    if mode == "disabled":
-        return {"ssl_disabled": True}
-    if mode == "preferred":
-        return {}  # the default of the driver: TLS if the server offers it
-    verified = mode in {"verify_ca", "verify_identity"}
-    try:
-        context = ssl.create_default_context(cafile=settings.ssl_ca)
-        if settings.ssl_cert:
-            context.load_cert_chain(settings.ssl_cert, settings.ssl_key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError([f"the TLS files of database.ssl.* cannot be read: {error}"]) from error
-    # Certificates generated by MySQL lack what Python 3.13 requires by default.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    context.check_hostname = mode == "verify_identity"
-    context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
-    return {"ssl": context}
+def _set_timeouts(connection: Any, timeout_s: float | None) -> None:
+    connection._read_timeout = connection._write_timeout = timeout_s
+
+
+def _keep_alive(connection: Any) -> None:
+    """Have the kernel notice within about a minute that the other host is gone."""
+    sock: socket.socket = connection._sock
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE.items():
+        if hasattr(socket, option):  # not every platform has each of them
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+_KEEP_ALIVE: Final[Mapping[str, int]] = {
+    "TCP_KEEPIDLE": 20,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 4,
+    # Also when data was sent and nobody acknowledges it. In milliseconds.
+    "TCP_USER_TIMEOUT": 60_000,
+}

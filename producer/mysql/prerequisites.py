@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pymysql.constants import ER
 
-from tailrace.producer.errors import PrerequisiteError, SourceError
+from tailrace.producer.errors import PrerequisiteError, SourceError, SourceUnavailableError, TableMissingError
 from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.catalog import tables_not_readable
 from tailrace.producer.mysql.collation import CHARSETS, canonical
 from tailrace.producer.mysql.connection import query
 
@@ -131,11 +132,8 @@ def server_id_is_unique(source: CheckedSource) -> Iterator[str]:
         yield "server_id of the server is 0: it sends its binlog to nobody; SET PERSIST server_id = 1"
     if own == source.server_id:
         yield f"database.server.id is {own}, which is the server's own server_id; choose another number"
-    try:
-        replicas = _either(source.session, "SHOW SLAVE HOSTS", "SHOW REPLICAS")
-    except SourceError:
-        return  # another check reports the missing grant
-    if any(int(row[0]) == source.server_id for row in replicas):
+    replicas = _if_granted(source.session, "SHOW SLAVE HOSTS", "SHOW REPLICAS")
+    if any(int(row[0]) == source.server_id for row in replicas or ()):
         yield f"database.server.id is {source.server_id}, which a connected replica uses; choose another number"
 
 
@@ -146,15 +144,16 @@ def account_may_read(source: CheckedSource) -> Iterator[str]:
         (("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"), "REPLICATION CLIENT", "to read the position of the binlog"),
         (("SHOW SLAVE HOSTS", "SHOW REPLICAS"), "REPLICATION SLAVE", "to read the binlog"),
     ):
-        try:
-            _either(source.session, *statements)
-        except SourceError as error:
-            if error.context.get("code") != ER.SPECIFIC_ACCESS_DENIED_ERROR:
-                raise
+        if _if_granted(source.session, *statements) is None:
             yield f"the account {account} lacks {grant}, {purpose}; GRANT {grant} ON *.* TO {account}"
-    for table in source.tables:
+    # The catalog names the few tables that are in doubt; a SELECT then decides, so its answer can be reported.
+    for table in tables_not_readable(source.session, source.tables):
         try:
             query(source.session, f"SELECT * FROM {table.quoted} LIMIT 0")
+        except TableMissingError:
+            continue  # dropped meanwhile
+        except SourceUnavailableError:
+            raise
         except SourceError as error:
             answer = error.context.get("answer")
             yield f"table {table} cannot be read ({answer}); GRANT SELECT ON {table.quoted} TO {account}"
@@ -172,10 +171,7 @@ def replica_logs_applied_changes(source: CheckedSource) -> Iterator[str]:
     logs = source.settings.get("log_replica_updates", source.settings.get("log_slave_updates", "ON"))
     if logs == "ON":
         return
-    try:
-        replicates = _either(source.session, "SHOW SLAVE STATUS", "SHOW REPLICA STATUS")
-    except SourceError:
-        return  # another check reports the missing grant
+    replicates = _if_granted(source.session, "SHOW SLAVE STATUS", "SHOW REPLICA STATUS")
     if replicates:
         yield (
             "log_replica_updates is OFF on a replica: the changes it applies are not in its binlog; "
@@ -185,10 +181,7 @@ def replica_logs_applied_changes(source: CheckedSource) -> Iterator[str]:
 
 def binlog_has_the_databases(source: CheckedSource) -> Iterator[str]:
     """binlog_do_db and binlog_ignore_db exclude changes from the binlog."""
-    try:
-        rows = _either(source.session, "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
-    except SourceError:
-        return  # another check reports the missing grant
+    rows = _if_granted(source.session, "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
     if not rows:
         return
     logged, ignored = ({name for name in str(names or "").split(",") if name} for names in rows[0][2:4])
@@ -201,10 +194,12 @@ def binlog_has_the_databases(source: CheckedSource) -> Iterator[str]:
 def charsets_are_supported(source: CheckedSource) -> Iterator[str]:
     """The character set of every text column is supported."""
     captured = set(source.tables)
+    names = (*sorted(CHARSETS), "utf8")  # utf8 is the older name of utf8mb3
     rows = query(
         source.session,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS "
-        "WHERE CHARACTER_SET_NAME IS NOT NULL",
+        f"WHERE CHARACTER_SET_NAME NOT IN ({', '.join(['%s'] * len(names))})",
+        names,
     )
     for database, table, column, charset in rows:
         if canonical(charset) not in CHARSETS and TableId(database, table) in captured:
@@ -257,6 +252,16 @@ REQUIRED: Final[tuple[Check, ...]] = (
     charsets_are_supported,
 )
 ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged, binlog_is_durable)
+
+
+def _if_granted(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...]] | None:
+    """Run a statement by one of its names; None if the account may not."""
+    try:
+        return _either(session, old, new)
+    except SourceError as error:
+        if error.context.get("code") != ER.SPECIFIC_ACCESS_DENIED_ERROR:
+            raise
+        return None
 
 
 def _either(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pymysql.connections import Connection
 
 from tailrace.producer.errors import SourceUnavailableError
-from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.connection import disconnect, query
 
 T = TypeVar("T")
 
@@ -38,4 +38,4 @@ class ReconnectingSession:
         """Disconnect at once; the next use connects again."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001 - the driver has no other abrupt end
+            disconnect(connection)

@@ -16,7 +16,7 @@ from pymysql.err import MySQLError
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.codec import SnapshotEncoder, SnapshotEnvelope, SnapshotRows
-from tailrace.producer.mysql.connection import translate_error
+from tailrace.producer.mysql.connection import disconnect, translate_error
 from tailrace.runtime.errors import SchemaError
 
 BLOCK_BYTES: Final = 512 * 1024
@@ -50,7 +50,7 @@ def read_rows(
         ) from error
     finally:
         if not finished:
-            session._force_close()
+            disconnect(session)
 
 
 def _user(session: Any) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Final
 
 from pymysql import MySQLError
 from pymysql.connections import Connection
@@ -16,10 +17,14 @@ from tailrace.producer.model.split import KeyColumn, Range
 from tailrace.producer.model.table import CatalogTable, TableId
 from tailrace.producer.mysql import catalog, key_order, split_sql, watermark
 from tailrace.producer.mysql.condition import condition_problem
-from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.connection import disconnect, query
 from tailrace.producer.mysql.key_order import KeyOrder, from_select
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.result_stream import read_rows
+from tailrace.runtime.errors import SchemaError
+
+_COUNTER: Final = re.compile(r"(\n\) .*?ENGINE=\w+) AUTO_INCREMENT=\d+")
+"""The next value of AUTO_INCREMENT, among the options of a CREATE statement."""
 
 
 class MySqlSnapshotSession:
@@ -34,6 +39,10 @@ class MySqlSnapshotSession:
         """Read the definition from information_schema."""
         return catalog.read_table(self._connection, table)
 
+    def describe_all(self, tables: Sequence[TableId]) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
+        """Read the definitions from information_schema, many with one query."""
+        return catalog.read_tables(self._connection, tables)
+
     def exists(self, table: TableId) -> bool:
         """Look the table up in information_schema."""
         return catalog.exists(self._connection, table)
@@ -41,7 +50,9 @@ class MySqlSnapshotSession:
     def definition_text(self, table: TableId) -> str:
         """Take a metadata lock by a SELECT, then return the answer of SHOW CREATE TABLE."""
         query(self._connection, f"SELECT 1 FROM {table.quoted} LIMIT 0")
-        return str(query(self._connection, f"SHOW CREATE TABLE {table.quoted}")[0][1])
+        statement = str(query(self._connection, f"SHOW CREATE TABLE {table.quoted}")[0][1])
+        # It is no part of the definition, and differs from split to split.
+        return _COUNTER.sub(r"\1", statement, count=1)
 
     @contextmanager
     def stable_definition(self) -> Iterator[None]:
@@ -127,5 +138,5 @@ class MySqlSnapshotSession:
         return read_rows(self._connection, sql, codec, envelope)
 
     def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
+        """Close the connection at once."""
+        disconnect(self._connection)

@@ -14,12 +14,13 @@ from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import catalog, prerequisites, resume
 from tailrace.producer.mysql import connection as database
+from tailrace.producer.mysql.authentication import transport_warning
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
 from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.catalog_session import MySqlCatalogSession
 from tailrace.producer.mysql.condition import condition_problem
-from tailrace.producer.mysql.connection import SourceSettings, query
+from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
 from tailrace.producer.mysql.watermark import current_offset
@@ -43,7 +44,7 @@ class MySqlSource:
         connection = database.connect(self._settings)
         try:
             for statement in self._initial_statements:
-                query(connection, statement)
+                database.execute(connection, statement)
         except BaseException:
             connection.close()
             raise
@@ -71,9 +72,11 @@ class MySqlSource:
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def check(self, tables: Sequence[TableId]) -> Sequence[str]:
-        """Check server variables, grants and character sets."""
+        """Check server variables, grants, character sets, and the protection of the connection."""
         with closing(self.connect()) as session:
-            return prerequisites.check(session, tables, server_id=self._server_id)
+            notes = prerequisites.check(session, tables, server_id=self._server_id)
+            warning = transport_warning(session, self._settings.tls.mode)
+        return notes if warning is None else (warning, *notes)
 
     def list_tables(self, captures: TableFilter) -> list[TableId]:
         """Read information_schema.TABLES."""

@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 def endpoints(status: Status) -> Endpoints:
     """Return the endpoints of a status."""
     return Endpoints(
-        status=status.snapshot, metrics=registry(status), is_live=lambda: True, is_ready=lambda: status.ready
+        status=status.snapshot, metrics=registry(status), is_live=lambda: status.live, is_ready=lambda: status.ready
     )
 
 

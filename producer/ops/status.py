@@ -7,11 +7,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.schemas.rowkind import Op
+
+LOOP_TIMEOUT_S: Final = 900.0
+"""Above every timeout of a query and of a Kafka request, so that a loop which waits for one still counts as live."""
 
 
 class Phase(StrEnum):
@@ -99,6 +102,7 @@ class Status:
         self._waiting = False
         self._tables: dict[TableId, TableStatus] = {}
         self._stream = StreamStatus()
+        self._looped_at = time.monotonic()
 
     # -- the process --
 
@@ -113,6 +117,7 @@ class Status:
         with self._lock:
             self.prefix = prefix
             self._connected, self._error = True, ""
+            self._looped_at = time.monotonic()
             self._phase = Phase.SNAPSHOT
             self._tables = {table: s for table, s in self._tables.items() if s.mode is TableMode.STREAMING}
 
@@ -188,6 +193,10 @@ class Status:
 
     # -- the stream --
 
+    def stream_loop(self) -> None:
+        """The stream's loop goes round."""
+        self._looped_at = time.monotonic()
+
     def stream_rows(self, table: TableId, op: str, records: int, *, events: int = 1) -> None:
         """Count rows events of one operation (c, u or d) and their records."""
         with self._lock:
@@ -234,6 +243,13 @@ class Status:
             stream.commits += 1
 
     # -- reading --
+
+    @property
+    def live(self) -> bool:
+        """Whether the stream's loop goes round; a start has no loop, and each of its steps has a timeout."""
+        with self._lock:
+            started = self._phase in {Phase.SNAPSHOT, Phase.STREAMING}
+            return not started or time.monotonic() - self._looped_at < LOOP_TIMEOUT_S
 
     @property
     def ready(self) -> bool:

@@ -121,6 +121,7 @@ class BinlogReader:
     def _run(self) -> None:
         handlers, transaction = self._handlers, self._transaction
         while not self._mailbox.stopped:
+            self._status.stream_loop()
             self._mailbox.run_pending()
             if self.stop_after_snapshot and not self._coordinator.initial_snapshot_running:
                 break

@@ -81,9 +81,10 @@ class SchemaChangeTopic:
                 charset, collation = self._session.database_charset(name)
                 write(name, None, f"CREATE DATABASE {quote(name)} CHARSET {charset} COLLATE {collation}")
                 write(name, None, f"USE {quote(name)}")
-            for table in (table for table in new if table.database == name):
-                described = self._describe(table)
-                if described is not None:
+            for table, found in self._session.describe_all([table for table in new if table.database == name]):
+                statement = self._create_statement(table)
+                if statement is not None and not isinstance(found, SchemaError):
+                    described = TableDefinition(found, statement)
                     write(name, table.table, described.create_statement, [self._change("CREATE", table, described)])
         self._known |= {str(table) for table in new}
         self._store()
@@ -144,11 +145,20 @@ class SchemaChangeTopic:
 
     def _describe(self, table: TableId) -> TableDefinition | None:
         """Return the current definition of a table, or None if it no longer exists."""
+        statement = self._create_statement(table)
+        if statement is None:
+            return None
         try:
-            return TableDefinition(self._session.describe(table), self._session.create_statement(table))
+            return TableDefinition(self._session.describe(table), statement)
+        except SchemaError:
+            return None
+
+    def _create_statement(self, table: TableId) -> str | None:
+        try:
+            return self._session.create_statement(table)
         except SourceUnavailableError:
             raise
-        except (SourceError, SchemaError):
+        except SourceError:
             return None
 
     def _store(self) -> None:

@@ -235,6 +235,7 @@ class SnapshotCoordinator:
         while not self.mailbox.wait(0.05):
             if self.mailbox.stopped:
                 raise CaptureStoppedError
+            self._status.stream_loop()
             self._transaction.commit_if_due()
         self.end_splits()
 

@@ -25,6 +25,8 @@ class Draft:
     values: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    file_unread: bool = False
+    """No setting of the file could be read: that some are missing then says nothing."""
 
     def is_set(self, name: str) -> bool:
         """Return whether a setting is given and not blank."""
@@ -33,6 +35,7 @@ class Draft:
     def gather(self, path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> None:
         """Collect the settings: the file, over it the environment, over it ``overrides``; resolve placeholders."""
         settings = read_file(path, self.problems) if path else {}
+        self.file_unread = bool(self.problems) and not settings
         self._overlay(settings, read_environment(environ, self.table.properties, self.problems))
         self._overlay(settings, {name: Setting(value, "flag") for name, value in overrides.items()})
         self.settings = {
@@ -125,6 +128,8 @@ class Draft:
         if entry.fallback and self.is_set(entry.fallback):
             self._read_value(entry, entry.fallback, self.settings[entry.fallback])
         elif entry.required and not any(name in self.settings for name in entry.names):
+            if self.file_unread:
+                return
             expected = entry.value_type.expects or "any text"
             self.problems.append(f"{entry.name} is missing: {entry.doc} Expected: {expected}")
         elif entry.default is not None:

@@ -50,6 +50,9 @@ def _json_pairs(text: str, path: Path, problems: list[str]) -> list[tuple[str, s
     except json.JSONDecodeError as error:
         problems.append(f"{path} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}")
         return []
+    except (ValueError, RecursionError):
+        problems.append(f"{path} cannot be read: it is nested too deeply, or has a number of too many digits")
+        return []
     if not isinstance(body, _Object):
         problems.append(f"{path} is not a JSON object")
         return []

@@ -10,6 +10,23 @@ from typing import Final
 from tailrace.runtime.config.property import Property, Status
 
 MASK: Final = "********"
+_HARMLESS: Final = re.compile(
+    # Clients of Kafka, by librdkafka's names and by Java's.
+    r"acks|auto\.offset\.reset|batch\.(size|num\.messages)|buffer\.memory|client\.id|compression\.(type|codec|level)"
+    r"|broker\.address\.(family|ttl)|enable\.(idempotence|ssl\.certificate\.verification)|group\.id|isolation\.level"
+    r"|(fetch|message|receive\.message|socket|queue|queued|request|session|connections|reconnect|retry|linger|metadata"
+    r"|heartbeat|delivery|max|topic|statistics|transaction|default\.api)(\.[a-z]+)*\.(ms|bytes|kbytes|messages|size)"
+    r"|max\.(poll\.records|in\.flight(\.requests\.per\.connection)?)|message\.send\.max\.retries|retries"
+    r"|security\.protocol|sasl\.(mechanisms?|username|kerberos\.service\.name)|ssl\.endpoint\.identification\.algorithm"
+    r"|ssl\.(ca|certificate|key|truststore|keystore)\.(location|type)"
+    # Spark.
+    r"|app\.name|master|submit\.deployMode|jars\.packages|local\.dir|default\.parallelism|cores\.max"
+    r"|(driver|executor)\.(memory|memoryOverhead|cores|instances|host|bindAddress|port)"
+    r"|sql\.(extensions|warehouse\.dir|session\.timeZone|catalog\.spark_catalog)"
+    r"|sql\.(shuffle|adaptive|streaming|files|parquet)\.[A-Za-z.]+|databricks\.delta\.[A-Za-z.]+|ui\.(enabled|port)",
+)
+"""Settings that are passed on and may be shown. All others may be secrets, since only the receiver knows them."""
+
 _SECRET_NAME: Final = re.compile(r"password|secret|jaas|token|credential|private|\.pem$|\.key$", re.IGNORECASE)
 
 
@@ -33,9 +50,12 @@ class PropertyTable:
 
     def is_secret(self, name: str) -> bool:
         """Return whether the value of a setting must not be shown."""
-        entry = self._exact.get(name)
+        entry = self.find(name)
         if entry is not None and entry.status is Status.SUPPORTED:
-            return entry.secret
+            if not entry.is_wildcard:
+                return entry.secret
+            if entry.is_prefix and entry.secret:
+                return _HARMLESS.fullmatch(entry.suffix(name)) is None
         return _SECRET_NAME.search(name) is not None
 
     def redact(self, name: str, value: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.table import Collation, ColumnCatalog, TableId
+from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.catalog import list_tables, read_table
 from tailrace.producer.mysql.connection import (
     binlog_position,
@@ -166,7 +167,7 @@ def test_untrusted_certificate_is_rejected(database: Database) -> None:
     with pytest.raises(SourceError, match="TLS"):
         connect(settings_of(database.server, ssl_mode="verify_ca"))
     with pytest.raises(ConfigError, match="cannot be read"):
-        connect(replace(settings_of(database.server, ssl_mode="verify_ca"), ssl_ca="/nowhere.pem"))
+        connect(replace(settings_of(database.server), tls=Tls("verify_ca", ca="/nowhere.pem")))
     with pytest.raises(ConfigError, match=r"database\.ssl\.mode"):
         connect(settings_of(database.server, ssl_mode="often"))
 

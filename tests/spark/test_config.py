@@ -113,3 +113,18 @@ def test_reference_page_is_current(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == pages()[name], (
         "run: python -m tailrace.spark_consumer.config --docs docs"
     )
+
+
+def test_settings_that_may_be_secrets_are_masked() -> None:
+    """What is passed on is shown only if its name is known to be harmless: Azure's key has no telling name."""
+    secret = {
+        "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net": "open-sesame",
+        "spark.hadoop.fs.azure.sas.fixed.token": "open-sesame",
+        "spark.driver.extraJavaOptions": "-Dpassword=open-sesame",
+        "kafka.basic.auth.user.info": "user:open-sesame",
+    }
+    harmless = {"spark.app.name": "cdc", "spark.executor.memory": "2g", "kafka.security.protocol": "SSL"}
+    shown = config.describe(config.parse({**GOOD, **secret, **harmless}))
+
+    assert "open-sesame" not in str(shown)
+    assert {name: shown[name] for name in harmless} == harmless

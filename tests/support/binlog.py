@@ -9,6 +9,7 @@ from typing import TypeVar
 from tailrace.producer.config import DatabaseConfig
 from tailrace.producer.model.binlog_events import Event, QueryEvent, RowsEvent, TransactionCommit
 from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.connection import SourceSettings, connect, executed_gtids
 from tailrace.producer.mysql.gtid import GtidSet
@@ -34,10 +35,7 @@ def account_settings(
         port=port,
         user=user,
         password=password,
-        ssl_mode=ssl_mode,
-        ssl_ca=None,
-        ssl_cert=None,
-        ssl_key=None,
+        tls=Tls(ssl_mode),
         connect_timeout_s=timeouts.connect_timeout_ms / 1000,
         read_timeout_s=timeouts.query_timeout_ms / 1000,
     )

@@ -16,7 +16,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 _FORWARD = build_opener(ProxyHandler({}))
@@ -25,9 +25,11 @@ _FORWARD = build_opener(ProxyHandler({}))
 class CertificateAuthority:
     """Issues certificates for 127.0.0.1. ``trusted`` is the file with its own certificate."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, *, with_rsa: bool = False) -> None:
+        """``with_rsa``: for servers that do not know elliptic curves."""
         self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._with_rsa = with_rsa
+        self._key = self._new_key()
         self._name = _named(name)
         self._certificate = self._sign(self._name, self._key, authority=True)
         self.trusted = folder / f"{name}.pem"
@@ -35,19 +37,30 @@ class CertificateAuthority:
 
     def identity(self, name: str, *, password: str = "") -> Path:
         """Return a file with a certificate and its private key."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = self._new_key()
         hidden: serialization.KeySerializationEncryption = (
             serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
         )
+        # Older servers read no other form of an RSA key.
+        form = serialization.PrivateFormat.TraditionalOpenSSL if self._with_rsa else serialization.PrivateFormat.PKCS8
         path = self._folder / f"{name}-identity.pem"
         path.write_bytes(
             self._sign(_named(name), key).public_bytes(serialization.Encoding.PEM)
-            + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden)
+            + key.private_bytes(
+                serialization.Encoding.PEM,
+                form,
+                hidden,
+            )
         )
         return path
 
+    def _new_key(self) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+        if self._with_rsa:
+            return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        return ec.generate_private_key(ec.SECP256R1())
+
     def _sign(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool = False
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, *, authority: bool = False
     ) -> x509.Certificate:
         now = datetime.now(UTC)
         return (

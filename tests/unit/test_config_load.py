@@ -369,8 +369,9 @@ def test_file_with_wrong_syntax_is_reported(tmp_path: Path, name: str, body: str
 
 
 def test_missing_file_is_reported(tmp_path: Path) -> None:
-    """With the reason that the operating system gives."""
-    assert "No such file" in problems_of(tmp_path / "none.json")[0]
+    """With the reason that the operating system gives, and without the properties that are missing with it."""
+    [problem] = problems_of(tmp_path / "none.json")
+    assert "No such file" in problem
 
 
 def test_secrets_are_never_printed() -> None:
@@ -464,3 +465,52 @@ def test_secrets_of_the_kafka_client_can_be_files(tmp_path: Path) -> None:
     config = loaded_from({"PRODUCER_OVERRIDE_SASL_PASSWORD_FILE": str(secret)})
 
     assert config.kafka.client_settings()["sasl.password"] == "geheim"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.sasl.oauthbearer.config",
+        "kafka.sasl.oauthbearer.extensions",
+        "kafka.sasl.kerberos.kinit.cmd",
+        "kafka.option.of.a.later.version",
+        "signal.consumer.sasl.oauthbearer.config",
+        "database.initial.statements",
+        "heartbeat.action.query",
+    ],
+)
+def test_settings_that_may_be_secrets_are_masked(name: str) -> None:
+    """What is passed on is shown only if its name is known to be harmless."""
+    shown = describe(load(None, {}, {**BASE, name: "open-sesame"}))
+
+    assert "open-sesame" not in str(shown)
+    assert shown[name] == "********"
+
+
+def test_harmless_settings_are_shown() -> None:
+    """The names that a support request needs."""
+    harmless = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.linger.ms": "7",
+        "kafka.queue.buffering.max.kbytes": "1048576",
+        "kafka.ssl.ca.location": "/etc/ca.pem",
+    }
+    shown = describe(load(None, {}, {**BASE, **harmless}))
+
+    assert {name: shown[name] for name in harmless} == harmless
+
+
+def test_salt_in_a_misspelled_name_is_masked() -> None:
+    """The name is printed as unknown, without its secret part."""
+    [problem] = problems({"columns.mask.hash.SHA-256.with.salt.open-sesame": "shop.*"})
+
+    assert "open-sesame" not in problem
+    assert "is not a known property" in problem
+
+
+@pytest.mark.parametrize("body", ["[" * 100_000, '{"a":' * 100_000, '{"database.port": ' + "1" * 5000 + "}"])
+def test_json_that_python_cannot_hold_is_a_problem(tmp_path: Path, body: str) -> None:
+    """Neither a RecursionError nor a ValueError."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(written(tmp_path, body), {}, BASE)

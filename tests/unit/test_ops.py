@@ -177,6 +177,21 @@ def test_http_has_four_endpoints() -> None:
         assert get(server.port, "/readyz")[0] == 503
 
 
+def test_not_live_when_the_loop_of_the_stream_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start is live without a loop."""
+    status = running()
+    assert status.live
+    monkeypatch.setattr("tailrace.producer.ops.status.LOOP_TIMEOUT_S", 0.0)
+    with serve(status) as server:
+        assert get(server.port, "/livez") == (503, b"not live\n")
+    monkeypatch.undo()
+    status.stream_loop()
+    assert status.live
+    monkeypatch.setattr("tailrace.producer.ops.status.LOOP_TIMEOUT_S", 0.0)
+    status.failed("lost")
+    assert status.live
+
+
 def test_port_0_opens_nothing() -> None:
     with open_http_port(Status(), address="nowhere.invalid", port=0):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Literal
 
 from pydantic import SecretStr
@@ -9,7 +10,7 @@ from pydantic import SecretStr
 from tailrace.producer.config.value_types import STATEMENTS
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import Section, supported
-from tailrace.runtime.config.value_types import SECRET, TEXT, integer, one_of
+from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, integer, one_of
 
 SslMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 
@@ -49,6 +50,13 @@ class DatabaseConfig(Section):
     )
     ssl_cert: str | None = supported("database.ssl.cert", TEXT, doc="PEM file with the certificate of the client.")
     ssl_key: str | None = supported("database.ssl.key", TEXT, doc="PEM file with the private key of the client.")
+    insecure_authentication: bool = supported(
+        "tailrace.database.insecure.authentication",
+        BOOLEAN,
+        default="false",
+        doc="Whether the server may ask for the password in clear, or encrypted with a key that it sends itself, "
+        "although its certificate is not verified.",
+    )
     connect_timeout_ms: int = supported(
         "connect.timeout.ms", integer(1), default="30000", doc="Maximum time to wait for a connection, in ms."
     )
@@ -67,7 +75,7 @@ class DatabaseConfig(Section):
     )
     initial_statements: tuple[str, ...] = supported(
         "database.initial.statements",
-        STATEMENTS,
+        replace(STATEMENTS, secret=True),  # a statement may hold a password
         default="",
         doc="SQL statements to run when a session is opened. They are not run in the session that reads the binlog.",
     )

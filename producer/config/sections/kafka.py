@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, Literal
 
 from pydantic import SecretStr
@@ -130,7 +131,7 @@ class HeartbeatConfig(Section):
     )
     action_query: str = supported(
         "heartbeat.action.query",
-        ANY_TEXT,
+        replace(ANY_TEXT, secret=True),
         default="",
         doc="SQL statement that is run in the database with each heartbeat, in its own session. It is the only way in "
         "which the producer writes to the database.",

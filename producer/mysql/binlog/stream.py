@@ -20,7 +20,13 @@ from tailrace.producer.model.binlog_events import Event, QueryEvent
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
-from tailrace.producer.mysql.connection import SourceSettings, connect, server_uuid, translating_errors
+from tailrace.producer.mysql.connection import (
+    SourceSettings,
+    connect,
+    disconnect,
+    server_uuid,
+    translating_errors,
+)
 from tailrace.producer.mysql.ddl import ddl_effects
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.sql_tokens import SqlDialect
@@ -121,7 +127,7 @@ class BinlogStream:
             self._socket = None
         if self._connection is not None:
             # Without COM_QUIT: the server is sending and would not read it.
-            self._connection._force_close()  # noqa: SLF001
+            disconnect(self._connection)
             self._connection = None
         if self._selector.get_map() is not None:
             self._selector.close()
