@@ -29,6 +29,8 @@ from tailrace.schemas.watermark import Watermark
 BARRIER_TIMEOUT_S: Final = 60.0
 """How long the server may take to make the transactions visible that the stream has read."""
 
+_MAX_DEFINITIONS: Final = 16
+"""Tables whose compiled versions a reader keeps; it reads few tables at a time."""
 _USABLE_SHARE: Final = 0.8
 """The part of the transaction timeout that the rows of a split may take; the rest is for the commit."""
 
@@ -166,14 +168,17 @@ class SnapshotReader:
         Raises SchemaError if the table can no longer be split on the columns of the plan.
         """
         text = self._session.definition_text(table)
-        known = self._definitions.get(table)
+        known = self._definitions.pop(table, None)
         if known is not None and known[0] == text:
+            self._definitions[table] = known  # the last of the used ones
             return known[1]
         found = self._session.describe(table)
         captured = self._tables.version_of(found)
         current = self._session.splitting_columns(found, captured.table.key)
         if current[: len(columns)] != columns:
             raise key_changed(table, [c.definition for c in columns], [c.definition for c in current])
+        if len(self._definitions) >= _MAX_DEFINITIONS:
+            del self._definitions[next(iter(self._definitions))]
         self._definitions[table] = (text, captured)
         return captured
 
