@@ -87,6 +87,13 @@ class Topics:
         self._known.update(unchecked)
         return {spec.name for spec in missing}
 
+    def exists(self, name: str) -> bool:
+        """Return whether there is a topic of this name."""
+        try:
+            return name in self._admin.list_topics(timeout=self._timeout).topics
+        except KafkaException as error:
+            raise translate(error, "listing topics") from error
+
     def _create(self, specs: list[TopicSpec]) -> None:
         created = self._admin.create_topics(
             [
