@@ -14,6 +14,7 @@ import structlog
 
 from tailrace.producer.app import startup
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
+from tailrace.producer.app.missing_topics import deleted_tables, report_deleted_certificates
 from tailrace.producer.app.ownership import Ownership
 from tailrace.producer.app.resources import Resources
 from tailrace.producer.app.resume import ResumeRules, resume_point
@@ -115,6 +116,7 @@ class SessionBuilder:
         self._resources = resources
         self._stop = stop
         self._auxiliary = AuxiliaryTopics(process.config)
+        self._created_topics: set[str] = set()
         self._headers: Headers = list(
             context_headers(
                 process.config.topics.prefix,
@@ -131,8 +133,9 @@ class SessionBuilder:
         tables = CapturedTables(config, session.describe)
         checked = self._check_source(session, tables)
         captured = checked.captured
-        topics = self._ensure_topics([table for table in captured if table not in checked.faults])
-        restored = self._restore(captured, tables.keys)
+        topics = self._ensure_topics()
+        restored = self._restore(captured, topics, tables.keys)
+        topics.ensure_tables([table for table in captured if table not in checked.faults])
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)
         pending = self._track_tables(restored, checked)
@@ -186,15 +189,15 @@ class SessionBuilder:
         faults = faults_of_new_tables(config, validation, captured, known)
         return CheckedTables(captured, faults)
 
-    def _ensure_topics(self, captured: Sequence[TableId]) -> CaptureTopics:
+    def _ensure_topics(self) -> CaptureTopics:
+        """Create the topics that do not belong to a table."""
         admin = Topics(kafka_settings(self._config))
         topics = CaptureTopics(self._config, admin)
-        topics.ensure_own()
+        self._created_topics = topics.ensure_own()
         ensure_signal_topics(self._config, admin)
-        topics.ensure_tables(captured)
         return topics
 
-    def _restore(self, captured: Sequence[TableId], keys: KeyMemory) -> Restored:
+    def _restore(self, captured: Sequence[TableId], topics: CaptureTopics, keys: KeyMemory) -> Restored:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
@@ -233,6 +236,11 @@ class SessionBuilder:
         if resume.end is not None:
             startup.relocate_splits(transaction, state, resume.end)
         startup.write_startup_state(transaction, state, readers=readers, captured=captured, topic_of=topic_of)
+        report_deleted_certificates(self._created_topics, state, prefix)
+        # The topics of tables are created after this is committed: until then a start finds them missing.
+        deleted = deleted_tables(topics.without_topic(captured), state, topic_of, config.topics.missing)
+        if config.topics.missing == "snapshot":
+            startup.request_snapshots(transaction, state, deleted)
         schema_changes = self._auxiliary.schema_changes(
             transaction, self._resources.add(self._source.open_catalog()), self._headers
         )

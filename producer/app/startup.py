@@ -63,7 +63,7 @@ def acquire_state(
 def captured_before(kafka: KafkaSettings, read_offset: ReadOffset, *, prefix: str) -> set[str] | None:
     """Return the tables that are captured according to the state, which may be written meanwhile; None: no state."""
     topic = state_topic(prefix)
-    if not Topics(kafka).exists(topic):
+    if Topics(kafka).missing([topic]):
         return None
     state = state_store.read(kafka, topic, read_offset)
     if state.offset is None:
@@ -123,6 +123,16 @@ def request_full_resnapshot(
         transaction.store(key, value)
     state.signals = orjson.loads(queue.to_json())
     state.requests = queue.stored_requests
+
+
+def request_snapshots(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:
+    """Request an incremental snapshot of more tables, and update ``state``."""
+    queue = IncrementalSnapshotQueue.from_state(state.signals)
+    added = tuple(SnapshotRequest(table) for table in tables if table not in set(queue.tables))
+    if added:
+        body = replace(queue, requests=queue.requests + added).to_json()
+        transaction.store(state_store.SIGNALS_KEY, body)
+        state.signals = orjson.loads(body)
 
 
 def _remove_keys(transaction: StreamTransaction, state: State, tables: Iterable[str]) -> None:

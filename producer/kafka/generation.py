@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tailrace.producer.errors import InstanceReplacedError, ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import PARTITION_EOF, translate
+from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.runtime.errors import KafkaUnavailableError
 
@@ -124,6 +124,8 @@ def _generations(settings: KafkaSettings, topic: str, start: int) -> list[Genera
                 error = message.error()
                 if error is not None and error.code() == PARTITION_EOF:
                     return found
+                if error is not None and error.code() == NO_GROUP:
+                    continue
                 if error is not None:
                     raise KafkaException(error)
                 if message.key() == GENERATION_KEY and (value := message.value()) is not None:

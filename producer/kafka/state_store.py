@@ -31,7 +31,7 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import PARTITION_EOF, translate
+from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
 from tailrace.producer.kafka.generation import GENERATION_KEY
 from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
@@ -348,6 +348,8 @@ def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:
                 error = message.error()
                 if error is not None and error.code() == PARTITION_EOF:
                     return records
+                if error is not None and error.code() == NO_GROUP:
+                    continue
                 if error is not None:
                     raise KafkaException(error)
                 deadline = time.monotonic() + settings.request_timeout_s

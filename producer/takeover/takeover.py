@@ -215,4 +215,8 @@ def _store(
         producer.send(topic, states.OFFSET_KEY, offset.to_json())
         for table in tables:
             producer.send(topic, states.table_key(table), TableState(TableMode.STREAMING).to_json())
+        if TopicNames(config.topics).schema_changes in existing_topics(kafka):
+            # The connector has written the definitions: readers that apply the statements must see no DROP TABLE.
+            names = sorted(map(str, tables))
+            producer.send(topic, states.STRUCTURE_KEY, orjson.dumps({"tables": names}))
         producer.commit()

@@ -125,6 +125,7 @@ class CaptureProcess:
     """``tailrace produce`` as a process; ``kill`` is SIGKILL."""
 
     def __init__(self, settings: Mapping[str, str], folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self.config = folder / "producer.json"
         self.config.write_text(json.dumps(dict(settings)))
         self.log = folder / "producer.log"
