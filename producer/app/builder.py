@@ -6,9 +6,9 @@ Nothing else constructs these objects. Nothing is written before all checks have
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -21,7 +21,7 @@ from tailrace.producer.app.resume import ResumeRules, resume_point
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
 from tailrace.producer.app.signals import SignalService, ensure_signal_topics
 from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
-from tailrace.producer.app.validation import validate_tables
+from tailrace.producer.app.validation import faults_of_new_tables, validate_tables
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import PrerequisiteError
 from tailrace.producer.kafka.state_store import State, known_key_key
@@ -42,6 +42,7 @@ from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
 from tailrace.producer.streaming.refused_changes import RefusedChanges
@@ -87,6 +88,14 @@ def open_session(process: CaptureProcess, *, resnapshot: bool) -> Iterator[Captu
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedTables:
+    """The captured tables, and why some of them, which were never captured before, cannot be."""
+
+    captured: Sequence[TableId]
+    faults: Mapping[TableId, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Restored:
     """What startup restored."""
 
@@ -123,18 +132,19 @@ class SessionBuilder:
         # Used by the stream's thread to look up what the binlog does not say about a table.
         session = self._resources.add(self._source.open_snapshot_session())
         tables = CapturedTables(config, session.describe)
-        captured = self._check_source(session, tables)
+        checked = self._check_source(session, tables)
         topics = self._ensure_topics()
-        restored = self._restore(captured, topics, tables.keys)
-        captured = restored.captured
-        topics.ensure_tables(captured)
+        restored = self._restore(checked.captured, topics, tables.keys)
+        checked = replace(checked, captured=restored.captured)
+        captured = checked.captured
+        topics.ensure_tables([table for table in captured if table not in checked.faults])
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)
-        pending = self._track_tables(restored, captured)
+        pending = self._track_tables(restored, checked)
         signals = self._resources.add(
             SignalService(
                 config,
-                restored.state.signals,
+                restored.state,
                 context.transaction,
                 context.registry,
                 context.mailbox,
@@ -143,9 +153,13 @@ class SessionBuilder:
         )
         if resnapshot:
             signals.processor.request_incremental(table for table in captured if str(table) in restored.state.tables)
-        versions = TableVersions(context, topics)
+        reads = config.snapshot.should_snapshot
+        new_tables = NewTables(context, topics, signals.processor, reads=lambda table: reads(str(table)))
+        versions = TableVersions(context, new_tables)
         coordinator = SnapshotCoordinator(context, versions, signals.processor)
-        lifecycle = TableLifecycle(context, coordinator, topics, restored.schema_changes, versions=versions)
+        lifecycle = TableLifecycle(
+            context, coordinator, topics, restored.schema_changes, versions=versions, new_tables=new_tables
+        )
         metadata = self._auxiliary.transaction_metadata(context.transaction)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
         reader.register_refused(RefusedChanges(context, versions, signals.processor))
@@ -157,22 +171,28 @@ class SessionBuilder:
         signals.processor.initial_snapshot_started(pending, resumed=bool(restored.state.tables))
         return CaptureSession(reader, snapshots, signals, self._stop)
 
-    def _check_source(self, session: SnapshotSession, tables: CapturedTables) -> list[TableId]:
-        """Return the captured tables. Raises PrerequisiteError with every problem found."""
+    def _check_source(self, session: SnapshotSession, tables: CapturedTables) -> CheckedTables:
+        """Return the captured tables. Raises PrerequisiteError with every problem found.
+
+        A table that was never captured before does not prevent a later start: it is in error.
+        """
         return self._check_tables(session, tables, self._source.list_tables(self._config.filters.tables.includes))
 
     def _check_tables(
         self, session: SnapshotSession, tables: CapturedTables, captured: Sequence[TableId]
-    ) -> list[TableId]:
+    ) -> CheckedTables:
         config = self._config
         for note in self._source.check(captured):
             log.warning(note)
         validation = validate_tables(config, tables, captured, session.describe_all)
         for note in validation.notes:
             log.warning(note)
-        if validation.problems:
+        if not validation.problems:
+            return CheckedTables(validation.tables, {})
+        known = startup.captured_before(kafka_settings(config), self._source.read_offset, prefix=config.topics.prefix)
+        if known is None:
             raise PrerequisiteError(validation.problems)
-        return validation.tables
+        return CheckedTables(validation.tables, faults_of_new_tables(config, validation, captured, known))
 
     def _add_new_tables(self, captured: Sequence[TableId]) -> list[TableId]:
         """Return also the tables that appeared since ``captured`` was listed: a new offset is behind their rows."""
@@ -181,8 +201,8 @@ class SessionBuilder:
         if not new:
             return list(captured)
         with closing(self._source.open_snapshot_session()) as session:
-            new = self._check_tables(session, CapturedTables(self._config, session.describe), new)
-        return sorted([*captured, *new])
+            checked = self._check_tables(session, CapturedTables(self._config, session.describe), new)
+        return sorted([*captured, *(table for table in checked.captured if table not in checked.faults)])
 
     def _ensure_topics(self) -> CaptureTopics:
         """Create the topics that do not belong to a table."""
@@ -252,6 +272,8 @@ class SessionBuilder:
     def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, ChangeStream]:
         config = self._config
         filters, signals = config.filters.tables, config.signals.table
+        if signals is not None:
+            signals = self._source.stored_name(signals)
         wanted = filters.includes if signals is None else lambda table: table == signals or filters.includes(table)
         stream = self._resources.add(
             self._source.open_stream(restored.transaction.offset.position, wanted, restored.state.prepared.values())
@@ -270,12 +292,17 @@ class SessionBuilder:
         context = StreamContext(settings, restored.transaction, restored.registry, tables, mailbox, self._status)
         return context, stream
 
-    def _track_tables(self, restored: Restored, captured: Sequence[TableId]) -> list[TableId]:
+    def _track_tables(self, restored: Restored, checked: CheckedTables) -> list[TableId]:
         """Track every captured table before the first event; return those whose initial snapshot is not complete."""
         stored = restored.state.tables
         pending: list[TableId] = []
-        for table in captured:
+        for table in checked.captured:
+            if table in checked.faults:
+                self._track_faulty(restored, table, checked.faults[table])
+                continue
             known = stored.get(str(table))
+            if known is not None and known.mode is TableMode.ERROR:
+                known = None  # nothing of it is in Kafka
             needless = known is None and not self._config.snapshot.should_snapshot(str(table))
             if needless or (known is not None and known.mode is not TableMode.SNAPSHOT):
                 mode = TableMode.STREAMING
@@ -286,6 +313,11 @@ class SessionBuilder:
             self._status.table_mode(table, mode)
         # Started plans come first: the stream knows their splits, and the state holds them.
         return sorted(pending, key=lambda table: str(table) not in stored)
+
+    def _track_faulty(self, restored: Restored, table: TableId, reason: str) -> None:
+        restored.registry.track(table, TableMode.ERROR)
+        if self._status.table_failed(table, reason):
+            log.error("a table is not captured: its changes are skipped", table=str(table), error=reason)
 
     def _restore_snapshots(
         self, state: State, coordinator: SnapshotCoordinator, signals: SignalService, pending: Sequence[TableId]

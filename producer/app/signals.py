@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import ClientConfig, KafkaSettings
+from tailrace.producer.kafka.state_store import State
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.protocols import Source
@@ -65,18 +65,19 @@ class SignalService:
     def __init__(
         self,
         config: ProducerConfig,
-        signals: Mapping[str, Any] | None,
+        state: State,
         transaction: StreamTransaction,
         registry: SplitRegistry,
         mailbox: Mailbox,
         *,
         source: Source,
     ) -> None:
-        """``signals`` is the stored queue of signals, None if there is none."""
+        """``state`` is the one that was restored at startup."""
         self._config = config
         self._transaction = transaction
+        self._source = source
         self.processor = SignalProcessor(
-            IncrementalSnapshotQueue.from_state(signals),
+            IncrementalSnapshotQueue.from_state(state),
             registry,
             transaction,
             notification_service(config, transaction),
@@ -92,7 +93,9 @@ class SignalService:
     def table(self) -> SignalTable | None:
         """Return the signal table, if one is configured."""
         table = self._config.signals.table
-        return None if table is None else _SignalTable(SourceSignalChannel(table), self.processor)
+        if table is None:
+            return None
+        return _SignalTable(SourceSignalChannel(self._source.stored_name(table)), self.processor)
 
     def _openers(self) -> Iterator[Callable[[], Channel]]:
         config, signals, offsets = self._config, self._config.signals, self.processor.offsets

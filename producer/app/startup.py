@@ -15,6 +15,7 @@ from tailrace.producer.kafka import generation, state_store
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.generation import Generation, GenerationFence
 from tailrace.producer.kafka.state_store import State, TableState
+from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.protocols import Offset, ReadOffset
@@ -57,6 +58,17 @@ def acquire_state(
         reader.init_transactions()
         reader.close()
     return Acquired(state_store.read(kafka, topic, read_offset) if state.readers else state, fence)
+
+
+def captured_before(kafka: KafkaSettings, read_offset: ReadOffset, *, prefix: str) -> set[str] | None:
+    """Return the tables that are captured according to the state, which may be written meanwhile; None: no state."""
+    topic = state_topic(prefix)
+    if Topics(kafka).missing([topic]):
+        return None
+    state = state_store.read(kafka, topic, read_offset)
+    if state.offset is None:
+        return None
+    return {name for name, table in state.tables.items() if table.mode is not TableMode.ERROR}
 
 
 def relocate_splits(transaction: StreamTransaction, state: State, end: Offset) -> None:
@@ -105,10 +117,12 @@ def request_full_resnapshot(
     for table in tables:
         state.tables[str(table)] = TableState(TableMode.STREAMING)
         transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
-    offsets = IncrementalSnapshotQueue.from_state(state.signals).offsets
-    queue = IncrementalSnapshotQueue(tuple(SnapshotRequest(table) for table in tables), offsets=offsets).to_json()
-    transaction.store(state_store.SIGNALS_KEY, queue)
-    state.signals = orjson.loads(queue)
+    stored = IncrementalSnapshotQueue.from_state(state)
+    queue = IncrementalSnapshotQueue(offsets=stored.offsets).adding(map(SnapshotRequest, tables))
+    for key, value in queue.records(stored):
+        transaction.store(key, value)
+    state.signals = orjson.loads(queue.to_json())
+    state.requests = queue.stored_requests
 
 
 def request_snapshots(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import PrerequisiteError
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
@@ -24,15 +26,17 @@ class TableValidation(NamedTuple):
     """The tables that still exist."""
     problems: list[str]
     notes: list[str]
+    faults: Mapping[TableId, list[str]]
+    """The problems that concern one table alone."""
 
 
 def validate_tables(
     config: ProducerConfig, tables: CapturedTables, captured: Sequence[TableId], read: DescribeAll
 ) -> TableValidation:
     """Validate every captured table; ``read`` reads the catalog. A table that was dropped meanwhile is left out."""
-    prefix, rules, keys = config.topics.prefix, ColumnTransforms(config.filters), config.filters.message_keys
-    reserved = [name(prefix) for name in (state_topic, schemas_topic, watermarks_topic)]
-    problems = TopicNames(config.topics).collisions(captured, reserved=reserved)
+    rules, keys = ColumnTransforms(config.filters), config.filters.message_keys
+    problems = TopicNames(config.topics).collisions(captured, reserved=_own_topics(config))
+    faults: defaultdict[TableId, list[str]] = defaultdict(list)
     notes: list[str] = []
     every: list[tuple[TableId, Column]] = []
     present: list[TableId] = []
@@ -44,12 +48,12 @@ def validate_tables(
             columns = found.table.columns
             if keys.entries or not rules.trivial:
                 every += [(table, column) for column in columns]
-            problems += keys.problems(table, [column.name for column in columns])
+            faults[table] += keys.problems(table, [column.name for column in columns])
             key = tables.key_of(found)
         except SchemaError as error:
-            problems.append(f"{error.message}: {error.hint}")
+            faults[table].append(f"{error.message}: {error.hint}")
             continue
-        problems += rules.problems(table, columns, key)
+        faults[table] += rules.problems(table, columns, key)
         changed = rules.transformed_keys(table, columns, key)
         if changed:
             notes.append(
@@ -60,4 +64,28 @@ def validate_tables(
             notes.append(f"{table}: the table has no key, so equal rows count as one row")
     unmatched = (*rules.unmatched(every), *keys.unmatched(every))
     notes += [f"no captured column matches {setting}" for setting in unmatched]
-    return TableValidation(present, problems, notes)
+    problems += [fault for table in captured for fault in faults[table]]
+    return TableValidation(present, problems, notes, {table: found for table, found in faults.items() if found})
+
+
+def faults_of_new_tables(
+    config: ProducerConfig, validation: TableValidation, captured: Sequence[TableId], known: Collection[str]
+) -> dict[TableId, str]:
+    """Return why tables cannot be captured that never were; ``known`` are the others.
+
+    Such a table must not stop the capture of the others. Raises PrerequisiteError if any other problem was found.
+    """
+    known_first = sorted(captured, key=lambda table: (str(table) not in known, table))
+    shared = TopicNames(config.topics).topic_faults(known_first, reserved=_own_topics(config))
+    found: dict[TableId, str] = {}
+    for table in captured:
+        faults = [*validation.faults.get(table, ()), *([shared[table]] if table in shared else ())]
+        if faults and str(table) in known:
+            raise PrerequisiteError(validation.problems)
+        if faults:
+            found[table] = "; ".join(faults)
+    return found
+
+
+def _own_topics(config: ProducerConfig) -> list[str]:
+    return [name(config.topics.prefix) for name in (state_topic, schemas_topic, watermarks_topic)]

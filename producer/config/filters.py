@@ -125,6 +125,9 @@ class _Selector:
         return not any_matches(self._exclude, name)
 
 
+_MAX_CACHED_NAMES = 50_000
+
+
 class TableFilter:
     """Selects databases and tables. Raises InvalidExpressionError if an expression cannot be used."""
 
@@ -151,6 +154,8 @@ class TableFilter:
         known = self._cache.get(table)
         if known is None:
             known = self.includes_database(table.database) and self._table(f"{table.database}.{table.table}")
+            if len(self._cache) >= _MAX_CACHED_NAMES:
+                self._cache.clear()
             self._cache[table] = known
         return known
 

@@ -10,9 +10,11 @@ A state record is committed in one Kafka transaction with the data it describes.
     split/<split id>         SplitState: a split that is completely in Kafka and has no END yet
     backfill/<split id>      {"count": n}: number of its backfill events that are in Kafka
     range/<range id>         RangeState: neighboring splits that have their END
-    structure                {"tables": [...]}: tables whose definitions are in the topic of schema changes
+    structure                {}: the topic of schema changes begins with definitions
+    structure/<db>.<table>   {}: the definition of the table is in the topic of schema changes
     prepared/<xid>           TransactionPrepared: an XA transaction that is neither committed nor rolled back
-    signals                  pending incremental snapshots, and the last processed signals (signals/queue.py)
+    signals                  the last processed signals (signals/queue.py)
+    request/<number>         one pending incremental snapshot
 
 Snapshot readers pause while too many splits wait for END, and ended splits that touch are one record. So the topic has
 few records of a table under snapshot, however many splits it has, and each has the size of its bounds and GTID sets.
@@ -219,6 +221,8 @@ class State:
     """Number of backfill events in Kafka, by split id; 0 is missing."""
     signals: Mapping[str, Any] | None = None
     """As stored; None before the first signal."""
+    requests: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Pending incremental snapshots by number, as stored."""
     prepared: dict[str, TransactionPrepared] = field(default_factory=dict)
     """XA transactions that are neither committed nor rolled back, by their ids."""
 
@@ -230,6 +234,16 @@ class State:
 def table_key(table: object) -> bytes:
     """Return the key of a table's record."""
     return f"table/{table}".encode()
+
+
+def structure_key(table: str) -> bytes:
+    """Return the key of the record that says of a table that its definition is written."""
+    return b"%b/%b" % (STRUCTURE_KEY, table.encode())
+
+
+def request_key(number: int) -> bytes:
+    """Return the key of the record of a pending incremental snapshot."""
+    return b"request/%d" % number
 
 
 def known_key_key(table: object) -> bytes:
@@ -273,7 +287,7 @@ def _fields(record: StoredOffset | TableState | SplitState | RangeState) -> dict
 
 def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
     """Return the state of these records (last value per key). Raises StateDamagedError for one that is none."""
-    state = State()
+    state = State(structure=_structure(records))
     for key, value in records.items():
         try:
             _decode_record(state, key, value, read_offset)
@@ -299,10 +313,10 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
         state.readers = body["count"]
     elif key == GENERATION_KEY:
         state.generation = body["number"]
-    elif key == STRUCTURE_KEY:
-        state.structure = frozenset(body["tables"])
     elif key == SIGNALS_KEY:
         state.signals = body
+    elif kind == "request":
+        state.requests[int(name)] = body
     elif kind == "table":
         order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
         state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
@@ -319,6 +333,13 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
         state.splits.setdefault(ended.table_id, StoredSplits()).ranges.append(ended)
     elif kind == "backfill":
         state.backfill[name] = body["count"]
+
+
+def _structure(records: Mapping[bytes, bytes]) -> frozenset[str] | None:
+    if STRUCTURE_KEY not in records:
+        return None
+    prefix = STRUCTURE_KEY + b"/"
+    return frozenset(key.removeprefix(prefix).decode() for key in records if key.startswith(prefix))
 
 
 def read(settings: KafkaSettings, topic: str, read_offset: ReadOffset) -> State:

@@ -18,6 +18,8 @@ class Change(Enum):
     """Also by ALTER TABLE, which may change the definition as well."""
     INDEX = "INDEX"
     TRUNCATE = "TRUNCATE"
+    EXCHANGE = "EXCHANGE"
+    """The rows of the table become a partition of another table, and the reverse."""
     DATABASE = "DATABASE"
     """CREATE or ALTER of a database."""
     DROP_DATABASE = "DROP_DATABASE"
@@ -34,4 +36,7 @@ class DdlEffect(NamedTuple):
     sql: str
     """The statement, or the part of it that concerns this table."""
     removes_rows_silently: bool = False
-    """Rows are removed without row events: TRUNCATE, and partitions that are dropped, truncated or exchanged."""
+    """Rows are removed without row events: TRUNCATE, partitions that are dropped, truncated or exchanged, DISCARD
+    TABLESPACE."""
+    adds_rows_silently: bool = False
+    """Rows are added without row events: an exchanged partition, IMPORT TABLESPACE."""

@@ -204,6 +204,9 @@ class Source(Protocol):
     def list_tables(self, captures: TableFilter) -> list[TableId]:
         """Return the tables for which ``captures`` is true, sorted."""
 
+    def stored_name(self, table: TableId) -> TableId:
+        """Return a configured name of a table as the source writes it."""
+
     def condition_problem(self, condition: str) -> str:
         """Return why an SQL condition may not restrict a snapshot, '' if it may."""
 

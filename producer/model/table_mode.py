@@ -4,10 +4,11 @@ The mode decides which changes of the table are emitted. It is stored with the t
 exported as a metric::
 
     WAITING ──> PLANNING ──> SNAPSHOT ──> STREAMING <──> INCREMENTAL
-                                │
-                                └──> RESTARTING
+                                │                       ^
+                                └──> RESTARTING         └── ERROR
 
-A table starts as WAITING if it needs an initial snapshot, otherwise as STREAMING. RESTARTING ends with the capture
+A table starts as WAITING if it needs an initial snapshot, as ERROR if it is new and cannot be captured, otherwise as
+STREAMING. RESTARTING ends with the capture
 session; in the next session the table is WAITING again. A table that is removed has no mode.
 """
 
@@ -35,6 +36,8 @@ class TableMode(StrEnum):
     """Changes are emitted."""
     INCREMENTAL = "incremental"
     """Changes are emitted while an incremental snapshot is running; a split that is being read holds its changes."""
+    ERROR = "error"
+    """Changes are skipped: the table cannot be captured as it is, and nothing of it is in Kafka."""
 
 
 TRANSITIONS: Final[Mapping[TableMode, frozenset[TableMode]]] = {
@@ -44,11 +47,12 @@ TRANSITIONS: Final[Mapping[TableMode, frozenset[TableMode]]] = {
     TableMode.RESTARTING: frozenset(),
     TableMode.STREAMING: frozenset({TableMode.INCREMENTAL}),
     TableMode.INCREMENTAL: frozenset({TableMode.STREAMING}),
+    TableMode.ERROR: frozenset({TableMode.STREAMING}),
 }
 """Mode -> the modes that may follow it."""
 
-INITIAL_MODES: Final = frozenset({TableMode.WAITING, TableMode.STREAMING})
-STORED_MODES: Final = frozenset({TableMode.SNAPSHOT, TableMode.STREAMING, TableMode.INCREMENTAL})
+INITIAL_MODES: Final = frozenset({TableMode.WAITING, TableMode.STREAMING, TableMode.ERROR})
+STORED_MODES: Final = frozenset({TableMode.SNAPSHOT, TableMode.STREAMING, TableMode.INCREMENTAL, TableMode.ERROR})
 """Modes that the state topic holds; a table without a record is WAITING."""
 
 

@@ -135,6 +135,11 @@ def server_uuid(connection: Connection[Any]) -> str:
     return str(query(connection, "SELECT @@global.server_uuid")[0][0])
 
 
+def stores_lower_case_names(connection: Connection[Any]) -> bool:
+    """Return whether the server stores names of databases and tables in lower case, however statements write them."""
+    return int(query(connection, "SELECT @@global.lower_case_table_names")[0][0]) == 1
+
+
 def executed_gtids(connection: Connection[Any]) -> str:
     """Return the GTIDs of committed, visible transactions, as text in one line."""
     return _one_line(query(connection, "SELECT @@global.gtid_executed")[0][0])

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.mysql.sql_tokens import DEFAULT_DIALECT, SqlDialect, Token, tokens
 
-_SPECIAL_ACTION: Final = re.compile("rename|partition", re.IGNORECASE)
+_SPECIAL_ACTION: Final = re.compile("rename|partition|tablespace", re.IGNORECASE)
 """Words without which an ALTER TABLE has no action that counts here."""
+
+
+class _Actions(NamedTuple):
+    """The actions of an ALTER TABLE that matter."""
+
+    renamed: TableId | None = None
+    """The new name of the table."""
+    exchanged: TableId | None = None
+    """The table whose rows become a partition, and the reverse."""
+    removes_rows: bool = False
+    adds_rows: bool = False
 
 
 def ddl_effects(sql: str, database: str, dialect: SqlDialect = DEFAULT_DIALECT) -> tuple[DdlEffect, ...]:
@@ -32,6 +43,7 @@ class _Statement:
     def __init__(self, sql: str, database: str, dialect: SqlDialect) -> None:
         self._sql = sql
         self._database = database
+        self._lower_case = dialect.lower_case_names
         self._tokens = tokens(sql, dialect)
         self._ahead: deque[Token] = deque()
         self._stop = 0
@@ -77,30 +89,38 @@ class _Statement:
         table = self._table()
         if table is None:
             return ()
-        renamed, removes_rows = self._actions()
-        if renamed is None:
-            return (DdlEffect(Change.ALTER, table, None, self._sql, removes_rows),)
-        return (DdlEffect(Change.RENAME, renamed, table, self._sql, removes_rows),)
+        actions = self._actions()
+        effect = DdlEffect(Change.ALTER, table, None, self._sql, actions.removes_rows, actions.adds_rows)
+        if actions.exchanged is not None:
+            return effect, effect._replace(change=Change.EXCHANGE, table=actions.exchanged)
+        if actions.renamed is not None:
+            return (effect._replace(change=Change.RENAME, table=actions.renamed, renamed_from=table),)
+        return (effect,)
 
-    def _actions(self) -> tuple[TableId | None, bool]:
-        """Return the new name of the table, if any, and whether partitions with rows are removed."""
+    def _actions(self) -> _Actions:
         renamed: TableId | None = None
-        removes_rows = False
+        exchanged: TableId | None = None
+        removes_rows = adds_rows = False
         if _SPECIAL_ACTION.search(self._sql) is None:
-            return None, False
+            return _Actions()
         depth = 0
         first = True  # at the start of an action
         while (token := self._next()) is not None:
             word = token.word
-            if word in {"DROP", "TRUNCATE", "EXCHANGE"} and first and self._peek("PARTITION"):
+            if word in {"DROP", "TRUNCATE", "EXCHANGE", "DISCARD"} and first and self._peek("PARTITION", "TABLESPACE"):
                 removes_rows = True
+            if word in {"EXCHANGE", "IMPORT"} and first and self._peek("PARTITION", "TABLESPACE"):
+                adds_rows = True
+            if word == "WITH" and adds_rows and removes_rows and self._take("TABLE"):
+                exchanged = self._table() or exchanged
+                continue
             if word == "RENAME" and first and not self._peek("COLUMN", "INDEX", "KEY"):
                 self._take("TO", "AS", "=")
                 renamed = self._table() or renamed
                 continue
             depth += (word == "(") - (word == ")")
             first = word == "," and depth == 0
-        return renamed, removes_rows
+        return _Actions(renamed, exchanged, removes_rows, adds_rows)
 
     def _drop(self) -> tuple[DdlEffect, ...]:
         if self._take("DATABASE", "SCHEMA"):
@@ -146,7 +166,7 @@ class _Statement:
         name = token.name if token is not None else ""
         # ALTER DATABASE may omit the name.
         given = name if name and not self._peek("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "READ") else ""
-        return (DdlEffect(change, TableId(given or self._database, ""), None, self._sql),)
+        return (DdlEffect(change, self._stored(given or self._database, ""), None, self._sql),)
 
     def _one(self, change: Change, *, removes_rows: bool = False) -> tuple[DdlEffect, ...]:
         table = self._table()
@@ -162,8 +182,11 @@ class _Statement:
         if self._peek(".") and second is not None:
             self._next()
             self._next()
-            return TableId(token.name, second.name)
-        return TableId(self._database, token.name)
+            return self._stored(token.name, second.name)
+        return self._stored(self._database, token.name)
+
+    def _stored(self, database: str, table: str) -> TableId:
+        return TableId(database.lower(), table.lower()) if self._lower_case else TableId(database, table)
 
     def _skip_if_exists(self) -> None:
         while self._take("IF", "NOT", "EXISTS"):

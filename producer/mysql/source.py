@@ -83,6 +83,14 @@ class MySqlSource:
         with closing(self.connect()) as session:
             return catalog.list_tables(session, captures)
 
+    def stored_name(self, table: TableId) -> TableId:
+        """Return the name in lower case if the server stores it so."""
+        stored = TableId(table.database.lower(), table.table.lower())
+        if stored == table:
+            return table
+        with closing(self.connect()) as session:
+            return stored if database.stores_lower_case_names(session) else table
+
     def condition_problem(self, condition: str) -> str:
         """See ``condition.condition_problem``."""
         return condition_problem(condition)

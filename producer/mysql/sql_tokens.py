@@ -23,6 +23,9 @@ class SqlDialect(NamedTuple):
     server_version: int = 0
     """As in version comments (80033); 0: unknown, such comments are read as part of the statement."""
 
+    lower_case_names: bool = False
+    """The server stores names in lower case, however a statement writes them."""
+
     @property
     def ansi_quotes(self) -> bool:
         """Whether double quotes enclose names."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -30,6 +30,9 @@ NOTIFICATION_VALUE: Final = ConnectSchema(
         ConnectField("timestamp", ConnectSchema("int64")),
     ),
 )
+
+MAX_NAMES: Final = 65_536
+"""Characters of table names in one notification: with thousands of tables, Kafka would refuse its record."""
 
 
 class AggregateType(StrEnum):
@@ -76,15 +79,26 @@ class Notification:
         }
 
 
-def data_collections(tables: Iterable[TableId]) -> str:
-    """Return the names of tables, separated by commas."""
-    return ",".join(map(str, tables))
+def data_collections(tables: Sequence[TableId]) -> dict[str, str]:
+    """Return the names of tables, separated by commas; of many, as many as have room, and the number of the others."""
+    names: list[str] = []
+    room = MAX_NAMES
+    for table in tables:
+        name = str(table)
+        room -= len(name) + 1
+        if room < 0:
+            break
+        names.append(name)
+    data = {"data_collections": ",".join(names)}
+    if len(names) < len(tables):
+        data["data_collections_omitted"] = str(len(tables) - len(names))
+    return data
 
 
-def table_scan_data(tables: Iterable[TableId], table: TableId, rows: int, status: str) -> dict[str, str]:
+def table_scan_data(tables: Sequence[TableId], table: TableId, rows: int, status: str) -> dict[str, str]:
     """Return the data of TABLE_SCAN_COMPLETED."""
     return {
-        "data_collections": data_collections(tables),
+        **data_collections(tables),
         "scanned_collection": str(table),
         "total_rows_scanned": str(rows),
         "status": status,
@@ -92,14 +106,14 @@ def table_scan_data(tables: Iterable[TableId], table: TableId, rows: int, status
 
 
 def chunk_data(
-    tables: Iterable[TableId], table: TableId, max_key: list[Any] | None, split_end: list[Any] | None
+    tables: Sequence[TableId], table: TableId, max_key: list[Any] | None, split_end: list[Any] | None
 ) -> dict[str, str]:
     """Return the data of IN_PROGRESS after a split of an incremental snapshot.
 
     Keys are in the JSON form of the state topic. ``split_end`` None: the split has no upper bound.
     """
     return {
-        "data_collections": data_collections(tables),
+        **data_collections(tables),
         "current_collection_in_progress": str(table),
         "maximum_key": _key_text(max_key),
         "last_processed_key": _key_text(split_end if split_end is not None else max_key),

@@ -51,6 +51,7 @@ _PROCESS_GAUGES: Final = (
         ("snapshot", "waits_for_stream"),
     ),
     ("cdc_remaining_table_count", "Tables whose snapshot is not complete", ("snapshot", "tables_remaining")),
+    ("tailrace_tables_in_error", "Tables that cannot be captured as they are", ("snapshot", "tables_in_error")),
 )
 
 _PROCESS_COUNTERS: Final = (

@@ -52,6 +52,8 @@ class TableStatus:
     """Splits whose high watermark the binlog has passed: their certificate is written."""
     records: int = 0
     """Records of changes, tombstones included."""
+    error: str = ""
+    """Why the table is not captured, in mode ``error``."""
     values_replaced: int = 0
     """Values that the modes cannot represent (event.converting.failure.handling.mode=warn)."""
 
@@ -86,6 +88,9 @@ class StreamStatus:
     disconnects: int = 0
 
 
+_DONE = frozenset({TableMode.STREAMING, TableMode.ERROR})
+"""No snapshot of the table is running or to come."""
+
 _COUNTER = {Op.CREATE: "creates", Op.UPDATE: "updates", Op.DELETE: "deletes"}
 
 
@@ -119,7 +124,7 @@ class Status:
             self._connected, self._error = True, ""
             self._looped_at = time.monotonic()
             self._phase = Phase.SNAPSHOT
-            self._tables = {table: s for table, s in self._tables.items() if s.mode is TableMode.STREAMING}
+            self._tables = {table: s for table, s in self._tables.items() if s.mode in _DONE}
 
     def disconnected(self) -> None:
         """The stream is not connected any more, after a failure or at the end."""
@@ -133,7 +138,7 @@ class Status:
 
     def _current_phase(self) -> Phase:
         """Return the phase; a snapshot is complete when its last table is."""
-        if self._phase is Phase.SNAPSHOT and all(s.mode is TableMode.STREAMING for s in self._tables.values()):
+        if self._phase is Phase.SNAPSHOT and all(s.mode in _DONE for s in self._tables.values()):
             return Phase.STREAMING
         return self._phase
 
@@ -142,7 +147,16 @@ class Status:
     def table_mode(self, table: TableId, mode: TableMode) -> None:
         """Set the mode of a table."""
         with self._lock:
-            self._table(table).mode = mode
+            status = self._table(table)
+            status.mode, status.error = mode, ""
+
+    def table_failed(self, table: TableId, reason: str) -> bool:
+        """A table cannot be captured; return whether the reason is a new one."""
+        with self._lock:
+            status = self._table(table)
+            changed = (status.mode, status.error) != (TableMode.ERROR, reason)
+            status.mode, status.error = TableMode.ERROR, reason
+            return changed
 
     def table_started(self, table: TableId, *, estimated_rows: int) -> None:
         """The snapshot of a table started or was resumed."""
@@ -274,7 +288,8 @@ class Status:
             "uptime_ms": (now_us - self.started_us) // 1000,
             "snapshot": {
                 "tables": len(tables),
-                "tables_remaining": sum(status["mode"] != TableMode.STREAMING for status in tables.values()),
+                "tables_remaining": sum(status["mode"] not in _DONE for status in tables.values()),
+                "tables_in_error": sum(status["mode"] is TableMode.ERROR for status in tables.values()),
                 "rows_read": sum(status["rows_read"] for status in tables.values()),
                 "splits_planned": sum(status["splits_planned"] for status in tables.values()),
                 "splits_done": sum(status["splits_done"] for status in tables.values()),

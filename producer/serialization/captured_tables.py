@@ -116,6 +116,10 @@ class CapturedTables:
         source = SourceInfo(self._config.topics.prefix, table.id)
         return CapturedTable(table, topic, codec, source, schema_header(codec.schema))
 
+    def read_catalog(self, table: TableId) -> CatalogTable:
+        """Return what the catalog says of a table. Raises SchemaError if it says nothing."""
+        return self._read_catalog(table)
+
     def current_version(self, table: TableId) -> CapturedTable:
         """Compile the version that the catalog has now. Raises SchemaError if there is none, as ``version_of`` else."""
         return self.version_of(self._read_catalog(table))
@@ -142,6 +146,12 @@ class CapturedTables:
             projection = self._transforms.project(table, version.columns, version.key)
             record_format = self._record_format(described, version, projection)
         return None if record_format is None else record_format.frame().truncate(envelope)
+
+    def forget(self, table: TableId) -> None:
+        """The table is gone: its topic may serve another one."""
+        self._last_formats.pop(table, None)
+        if self._topic_owners.get(self.topic(table)) == table:
+            del self._topic_owners[self.topic(table)]
 
     def _describe(self, definition: CatalogTable | TableVersion) -> TableDescription:
         """Return the description; the catalog adds what a TABLE_MAP event lacks: unique indexes, defaults, comments.

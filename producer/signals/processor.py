@@ -15,7 +15,7 @@ import orjson
 import structlog
 
 from tailrace.producer.config.filters import TableFilter
-from tailrace.producer.kafka.state_store import SIGNALS_KEY, SplitState, TableState
+from tailrace.producer.kafka.state_store import SplitState, TableState
 from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -123,9 +123,13 @@ class SignalProcessor:
         queued = set(self.queue.tables)
         added = tuple(SnapshotRequest(table) for table in tables if table not in queued)
         if added:
-            self._store(replace(self.queue, requests=self.queue.requests + added))
-            data = {"data_collections": data_collections(self.queue.tables)}
+            self._store(self.queue.adding(added))
+            data = data_collections(self.queue.tables)
             self._notifications.send(AggregateType.INCREMENTAL, NotificationType.STARTED, data)
+
+    def request_reading(self, table: TableId) -> None:
+        """See ``SnapshotProgressListener``."""
+        self.on_change_skipped([table])
 
     def on_change_skipped(self, tables: Iterable[TableId]) -> None:
         """See ``SnapshotProgressListener``; a snapshot that is running may have read the row before the change."""
@@ -136,8 +140,8 @@ class SignalProcessor:
             if not any(not request.condition and not request.stopped for request in waiting):
                 added.append(SnapshotRequest(table))
         if added:
-            self._store(replace(self.queue, requests=(*self.queue.requests, *added)))
-            data = {"data_collections": data_collections(self.queue.tables)}
+            self._store(self.queue.adding(added))
+            data = data_collections(self.queue.tables)
             self._notifications.send(AggregateType.INCREMENTAL, NotificationType.STARTED, data)
 
     def is_running(self, table: TableId) -> bool:
@@ -146,8 +150,9 @@ class SignalProcessor:
         return tracked is not None and tracked.mode is TableMode.INCREMENTAL
 
     def _store(self, queue: IncrementalSnapshotQueue) -> None:
+        for key, value in queue.records(self.queue):
+            self._transaction.store(key, value)
         self.queue = queue
-        self._transaction.store(SIGNALS_KEY, queue.to_json())
         if queue.requests:
             self.work.set()
         else:
@@ -188,10 +193,7 @@ class SignalProcessor:
     def on_table_started(self, table: TableId, *, incremental: bool) -> None:
         """See ``SnapshotProgressListener``; an incremental snapshot notifies after each split instead."""
         if not incremental:
-            data = {
-                "current_collection_in_progress": str(table),
-                "data_collections": data_collections(self._initial_tables),
-            }
+            data = {"current_collection_in_progress": str(table), **data_collections(self._initial_tables)}
             self._notifications.send(AggregateType.INITIAL, NotificationType.IN_PROGRESS, data)
 
     def on_split_completed(self, table: TableId, state: SplitState, plan: TableState, *, incremental: bool) -> None:
@@ -213,12 +215,10 @@ class SignalProcessor:
     def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
         """See ``SnapshotProgressListener``; also called for a requested table that no longer exists."""
         self._initial_completed(table)
-        if self.queue.first_request(table) is None:
-            return
-        if incremental:
+        while self.queue.first_request(table) is not None:
             self._incremental_completed(table, 0, "SQL_EXCEPTION")
-        else:
-            self._store(self.queue.without(table))
+            if incremental:
+                return  # a later request may still be possible
 
     def _initial_completed(self, table: TableId) -> None:
         """Remove a table from the initial snapshot and report its end with the last one."""

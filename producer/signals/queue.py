@@ -1,17 +1,20 @@
 """The queue of requested incremental snapshots, as an immutable value, and how each signal changes it. No I/O.
 
-It is stored in the state topic under ``signals``, in the same Kafka transactions as the notifications of its changes.
-The channel offsets name the last processed signals, so that each signal is processed once, also after a crash.
+It is stored in the state topic, in the same Kafka transactions as the notifications of its changes: one record for each
+request, so that none grows with the number of tables, and one for the rest. The channel offsets name the last processed
+signals, so that each signal is processed once, also after a crash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import orjson
 
+from tailrace.producer.kafka.state_store import SIGNALS_KEY, State, request_key
 from tailrace.producer.model.table import TableId
 from tailrace.producer.notifications.notification import NotificationType, data_collections
 from tailrace.producer.signals.signal import ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, SignalAction, StopSnapshot
@@ -27,6 +30,8 @@ class SnapshotRequest:
     """SQL condition on the rows; empty: all rows."""
     stopped: bool = False
     """The snapshot is running and must end after the splits that are already assigned."""
+    number: int = field(default=0, compare=False)
+    """Requests are served in this order; ``IncrementalSnapshotQueue.adding`` sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class ChannelOffsets:
     """GTID, and number of the rows event within the transaction."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IncrementalSnapshotQueue:
     """Requested incremental snapshots, in order."""
 
@@ -51,14 +56,24 @@ class IncrementalSnapshotQueue:
     """Id of the signal that started the snapshot; its notifications have this id."""
     offsets: ChannelOffsets = ChannelOffsets()
 
-    @property
+    @cached_property
     def tables(self) -> tuple[TableId, ...]:
         """The requested tables that are not stopped."""
         return tuple(dict.fromkeys(request.table for request in self.requests if not request.stopped))
 
+    @cached_property
+    def _first_requests(self) -> Mapping[TableId, SnapshotRequest]:
+        return {request.table: request for request in reversed(self.requests)}
+
     def first_request(self, table: TableId) -> SnapshotRequest | None:
         """Return the first request for a table."""
-        return next((request for request in self.requests if request.table == table), None)
+        return self._first_requests.get(table)
+
+    def adding(self, requests: Iterable[SnapshotRequest]) -> IncrementalSnapshotQueue:
+        """Return the queue with more requests at its end."""
+        first = self.requests[-1].number + 1 if self.requests else 1
+        added = tuple(replace(request, number=number) for number, request in enumerate(requests, first))
+        return replace(self, requests=self.requests + added)
 
     def without(self, table: TableId) -> IncrementalSnapshotQueue:
         """Return the queue without the first request for a table; an empty queue is not paused and has no signal."""
@@ -67,10 +82,10 @@ class IncrementalSnapshotQueue:
         return replace(self, requests=requests) if requests else IncrementalSnapshotQueue(offsets=self.offsets)
 
     def to_json(self) -> bytes:
-        """Return the record value."""
+        """Return the value of the record ``signals``."""
         return orjson.dumps(
             {
-                "queue": [[*request.table, request.condition, request.stopped] for request in self.requests],
+                "queue": len(self.requests),
                 "paused": self.paused,
                 "correlation_id": self.correlation_id,
                 "kafka": self.offsets.kafka,
@@ -79,18 +94,45 @@ class IncrementalSnapshotQueue:
             }
         )
 
+    def records(self, stored: IncrementalSnapshotQueue) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield the state records that differ from those of ``stored``."""
+        yield SIGNALS_KEY, self.to_json()
+        if self.requests is stored.requests:
+            return
+        before = {request.number: request for request in stored.requests}
+        for request in self.requests:
+            if before.pop(request.number, None) != request:
+                yield request_key(request.number), orjson.dumps(_stored(request))
+        for number in before:
+            yield request_key(number), None
+
+    @property
+    def stored_requests(self) -> dict[int, Mapping[str, Any]]:
+        """The requests as ``State`` has them."""
+        return {request.number: _stored(request) for request in self.requests}
+
     @classmethod
-    def from_state(cls, stored: Mapping[str, Any] | None) -> IncrementalSnapshotQueue:
-        """Return the stored queue; None: an empty one."""
+    def from_state(cls, state: State) -> IncrementalSnapshotQueue:
+        """Return the stored queue; an empty one before the first signal."""
+        stored = state.signals
         if stored is None:
             return cls()
         requests = tuple(
-            SnapshotRequest(TableId(database, name), condition, stopped)
-            for database, name, condition, stopped in stored["queue"]
+            SnapshotRequest(TableId(body["database"], body["table"]), body["condition"], body["stopped"], number)
+            for number, body in sorted(state.requests.items())
         )
         gtid, event = stored["source"]
         offsets = ChannelOffsets(stored["kafka"], stored["file"], (gtid, event))
         return cls(requests, stored["paused"], stored["correlation_id"], offsets)
+
+
+def _stored(request: SnapshotRequest) -> dict[str, Any]:
+    return {
+        "database": request.table.database,
+        "table": request.table.table,
+        "condition": request.condition,
+        "stopped": request.stopped,
+    }
 
 
 class PendingNotification(NamedTuple):
@@ -151,8 +193,8 @@ def _execute(
     warning = "; ".join(warnings)
     if not added:
         return SignalResult(queue, warning=warning)
-    after = replace(queue, requests=queue.requests + added, correlation_id=signal_id)
-    started = PendingNotification(NotificationType.STARTED, {"data_collections": data_collections(after.tables)})
+    after = replace(queue.adding(added), correlation_id=signal_id)
+    started = PendingNotification(NotificationType.STARTED, data_collections(after.tables))
     return SignalResult(after, () if queued else (started,), warning)
 
 
@@ -172,7 +214,7 @@ def _stop(queue: IncrementalSnapshotQueue, action: StopSnapshot, is_running: Cal
     after = replace(queue, requests=tuple(requests)) if requests else IncrementalSnapshotQueue(offsets=queue.offsets)
     if not after.tables:
         after = replace(after, paused=False)
-    data = {} if expressions is None else {"data_collections": data_collections(matched)}
+    data = {} if expressions is None else data_collections(matched)
     return SignalResult(after, (PendingNotification(NotificationType.ABORTED, data),))
 
 
@@ -188,5 +230,5 @@ def _pause_or_resume(queue: IncrementalSnapshotQueue, *, pause: bool) -> SignalR
         reason = "no snapshot is running" if not queue.tables else f"it is {'' if pause else 'not '}paused"
         return SignalResult(queue, warning=f"nothing to {'pause' if pause else 'resume'}: {reason}")
     notification_type = NotificationType.PAUSED if pause else NotificationType.RESUMED
-    data = {"data_collections": data_collections(queue.tables)}
+    data = data_collections(queue.tables)
     return SignalResult(replace(queue, paused=pause), (PendingNotification(notification_type, data),))

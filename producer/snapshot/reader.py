@@ -29,6 +29,8 @@ from tailrace.schemas.watermark import Watermark
 BARRIER_TIMEOUT_S: Final = 60.0
 """How long the server may take to make the transactions visible that the stream has read."""
 
+_MAX_DEFINITIONS: Final = 16
+"""Tables whose compiled versions a reader keeps; it reads few tables at a time."""
 _USABLE_SHARE: Final = 0.8
 """The part of the transaction timeout that the rows of a split may take; the rest is for the commit."""
 
@@ -167,12 +169,15 @@ class SnapshotReader:
         Raises SchemaError if the table can no longer be split on the columns of the plan.
         """
         text = self._session.definition_text(table)
-        known = self._definitions.get(table)
+        known = self._definitions.pop(table, None)
         if known is None or known[0] != text:
             found = self._session.describe(table)
             captured = self._tables.version_of(found)
             key = self._session.splitting_columns(found, captured.table.key)
-            known = self._definitions[table] = text, captured, tuple(column.definition for column in key)
+            known = text, captured, tuple(column.definition for column in key)
+        if len(self._definitions) >= _MAX_DEFINITIONS:
+            del self._definitions[next(iter(self._definitions))]
+        self._definitions[table] = known  # the last of the used ones
         planned = tuple(column.definition for column in columns)
         if known[2][: len(planned)] != planned:
             raise key_changed(table, planned, known[2])

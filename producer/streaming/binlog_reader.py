@@ -231,6 +231,8 @@ class BinlogReader:
             return
         current = self._versions.in_use.get(id(event.table))
         version = current if current is not None else self._change_version(event)
+        if version is None:
+            return
         captured, tracked = version.captured, version.tracked
         assert offset.transaction is not None, "a rows event outside a transaction"
         envelope = captured.source.rows_event_envelope(event, offset.transaction, query=self._settings.include_query)
@@ -267,7 +269,7 @@ class BinlogReader:
             self._refuse(error, [event.table.id])
             return None
 
-    def _change_version(self, event: RowsEvent) -> StreamedVersion:
+    def _change_version(self, event: RowsEvent) -> StreamedVersion | None:
         try:
             return self._versions.change(event)
         except IncrementalKeyChangedError as error:

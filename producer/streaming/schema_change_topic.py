@@ -10,11 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import orjson
-
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.errors import SourceError, SourceUnavailableError
-from tailrace.producer.kafka.state_store import STRUCTURE_KEY
+from tailrace.producer.kafka.state_store import STRUCTURE_KEY, structure_key
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
@@ -70,7 +68,8 @@ class SchemaChangeTopic:
         The first time (None), write everything that Debezium's snapshot begins with: character set, drops, databases.
         """
         first = known is None
-        self._known = set(known or ()) & {str(table) for table in captured}
+        stored = set(known or ())
+        self._known = stored & {str(table) for table in captured}
         new = [table for table in captured if str(table) not in self._known]
         write = _DefinitionWriter(self._settings.prefix, position, self._write)
         if first:
@@ -87,7 +86,9 @@ class SchemaChangeTopic:
                     described = TableDefinition(found, statement)
                     write(name, table.table, described.create_statement, [self._change("CREATE", table, described)])
         self._known |= {str(table) for table in new}
-        self._store()
+        if first:
+            self._transaction.store(STRUCTURE_KEY, b"{}")
+        self._store(stored)
 
     def _write_preamble(self, write: _DefinitionWriter, tables: Iterable[TableId]) -> None:
         charset, collation = self._session.server_charset()
@@ -127,15 +128,14 @@ class SchemaChangeTopic:
                 if not dropped and self._settings.filters.includes(effect.table):
                     self._known.add(str(effect.table))
             self._write(name, source, effect.sql, changes)
-        if self._known != known:
-            self._store()
+        self._store(known)
 
     def _change(self, kind: str, table: TableId, described: TableDefinition | None) -> Struct:
         return table_change(kind, table, described, comments=self._settings.comments)
 
     def _is_captured(self, effect: DdlEffect) -> bool:
         filters = self._settings.filters
-        if effect.change is Change.TRUNCATE:
+        if effect.change in {Change.TRUNCATE, Change.EXCHANGE}:
             return False
         if not effect.table.table:
             return filters.includes_database(effect.table.database)
@@ -161,8 +161,10 @@ class SchemaChangeTopic:
         except SourceError:
             return None
 
-    def _store(self) -> None:
-        self._transaction.store(STRUCTURE_KEY, orjson.dumps({"tables": sorted(self._known)}))
+    def _store(self, stored: set[str]) -> None:
+        """Store what differs from ``stored``; one record for each table, so that none grows with their number."""
+        for table in sorted(self._known ^ stored):
+            self._transaction.store(structure_key(table), b"{}" if table in self._known else None)
 
     def _write(self, name: str, source: Struct, ddl: str, changes: Sequence[Struct]) -> None:
         value = change_value(source, ts_ms=time.time_ns() // 1_000_000, database=name, ddl=ddl, changes=changes)

@@ -130,15 +130,15 @@ class SnapshotCoordinator:
         self._start_snapshot(table, state)
 
     def cancel_incremental(self, table: TableId) -> None:
-        """Cancel an incremental snapshot: the table keeps streaming, written rows stay. Durable on return.
+        """Cancel an incremental snapshot: the table keeps streaming, written rows get their END. Durable on return.
 
         No reader may be active, unless the stream stops: its rows would follow changes that they do not contain.
         """
         tracked = self._registry.tables.get(table)
         if tracked is not None and tracked.mode is TableMode.INCREMENTAL:
             for split in tracked.opened.values():
-                if self._splits.pop(split.id, None) is not None:
-                    self._forget_split(split)
+                if split.id in self._splits:
+                    self._end(split)
             self._forget_ended(tracked)
             self._stream_only(table)
         self._listener.on_table_removed(table, incremental=True)
@@ -309,6 +309,6 @@ class SnapshotCoordinator:
     @property
     def initial_snapshot_running(self) -> bool:
         """Whether the initial snapshot of any table is not complete."""
-        done = {TableMode.STREAMING, TableMode.INCREMENTAL}
+        done = {TableMode.STREAMING, TableMode.INCREMENTAL, TableMode.ERROR}
         missing = {TablePresence.MISSING, TablePresence.GONE}
         return any(t.mode not in done and t.presence not in missing for t in self._registry.tables.values())

@@ -21,6 +21,9 @@ class SnapshotProgressListener(Protocol):
     def on_table_completed(self, table: TableId, rows: int, *, incremental: bool) -> None:
         """Every split of a table has ended."""
 
+    def request_reading(self, table: TableId) -> None:
+        """Request an incremental snapshot of a table, also if one is running that may have missed rows."""
+
     def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
         """The snapshot of a table was cancelled: the source no longer has the table, or it cannot be read."""
 

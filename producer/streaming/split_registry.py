@@ -219,7 +219,7 @@ class SplitRegistry:
         match table.mode:
             case TableMode.STREAMING:
                 return _EMIT
-            case TableMode.WAITING:
+            case TableMode.WAITING | TableMode.ERROR:
                 return _SKIP
             case TableMode.PLANNING:
                 return _HOLD

@@ -1,8 +1,10 @@
 """Effects of DDL statements in the binlog on captured tables, during their snapshot and after it.
 
 A table that is dropped or renamed is removed: what its splits wrote stays in Kafka, as with Debezium. A table that gets
-its name later is a new table, and the binlog has all of its rows. TRUNCATE writes ``op: t`` if such records are
-configured; during the initial snapshot of the table, the snapshot then restarts (docs/architecture.md explains why).
+its name later is a new table: the binlog has all of its rows if it was created, and an incremental snapshot reads them
+if it was renamed. The same snapshot reads rows that a statement moves into a table. TRUNCATE writes ``op: t`` if such
+records are configured; during the initial snapshot of the table, the snapshot then restarts (docs/architecture.md
+explains why).
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from tailrace.producer.model.table_mode import TableMode, TablePresence
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.new_tables import NewTables
+from tailrace.producer.streaming.online_schema_change import OnlineSwaps
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_versions import TableVersions
@@ -46,6 +50,7 @@ class TableLifecycle:
         schema_changes: SchemaChangeTopic | None,
         *,
         versions: TableVersions,
+        new_tables: NewTables,
     ) -> None:
         self._context = context
         self._registry = context.registry
@@ -53,26 +58,44 @@ class TableLifecycle:
         self._topics = topics
         self._schema_changes = schema_changes
         self._versions = versions
+        self._new_tables = new_tables
+        self._swaps = OnlineSwaps()
 
     def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
         """Apply the effects of a statement and write its records; return tables whose snapshots must restart."""
         for effect in effects:
             self._versions.on_statement(effect)
-        restarting = [effect.table for effect in effects if self._apply(event, effect)]
+        swapped = self._swaps.targets(effects)
+        restarting = [
+            effect.table for effect in effects if self._apply_to_tables(event, effect, swapped=effect.table in swapped)
+        ]
         if self._schema_changes is not None:
             self._schema_changes.write_statement(event, effects)
         return restarting
 
-    def _apply(self, event: QueryEvent, effect: DdlEffect) -> bool:
+    def _apply_to_tables(self, event: QueryEvent, effect: DdlEffect, *, swapped: bool) -> bool:
+        captured = self._context.settings.table_filter.includes(effect.table)
         if effect.change is Change.DROP_DATABASE:
+            self._new_tables.on_database_dropped(effect.table.database)
             for table in [table for table in self._registry.tables if table.database == effect.table.database]:
                 self._on_dropped(table)
         elif effect.change in {Change.DROP, Change.RENAME}:
             self._on_dropped(effect.renamed_from or effect.table)
-        if effect.change in {Change.CREATE, Change.RENAME}:
+        if effect.change in {Change.CREATE, Change.RENAME} and captured:
             self._on_created(effect.table)
-        if not effect.removes_rows_silently or not self._context.settings.table_filter.includes(effect.table):
-            return False
+        if effect.change is Change.CREATE and captured:
+            self._new_tables.on_created(effect.table)
+        elif effect.change is Change.RENAME and captured:
+            self._new_tables.on_arrived(effect.table, read=not swapped)
+        elif effect.change in {Change.ALTER, Change.INDEX}:
+            self._new_tables.on_definition_changed(effect.table)
+        restarts = effect.removes_rows_silently and captured and self._on_rows_removed(event, effect)
+        if effect.adds_rows_silently and captured and not restarts:
+            self._new_tables.on_arrived(effect.table)
+        return restarts
+
+    def _on_rows_removed(self, event: QueryEvent, effect: DdlEffect) -> bool:
+        """Handle rows that were removed without row events; True if the table's initial snapshot must restart."""
         truncated = effect.change is Change.TRUNCATE
         if truncated and Op.TRUNCATE not in self._context.settings.skipped_operations:
             return self._on_truncated(event, effect.table)
@@ -87,18 +110,23 @@ class TableLifecycle:
         return False
 
     def _on_dropped(self, table: TableId) -> None:
+        self._new_tables.on_dropped(table)
         tracked = self._registry.tables.get(table)
-        if tracked is not None:
-            # In mode STREAMING too: an incremental snapshot that is being planned has found the table before its DROP.
+        if tracked is None:
+            return
+        if tracked.mode in {TableMode.STREAMING, TableMode.ERROR}:
+            # An incremental snapshot that is being planned finds that the table is not tracked any more.
+            self._coordinator.remove_table(table)
+        else:
             self._set_presence(tracked, tracked.presence.after_drop())
 
     def _on_created(self, table: TableId) -> None:
         tracked = self._registry.tables.get(table)
         if tracked is None:
             return
-        if tracked.mode is TableMode.STREAMING:
-            tracked.presence = TablePresence.PRESENT  # no change was skipped, so the new table needs no split
-        else:
+        if tracked.mode is TableMode.ERROR:
+            self._new_tables.on_definition_changed(table)
+        elif tracked.mode is not TableMode.STREAMING:
             self._set_presence(tracked, tracked.presence.after_create())
 
     def _set_presence(self, tracked: TrackedTable, presence: TablePresence) -> None:
@@ -121,7 +149,7 @@ class TableLifecycle:
         if tracked is None or tracked.mode is TableMode.STREAMING:
             self._write_truncate(event, table)
             return False
-        if tracked.mode is TableMode.WAITING:
+        if tracked.mode in {TableMode.WAITING, TableMode.ERROR}:
             return False  # no row of the table is in the topic, and its splits are read after this statement
         if tracked.mode is TableMode.INCREMENTAL:
             self._truncate_incremental(event, tracked)

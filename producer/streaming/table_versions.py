@@ -6,7 +6,9 @@ returns to an earlier one: a reader of the schemas topic sees which schema holds
 
 from __future__ import annotations
 
-from tailrace.producer.kafka.state_store import TableState, known_key_key, table_key
+from typing import Final, NamedTuple
+
+from tailrace.producer.kafka.state_store import known_key_key
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion
 from tailrace.producer.model.codec import RowsEncoders
@@ -15,11 +17,14 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTable
 from tailrace.producer.streaming.context import StreamContext
-from tailrace.producer.streaming.topics import CaptureTopics
+from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.tracked_table import TrackedTable
-from tailrace.runtime.errors import SchemaError
+from tailrace.runtime.errors import KafkaRequestError, SchemaError
 from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.sequence import Sequence
+
+MAX_COLUMNS: Final = 15_000
+"""Columns of the versions in use: above it, those without a recent change are evicted (about 4 KB for each column)."""
 
 
 class IncrementalKeyChangedError(Exception):
@@ -42,40 +47,64 @@ class StreamedVersion:
         """The headers that all records of the version share."""
 
 
+class _Current(NamedTuple):
+    """What is remembered of the version in use of a table, also if the version itself is evicted."""
+
+    fingerprint: str
+    definition: int
+    """The id of its definition."""
+    headers: Headers
+
+
 class TableVersions:
     """Finds the version of a rows event; used by the stream's thread."""
 
-    def __init__(self, context: StreamContext, topics: CaptureTopics) -> None:
+    def __init__(self, context: StreamContext, new_tables: NewTables) -> None:
         self._context = context
-        self._topics = topics
+        self._new_tables = new_tables
         self.in_use: dict[int, StreamedVersion] = {}
-        """The version in use of each table, by the id of its definition: the stream has one object for each."""
-        self._known: dict[int, StreamedVersion] = {}
-        """All versions, by the id of their definition."""
-        self._by_table: dict[TableId, StreamedVersion] = {}
-        """The version in use of each table."""
+        """Versions in use, by the id of their definition: the stream has one object for each."""
+        self._columns = 0
+        """Columns of ``in_use``, which its memory is proportional to."""
+        self._unused: dict[int, StreamedVersion] = {}
+        """Versions that were in use, and have not been since ``in_use`` was full the last time."""
+        self._current: dict[TableId, _Current] = {}
 
     def forget(self, table: TableId) -> None:
         """Forget a table's versions: the table left, or a snapshot begins whose keys must match them."""
-        for versions in (self.in_use, self._known):
+        for versions in (self.in_use, self._unused):
             for known in [known for known, version in versions.items() if version.definition.id == table]:
                 del versions[known]
-        self._by_table.pop(table, None)
+        self._current.pop(table, None)
 
-    def change(self, event: RowsEvent) -> StreamedVersion:
+    def change(self, event: RowsEvent) -> StreamedVersion | None:
         """Put the version of an event in use, and publish its schema unless the version before had the same.
 
-        Raises IncrementalKeyChangedError, and SchemaError if the table has no key.
+        None: the event is skipped, since its table waits for its snapshot or is in error.
+        Raises IncrementalKeyChangedError, and SchemaError if a table that is captured lost its key.
         """
-        version = self._known.get(id(event.table)) or self._add(event)
-        previous = self._by_table.get(event.table.id)
-        if previous is None or previous.captured.fingerprint != version.captured.fingerprint:
+        version = self._unused.pop(id(event.table), None) or self._add(event)
+        if version is None:
+            return None
+        previous = self._current.get(event.table.id)
+        if previous is None or previous.fingerprint != version.captured.fingerprint:
             offset = self._context.transaction.offset
             self._publish(version.captured, Sequence.at(offset.epoch, event.file, event.pos, event.number))
-        if previous is not None:
-            self.in_use.pop(id(previous.definition), None)
-        self.in_use[id(event.table)] = self._by_table[event.table.id] = version
+        replaced = self.in_use.pop(previous.definition, None) if previous is not None else None
+        self._use(version)
+        if replaced is not None:
+            self._unused[id(replaced.definition)] = replaced  # the table may return to it
         return version
+
+    def _use(self, version: StreamedVersion) -> None:
+        columns = len(version.definition.columns)
+        if self._columns + columns > MAX_COLUMNS:
+            self._unused, self.in_use, self._columns = self.in_use, {}, 0
+        self._columns += columns
+        self.in_use[id(version.definition)] = version
+        self._current[version.definition.id] = _Current(
+            version.captured.fingerprint, id(version.definition), version.headers
+        )
 
     def on_statement(self, effect: DdlEffect) -> None:
         """Read unique indexes again that a statement may have changed: the binlog's definitions do not have them."""
@@ -92,9 +121,9 @@ class TableVersions:
 
         Before the first rows event they name the schema of the catalog, or none if the catalog has no valid one.
         """
-        version = self._by_table.get(table)
-        if version is not None:
-            return version.headers
+        current = self._current.get(table)
+        if current is not None:
+            return current.headers
         context = self._context
         context_headers = context.settings.context_headers
         try:
@@ -106,25 +135,35 @@ class TableVersions:
 
     def track(self, table: TableId) -> TrackedTable:
         """Return a captured table of the binlog as the registry tracks it."""
-        context = self._context
-        tracked = context.registry.tables.get(table)
-        if tracked is None:
-            # The table was created after the capture listed its tables: the binlog has all of its rows.
-            tracked = context.registry.track(table, TableMode.STREAMING)
-            self._topics.ensure_tables([table])
-            context.transaction.store(table_key(table), TableState(TableMode.STREAMING).to_json())
-        return tracked
+        tracked = self._context.registry.tables.get(table)
+        return tracked if tracked is not None else self._new_tables.capture(table)
 
-    def _add(self, event: RowsEvent) -> StreamedVersion:
+    def _add(self, event: RowsEvent) -> StreamedVersion | None:
         context, definition = self._context, event.table
-        captured = context.tables.version_of(definition)
+        tracked = context.registry.tables.get(definition.id)
+        if tracked is None or tracked.mode is TableMode.ERROR:
+            found = self._add_table(definition)
+            if found is None:
+                return None
+            captured, tracked = found
+        elif tracked.mode is TableMode.WAITING:
+            return None  # its definition may be one that could not be captured
+        else:
+            captured = context.tables.version_of(definition)
         self._save_keys()
-        tracked = self.track(definition.id)
         if tracked.order is not None:
             _require_same_key(tracked, captured)
-        version = StreamedVersion(definition, captured, tracked, context.settings.context_headers)
-        self._known[id(definition)] = version
-        return version
+        return StreamedVersion(definition, captured, tracked, context.settings.context_headers)
+
+    def _add_table(self, definition: TableVersion) -> tuple[CapturedTable, TrackedTable] | None:
+        """Capture a table with its first change; None: it cannot be captured."""
+        if not self._new_tables.may_try(definition):
+            return None
+        try:
+            return self._context.tables.version_of(definition), self._new_tables.capture(definition.id)
+        except (SchemaError, KafkaRequestError) as error:
+            self._new_tables.reject(definition, error)
+            return None
 
     def _save_keys(self) -> None:
         context = self._context

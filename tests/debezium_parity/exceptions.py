@@ -44,6 +44,11 @@ EXCEPTIONS: Final = (
         record.snapshot_marker,
     ),
     NamedException(
+        "rows of a renamed table",
+        "A table that is renamed is read under its new name. Debezium has its changes from then on only.",
+        record.rows_of_renamed_table,
+    ),
+    NamedException(
         "table without key",
         "With `tailrace.tables.without.key=full-row` all columns are the key; Debezium writes no key. "
         "An update of such a row is a delete and an insert, and counts as two events in its transaction.",

@@ -68,6 +68,14 @@ def snapshot_marker(difference: Difference) -> bool:
     return in_snapshot(difference) and difference.path == ("value", "source", "snapshot")
 
 
+def rows_of_renamed_table(difference: Difference) -> bool:
+    """A row of the incremental snapshot of a table that was renamed into the capture."""
+    record = difference.record
+    if difference.path != ("record",) or difference.expected is not None or record.value is None:
+        return False
+    return in_snapshot(difference) and member(record.value, "source", "snapshot") == '"incremental"'
+
+
 def snapshot_flag(difference: Difference) -> bool:
     """The flag of a streamed record, null in Debezium's."""
     sides = difference.expected, difference.actual

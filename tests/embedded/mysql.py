@@ -63,6 +63,9 @@ VERSIONS: Final[Mapping[str, Distribution]] = {
 
 DEFAULT_VERSION: Final = "8.0.15"
 
+LOWER_CASE: Final = "-lower-case"
+"""Marks a version, for ``prepare``, whose data directory is initialized with lower_case_table_names=1."""
+
 
 class MySqlServer(SupervisedServer):
     """One mysqld on 127.0.0.1, with ``root`` and a least-privilege capture user.
@@ -125,7 +128,10 @@ class MySqlServer(SupervisedServer):
         data = self.directory / "data"
         if not data.is_dir():
             # Without auto.cnf every server generates its own UUID; two servers never share GTIDs.
-            shutil.copytree(_template(self.version), data, ignore=shutil.ignore_patterns("auto.cnf"))
+            lower_case = self._settings.get("lower_case_table_names") == 1
+            shutil.copytree(
+                _template(self.version, lower_case=lower_case), data, ignore=shutil.ignore_patterns("auto.cnf")
+            )
         options = self._write_options(base, data)
         return Launch([base / "bin" / "mysqld", f"--defaults-file={options}"], _environment(base))
 
@@ -184,12 +190,15 @@ def default_version() -> str:
 
 
 def prepare(version: str) -> None:
-    """Put everything that a start of ``version`` needs into the cache."""
-    _template(version)
+    """Put everything that a start of ``version`` needs into the cache; ``version`` may end with LOWER_CASE."""
+    _template(version.removesuffix(LOWER_CASE), lower_case=version.endswith(LOWER_CASE))
 
 
-def _template(version: str) -> Path:
-    """Return an initialized data directory of ``version`` with the users; the first call puts it into the cache."""
+def _template(version: str, *, lower_case: bool = False) -> Path:
+    """Return an initialized data directory of ``version`` with the users; the first call puts it into the cache.
+
+    A server can store names in lower case only if its data directory was initialized so.
+    """
     base = _base(version)
 
     def initialize(folder: Path) -> None:
@@ -203,6 +212,8 @@ def _template(version: str) -> Path:
         )
         command: list[str | Path] = [base / "bin" / "mysqld", "--no-defaults", "--initialize-insecure"]
         command += [f"--basedir={base}", f"--datadir={folder}", f"--init-file={users}"]
+        if lower_case:
+            command.append("--lower-case-table-names=1")
         if os.geteuid() == 0:
             command.append("--user=root")
         try:
@@ -214,7 +225,7 @@ def _template(version: str) -> Path:
                 f"MySQL {version} could not initialize its data", hint="read its output", log=done.stderr[-3000:]
             )
 
-    return unpack_once(f"mysql-{version}-data", initialize)
+    return unpack_once(f"mysql-{version}-data{'-lower-case' if lower_case else ''}", initialize)
 
 
 def _environment(base: Path) -> dict[str, str]:

@@ -18,6 +18,7 @@ from tests.support.incremental_checks import (
     incremental_ends,
     incremental_rows,
     notifications,
+    pending_requests,
     send,
     signal,
     signal_completed,
@@ -191,8 +192,7 @@ def test_pause_resume_and_stop(
                 eventually(stopped, "the stop during the split")
 
     def stopped() -> bool:
-        queue = (state_of(kafka_broker, prefix, "signals") or {}).get("queue", [])
-        return any(stop_requested for *_, stop_requested in queue)
+        return any(request["stopped"] for request in pending_requests(kafka_broker, prefix))
 
     def types() -> list[str]:
         return [note["type"] for note in notifications(kafka_broker, topic)]

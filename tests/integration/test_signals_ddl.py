@@ -104,7 +104,8 @@ def test_table_removed_during_an_incremental_snapshot(
     hook = SplitHook("t", act)
     # The only reader blocks the statement; a second reader would read the other splits in the meantime.
     readers = {"snapshot_max_threads": 1} if moment == "before_high" else {}
-    settings = settings_of(mysql_server, kafka_broker, prefix, database, **readers)
+    changes = {"table_exclude_list": r".*\.gone", **readers}
+    settings = settings_of(mysql_server, kafka_broker, prefix, database, **changes)
     with CaptureThread(settings, SnapshotHooks(**{moment: hook})) as capture:
         capture.wait_snapshot()
         request_snapshot(kafka_broker, prefix, database, "t", "u")

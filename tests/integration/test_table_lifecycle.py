@@ -173,7 +173,8 @@ def test_a_missing_table_does_not_block_the_others(
         for statement in GOES[goes]:
             database.execute(statement)
 
-    settings = properties(database.server, kafka_broker, prefix, database.name, SMALL)
+    elsewhere = {"table.exclude.list": r".*\.elsewhere"}
+    settings = properties(database.server, kafka_broker, prefix, database.name, {**SMALL, **elsewhere})
     with CaptureThread(settings, SnapshotHooks(before_low=_once(*before, go))) as capture:
         capture.wait_snapshot()
         database.execute("CREATE TABLE IF NOT EXISTS b (id INT PRIMARY KEY, v VARCHAR(50))")

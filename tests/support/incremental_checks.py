@@ -36,6 +36,13 @@ def state_of(broker: KafkaBroker, prefix: str, key: str) -> dict[str, Any] | Non
     return orjson.loads(found[-1].value) if found and found[-1].value else None
 
 
+def pending_requests(broker: KafkaBroker, prefix: str) -> list[dict[str, Any]]:
+    """Return the incremental snapshots that the state has as pending, by number."""
+    state = {r.key or b"": r.value for r in read_topic(broker.bootstrap, state_topic(prefix))}
+    found = {key: orjson.loads(value) for key, value in state.items() if key.startswith(b"request/") and value}
+    return [found[key] for key in sorted(found, key=lambda key: int(key.partition(b"/")[2]))]
+
+
 def signal_completed(broker: KafkaBroker, prefix: str) -> bool:
     """Return whether a signal was processed and its queue is empty."""
     signals = state_of(broker, prefix, "signals")

@@ -98,6 +98,10 @@ class FakeListener:
         """See ``SnapshotProgressListener``."""
         self.reports.append(("removed", table, incremental))
 
+    def request_reading(self, table: TableId) -> None:
+        """See ``SnapshotProgressListener``."""
+        self.reports.append(("requested", table, True))
+
     def on_change_skipped(self, tables: Iterable[TableId]) -> None:
         """See ``SnapshotProgressListener``."""
         self.reports += [("skipped", table, True) for table in tables]

@@ -19,6 +19,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionCommit,
 )
 from tailrace.producer.model.table import Column, TableId
+from tailrace.producer.mysql.binlog import parser as module
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.runtime.errors import SchemaError
 from tests.support.binlog_bytes import (
@@ -33,6 +34,7 @@ from tests.support.binlog_bytes import (
     LogBytes,
     contents,
     error_packet,
+    feed_all,
     names_option,
     orders,
     parse,
@@ -348,3 +350,21 @@ def test_packet_without_an_event_is_rejected() -> None:
     log = LogBytes()
     with pytest.raises(BinlogError, match="one event"):
         parse(log.data + b"\x40\0\0\0\0" + plain_event(3, b"\0" * 60))
+
+
+def test_caches_are_bounded_and_a_used_definition_keeps_its_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codecs belong to the object: another one for an equal definition would be compiled once more."""
+    monkeypatch.setattr(module, "_MAX_CACHED_DEFINITIONS", 4)
+    monkeypatch.setattr(module, "_MAX_TABLE_IDS", 6)
+    log = LogBytes()
+    for n in range(30):
+        log.begin().table_map("orders", table_id=1000 + n).rows(ROW, table_id=1000 + n)
+        log.table_map(f"other{n}", table_id=2000 + n).rows(ROW, table_id=2000 + n).xid()
+    parser = BinlogParser(lambda _table: True)
+
+    events = [event for event in feed_all(parser, log.data) if isinstance(event, RowsEvent)]
+
+    assert len(events) == 60
+    assert len({id(event.table) for event in events if event.table.id.table == "orders"}) == 1
+    assert len(parser._definitions) + len(parser._unused_definitions) <= 8
+    assert len(parser._tables) <= 8

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.ddl import ddl_effects
+from tailrace.producer.mysql.sql_tokens import SqlDialect
 
 CASES: dict[str, list[tuple[Change, str, str | None, bool]]] = {
     "TRUNCATE t": [(Change.TRUNCATE, "here.t", None, True)],
@@ -30,7 +31,12 @@ CASES: dict[str, list[tuple[Change, str, str | None, bool]]] = {
     "ALTER TABLE t ADD COLUMN rename INT, ADD `drop` INT": [(Change.ALTER, "here.t", None, False)],
     "ALTER TABLE t DROP PARTITION p0": [(Change.ALTER, "here.t", None, True)],
     "ALTER TABLE t TRUNCATE PARTITION ALL": [(Change.ALTER, "here.t", None, True)],
-    "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u": [(Change.ALTER, "here.t", None, True)],
+    "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u": [
+        (Change.ALTER, "here.t", None, True),
+        (Change.EXCHANGE, "here.u", None, True),
+    ],
+    "ALTER TABLE t DISCARD TABLESPACE": [(Change.ALTER, "here.t", None, True)],
+    "ALTER TABLE t IMPORT TABLESPACE": [(Change.ALTER, "here.t", None, False)],
     "ALTER TABLE t ADD PARTITION (PARTITION p VALUES LESS THAN (5))": [(Change.ALTER, "here.t", None, False)],
     "RENAME TABLE a TO b, c.d TO e": [
         (Change.RENAME, "here.b", "here.a", False),
@@ -62,6 +68,20 @@ def test_effects_of_a_statement(sql: str) -> None:
         for t in ddl_effects(sql, "here")
     ]
     assert found == CASES[sql]
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("DROP TABLE `Orders`, Shop.Items", ["here.orders", "shop.items"]),
+        ("RENAME TABLE A TO B", ["here.b"]),
+        ("TRUNCATE Orders", ["here.orders"]),
+        ("CREATE TABLE `ÄB` (a INT)", ["here.äb"]),
+        ("DROP DATABASE Shop", ["shop."]),
+    ],
+)
+def test_names_are_lower_case_on_a_server_that_stores_them_so(sql: str, tables: list[str]) -> None:
+    assert [str(t.table) for t in ddl_effects(sql, "Here", SqlDialect(lower_case_names=True))] == tables
 
 
 def test_statement_with_several_tables_has_one_effect_per_table() -> None:

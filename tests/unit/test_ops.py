@@ -63,10 +63,12 @@ def test_status_counts_what_is_reported() -> None:
         "splits_ended": 0,
         "records": 2,
         "values_replaced": 3,
+        "error": "",
     }
     assert now["snapshot"] == {
         "tables": 2,
         "tables_remaining": 2,
+        "tables_in_error": 0,
         "rows_read": 40,
         "splits_planned": 3,
         "splits_done": 1,

@@ -12,13 +12,17 @@ import pytest
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.signals import signal_consumer, signal_settings, signal_topic
 from tailrace.producer.config import ProducerConfig, load
+from tailrace.producer.kafka.state_store import State, decode
 from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.notifications.notification import (
     NOTIFICATION_KEY,
     NOTIFICATION_VALUE,
     AggregateType,
     Notification,
     NotificationType,
+    data_collections,
+    table_scan_data,
 )
 from tailrace.producer.serialization.avro_encoding import json_encoder
 from tailrace.producer.serialization.avro_schema import avro_schema
@@ -179,9 +183,32 @@ def test_queue_is_restored_from_its_record() -> None:
         "id",
         ChannelOffsets(7, "digest", ("g:1", 3)),
     )
-    assert IncrementalSnapshotQueue.from_state(orjson.loads(queue.to_json())) == queue
-    assert IncrementalSnapshotQueue.from_state(None) == IncrementalSnapshotQueue()
+    numbered = replace(queue, requests=()).adding(queue.requests)
+    assert IncrementalSnapshotQueue.from_state(_stored(numbered, IncrementalSnapshotQueue())) == queue
+    assert IncrementalSnapshotQueue.from_state(State()) == IncrementalSnapshotQueue()
     assert NotificationType.STARTED == "STARTED"
+
+
+def _stored(queue: IncrementalSnapshotQueue, before: IncrementalSnapshotQueue) -> State:
+    """Return the state after the records of a change of the queue."""
+    records = dict(before.records(IncrementalSnapshotQueue())) | dict(queue.records(before))
+    return decode({key: value for key, value in records.items() if value is not None}, MySqlOffset.from_json)
+
+
+def test_no_record_of_the_queue_grows_with_the_number_of_tables() -> None:
+    """One change writes the records of what changed only."""
+    tables = [TableId("db", f"a_table_with_a_long_name_{n}") for n in range(40_000)]
+    queue = IncrementalSnapshotQueue().adding(map(SnapshotRequest, tables))
+    assert max(len(value or b"") for _, value in queue.records(IncrementalSnapshotQueue())) < 200
+    shorter = queue.without(tables[0])
+    assert [key for key, _ in shorter.records(queue)] == [b"signals", b"request/1"]
+    assert _stored(shorter.adding([SnapshotRequest(A)]), queue).requests[40_001]["table"] == "a"
+    names = table_scan_data(queue.tables, A, 1, "SUCCEEDED")
+    assert len(orjson.dumps(names)) < 70_000
+    listed = names["data_collections"].split(",")
+    assert len(listed) + int(names["data_collections_omitted"]) == len(tables)
+    assert listed == list(map(str, tables[: len(listed)]))
+    assert data_collections([A, B]) == {"data_collections": "db.a,db.b"}
 
 
 def test_file_is_processed_once_across_crashes(tmp_path: Path) -> None:

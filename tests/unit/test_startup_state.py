@@ -78,4 +78,4 @@ def test_tables_of_a_lost_binlog_leave_with_their_ends() -> None:
     assert _ends(producer) == {f"{DOTTED}:run:1": 4, f"{OTHER}:run:1": 4}
     assert state.splits == {}
     assert {plan.mode for plan in state.tables.values()} == {TableMode.STREAMING}
-    assert IncrementalSnapshotQueue.from_state(state.signals).tables == (OTHER, DOTTED)
+    assert IncrementalSnapshotQueue.from_state(state).tables == (OTHER, DOTTED)

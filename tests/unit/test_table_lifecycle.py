@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 
 from tailrace.producer.kafka.state_store import SplitState, TableState, table_key
@@ -13,10 +14,11 @@ from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.table_mode import TableMode, TablePresence
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
@@ -42,7 +44,9 @@ class Stream:
             include_query=False,
             max_waiting_splits=256,
         )
-        tables: Any = SimpleNamespace(topic=str, truncate_envelope=lambda _table, _envelope: b"truncate")
+        tables: Any = SimpleNamespace(
+            topic=str, forget=lambda _table: None, truncate_envelope=lambda _table, _envelope: b"truncate"
+        )
         topics: Any = SimpleNamespace(ensure_tables=lambda _tables: None)
         self.mailbox = Mailbox(lambda: None, threading.Event())
         context = StreamContext(
@@ -57,7 +61,10 @@ class Stream:
             forget=lambda _table: None, on_statement=lambda _effect: None, statement_headers=lambda _table, _event: []
         )
         self.coordinator = SnapshotCoordinator(context, versions, self.listener)
-        self.lifecycle = TableLifecycle(context, self.coordinator, topics, None, versions=versions)
+        new_tables = NewTables(context, topics, self.listener, reads=lambda _table: True)
+        self.lifecycle = TableLifecycle(
+            context, self.coordinator, topics, None, versions=versions, new_tables=new_tables
+        )
 
     def ddl(self, change: Change) -> list[TableId]:
         """Apply a statement; return the tables whose snapshots restart."""
@@ -165,33 +172,32 @@ def test_truncate_outside_the_snapshot_does_not_restart_it(mode: TableMode) -> N
     assert stream.mode is mode
 
 
-def test_earlier_statements_do_not_affect_a_later_incremental_snapshot() -> None:
-    """A table that was truncated, dropped and created while it streamed can be read, and can be abandoned."""
-    stream = Stream()
-    tracked = stream.registry.track(TABLE, TableMode.STREAMING)
-    for change in (Change.TRUNCATE, Change.DROP, Change.CREATE):
-        stream.ddl(change)
-    plan = TableState(TableMode.INCREMENTAL, snapshot="s")
-
-    assert stream.coordinator.start_incremental(TABLE, SimpleNamespace(), plan, [])
-    assert stream.coordinator.open_split(SPLIT) is not None
-    assert stream.coordinator.abandon_split(SPLIT)
-    assert tracked.presence is TablePresence.MISSING
-
-
-def test_a_drop_before_the_start_of_an_incremental_snapshot_ends_it() -> None:
-    """The enumerator found the table, the stream then read its DROP, and the readers do not find it any more."""
+def test_a_dropped_table_is_not_read_by_an_incremental_snapshot() -> None:
+    """The enumerator found the table, and the stream then read its DROP: the readers would not find it."""
     stream = Stream()
     stream.registry.track(TABLE, TableMode.STREAMING)
     stream.ddl(Change.DROP)
+
+    plan = TableState(TableMode.INCREMENTAL, snapshot="s")
+    assert not stream.coordinator.start_incremental(TABLE, SimpleNamespace(), plan, [])
+
+    assert stream.removed
+
+
+def test_splits_of_a_cancelled_incremental_snapshot_have_their_end() -> None:
+    """The rows of a committed split are in the topic; its certificate says how many."""
+    stream = Stream()
+    stream.registry.track(TABLE, TableMode.STREAMING)
     stream.coordinator.start_incremental(TABLE, SimpleNamespace(), TableState(TableMode.INCREMENTAL, snapshot="s"), [])
     stream.coordinator.open_split(SPLIT)
+    stream.commit_split()
 
-    assert stream.coordinator.abandon_split(SPLIT)
-    assert stream.coordinator.abandon_table(TABLE)
+    stream.coordinator.cancel_incremental(TABLE)
 
-    assert stream.mode is None
-    assert stream.listener.reports[-1] == ("removed", TABLE, True)
+    written = [record for commit in stream.producer.committed for record in commit]
+    marks = [orjson.loads(value or b"") for topic, _, value in written if topic == "p.tailrace.watermarks"]
+    assert [(mark["kind"], mark["split"], mark["rows"]) for mark in marks] == [("END", SPLIT.id, 3)]
+    assert not stream.registry.waiting_for_end
 
 
 def test_a_cancelled_incremental_snapshot_streams() -> None:

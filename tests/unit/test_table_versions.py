@@ -15,13 +15,15 @@ from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.streaming import table_versions
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import SCHEMA_HEADER
-from tests.support.stream import FILE, SERVER, FakeProducer, stream_transaction
+from tests.support.stream import FILE, SERVER, FakeListener, FakeProducer, stream_transaction
 from tests.unit.test_config_load import BASE
 
 TABLE = TableId("shop", "t")
@@ -63,7 +65,7 @@ class Versions:
             Status(),
         )
         topics: Any = None
-        self.versions = TableVersions(context, topics)
+        self.versions = TableVersions(context, NewTables(context, topics, FakeListener(), reads=lambda _table: True))
         self._begin = TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1)
         self.transaction.offset.begin(self._begin)
         self._number = 0
@@ -87,6 +89,7 @@ class Versions:
         """Let the stream read an event, as the binlog reader does; return the fingerprint in its headers."""
         event = self.event(table, pos)
         version = self.versions.in_use.get(id(table)) or self.versions.change(event)
+        assert version is not None
         assert version.definition is table
         headers = version.headers
         assert [name for name, _ in headers] == [SCHEMA_HEADER, CONTEXT[0]]
@@ -164,6 +167,18 @@ def test_a_statement_on_a_table_that_is_gone_names_no_schema() -> None:
 
     assert stream.versions.statement_headers(TABLE, truncate) == [CONTEXT]
     assert stream.published == []
+
+
+def test_versions_are_evicted_when_they_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has compiled functions. One in use is not compiled a second time, also when others are evicted."""
+    monkeypatch.setattr(table_versions, "MAX_COLUMNS", 6)
+    stream, hot = Versions(), definition(3)
+    compiled = stream.versions.change(stream.event(hot, 100))
+    cold = [definition(6, comment=b"%d" % n) for n in range(40)]
+    for n, each in enumerate(cold):
+        assert stream.versions.change(stream.event(each, 200 + n)) is not None
+        assert stream.versions.change(stream.event(hot, 300 + n)) is compiled
+        assert len(stream.versions.in_use) + len(stream.versions._unused) <= 8
 
 
 def test_a_stand_in_key_changes_with_the_statement_that_changes_it() -> None:

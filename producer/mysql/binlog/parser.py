@@ -35,7 +35,9 @@ _CRC_RESIDUE: Final = 0x2144DF1C
 _NO_TABLE: Final = b"\xff\xff\xff\0\0\0"
 """Table id of a rows event that only marks the end of a statement."""
 _MAX_CACHED_DEFINITIONS: Final = 20_000
-"""Cached definitions before all are dropped: bounds the memory if a server creates tables continuously."""
+"""Definitions before those without a recent event are dropped: a server may create tables continuously."""
+_MAX_TABLE_IDS: Final = 10_000
+"""Table ids before all are dropped with the next transaction, which describes its tables again."""
 
 
 class BinlogParser:
@@ -57,6 +59,7 @@ class BinlogParser:
         self._suspended = False  # the loop must stop for the payload
         self._tables: dict[bytes, CachedTable | None] = {}
         self._definitions: dict[bytes, CachedTable | None] = {}
+        self._unused_definitions: dict[bytes, CachedTable | None] = {}
         self._transactions = TransactionParser(captures)
         self._query: str | None = None
 
@@ -257,15 +260,22 @@ class BinlogParser:
 
     def _cache_table_map(self, body: bytes) -> CachedTable | None:
         if len(self._definitions) >= _MAX_CACHED_DEFINITIONS:
+            # Those in use are taken over one by one, so that each keeps its object, which codecs belong to.
+            self._unused_definitions = self._definitions.copy()
             self._definitions.clear()
-        table, cached = read_id(body), None
-        if self._captures(table):
-            try:
-                cached = CachedTable(read_table_map(body, year_has_sign=self._year_has_sign))
-            except SchemaError as error:
-                cached = CachedTable(TableVersion(table, (), (), b""), error)
+        known = body in self._unused_definitions
+        cached = self._unused_definitions.pop(body) if known else self._read_table_map(body)
         self._definitions[body] = cached
         return cached
+
+    def _read_table_map(self, body: bytes) -> CachedTable | None:
+        table = read_id(body)
+        if not self._captures(table):
+            return None
+        try:
+            return CachedTable(read_table_map(body, year_has_sign=self._year_has_sign))
+        except SchemaError as error:
+            return CachedTable(TableVersion(table, (), (), b""), error)
 
     def _require_table_map(self, table_id: bytes) -> None:
         if table_id != _NO_TABLE:
@@ -283,6 +293,8 @@ class BinlogParser:
         start, end = at + _BODY, stop - self._checksum_bytes
         if event_type == event_types.GTID:
             self._query = None
+            if len(self._tables) > _MAX_TABLE_IDS:
+                self._tables.clear()
             self._transactions.gtid(data, start, end, position)
         elif event_type == event_types.QUERY:
             events.extend(self._transactions.statement(data, start, end, position))

@@ -25,6 +25,7 @@ from tailrace.producer.mysql.connection import (
     connect,
     disconnect,
     server_uuid,
+    stores_lower_case_names,
     translating_errors,
 )
 from tailrace.producer.mysql.ddl import ddl_effects
@@ -64,6 +65,7 @@ class BinlogStream:
         self._connection: Any = None
         self._socket: socket.socket | None = None
         self._last_received_at = 0.0
+        self._lower_case_names = False
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
@@ -143,7 +145,8 @@ class BinlogStream:
 
     def ddl_effects(self, event: QueryEvent) -> Sequence[DdlEffect]:
         """Read the statement by its leading words."""
-        return ddl_effects(event.sql, event.database, SqlDialect(event.sql_mode, event.server_version))
+        dialect = SqlDialect(event.sql_mode, event.server_version, self._lower_case_names)
+        return ddl_effects(event.sql, event.database, dialect)
 
     def wake(self) -> None:
         """Make the running or the next ``poll`` return at once. For other threads."""
@@ -238,6 +241,7 @@ class BinlogStream:
             cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
             # In nanoseconds; the library sets it by its old name only.
             cursor.execute(f"SET @source_heartbeat_period = {int(self._heartbeat_s * 1e9)}")
+        self._lower_case_names = stores_lower_case_names(self._connection)
         return self._connection
 
 

@@ -21,6 +21,9 @@ def sanitized(name: str) -> str:
     return "_" * len(name) if name in {".", ".."} else name
 
 
+_MAX_CACHED_NAMES = 50_000
+
+
 class TopicNames:
     """The topic names of one prefix."""
 
@@ -33,6 +36,8 @@ class TopicNames:
         known = self._tables.get(table)
         if known is None:
             known = sanitized(self._topics.delimiter.join((self._topics.prefix, table.database, table.table)))
+            if len(self._tables) >= _MAX_CACHED_NAMES:
+                self._tables.clear()
             self._tables[table] = known
         return known
 
@@ -55,15 +60,19 @@ class TopicNames:
 
     def collisions(self, tables: Iterable[TableId], *, reserved: Iterable[str] = ()) -> list[str]:
         """Return one fault for each topic that two tables, or a table and another topic of the producer, share."""
+        return list(self.topic_faults(sorted(tables), reserved=reserved).values())
+
+    def topic_faults(self, tables: Iterable[TableId], *, reserved: Iterable[str] = ()) -> dict[TableId, str]:
+        """Return the faults of ``collisions`` by the table that comes later."""
         used_by: dict[str, str] = dict.fromkeys(reserved, "the topic of that name itself")
         used_by |= {self.schema_changes: "schema changes", self.transactions: "transactions"}
         used_by[self.heartbeats] = "heartbeats"
         # Only Kafka's metrics confuse '.' and '_': topics that differ in them are two topics.
-        faults = []
-        for table in sorted(tables):
+        faults: dict[TableId, str] = {}
+        for table in tables:
             topic = self.table(table)
             if topic in used_by:
-                faults.append(
+                faults[table] = (
                     f"the topic {topic} would serve both {used_by[topic]} and {table}: "
                     "exclude one of them by table.exclude.list, or capture it under another topic.prefix"
                 )

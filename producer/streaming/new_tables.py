@@ -1,0 +1,151 @@
+"""Tables that the stream meets without having captured them: created, arriving with rows, or not possible to capture.
+
+A table whose CREATE the stream has read is empty: the binlog has all of its rows. Any other table arrives with rows
+that the binlog does not have: it was renamed into the capture, the account could not see it before, or its rows were
+moved into it. Such a table is streamed at once, and an incremental snapshot reads it concurrently.
+
+A new table that cannot be captured must not stop the others. It is in error, its changes are skipped, and nothing of it
+is in Kafka. A statement that alters it, or a later change of it, takes it up; it then arrives with rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from tailrace.producer.kafka.state_store import TableState, table_key
+from tailrace.producer.model.binlog_events import TableVersion
+from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
+from tailrace.producer.streaming.topics import CaptureTopics
+from tailrace.producer.streaming.tracked_table import TrackedTable
+from tailrace.runtime.errors import KafkaRequestError, Retryable, SchemaError, TailraceError
+
+log = structlog.get_logger(__name__)
+
+_RETRY_S: Final = 10.0
+"""How often a change of a table in error checks whether it can be captured now."""
+
+
+class NewTables:
+    """Decides how a table enters the capture; used by the stream's thread."""
+
+    def __init__(
+        self,
+        context: StreamContext,
+        topics: CaptureTopics,
+        listener: SnapshotProgressListener,
+        *,
+        reads: Callable[[TableId], bool],
+    ) -> None:
+        """``reads``: whether the rows of a table that has never been captured are read."""
+        self._context = context
+        self._registry = context.registry
+        self._topics = topics
+        self._listener = listener
+        self._reads = reads
+        self._created: set[TableId] = set()
+        """Tables without a change so far whose CREATE the stream has read."""
+        self._rejected: dict[TableId, tuple[int, float]] = {}
+        """Tables in error: the id of the definition that was rejected, and when to try it again."""
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def on_created(self, table: TableId) -> None:
+        """The binlog has the CREATE of a table that is not tracked."""
+        self._created.add(table)
+
+    def on_dropped(self, table: TableId) -> None:
+        """The binlog has the end of a table."""
+        self._created.discard(table)
+        self._rejected.pop(table, None)
+        self._context.tables.forget(table)
+
+    def on_database_dropped(self, database: str) -> None:
+        """The binlog has the end of all tables of a database."""
+        for table in [table for table in self._created if table.database == database]:
+            self.on_dropped(table)
+
+    def on_definition_changed(self, table: TableId) -> None:
+        """The definition of a table changed: if it is in error, try to capture it."""
+        tracked = self._registry.tables.get(table)
+        if tracked is not None and tracked.mode is TableMode.ERROR:
+            self._rejected.pop(table, None)
+            self._try_to_capture(table)
+
+    def on_arrived(self, table: TableId, *, read: bool = True) -> None:
+        """A table has, or may have, rows that the binlog does not have; without ``read`` the topic has them."""
+        self._created.discard(table)
+        tracked = self._registry.tables.get(table)
+        if tracked is None:
+            self._try_to_capture(table, read=read)
+        elif tracked.mode is TableMode.ERROR:
+            self.on_definition_changed(table)
+        elif read and tracked.mode not in {TableMode.WAITING, TableMode.RESTARTING}:
+            self._request(table)
+
+    def _try_to_capture(self, table: TableId, *, read: bool = True) -> None:
+        """Capture a table as the catalog has it, or put it in error."""
+        tables = self._context.tables
+        try:
+            found = tables.read_catalog(table)
+        except SchemaError:
+            return  # renamed or dropped by a later statement, or not visible: its first change decides
+        try:
+            tables.version_of(found)
+            self._capture(table, read=read)
+        except (SchemaError, KafkaRequestError) as error:
+            self._reject(table, error)
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def may_try(self, definition: TableVersion) -> bool:
+        """Whether a change of a table that is not captured should be compiled."""
+        rejected = self._rejected.get(definition.id)
+        return rejected is None or rejected[0] != id(definition) or time.monotonic() >= rejected[1]
+
+    def capture(self, table: TableId) -> TrackedTable:
+        """Capture a table with its first change; its definition is valid."""
+        return self._capture(table, read=table not in self._created)
+
+    def reject(self, definition: TableVersion, error: TailraceError) -> None:
+        """Put a table in error: its change cannot be captured. Raises ``error`` if a retry of the capture may help."""
+        self._reject(definition.id, error, id(definition))
+
+    # -- modes -------------------------------------------------------------------------------------------------------
+
+    def _capture(self, table: TableId, *, read: bool) -> TrackedTable:
+        context = self._context
+        self._topics.ensure_tables([table])
+        tracked = self._registry.tables.get(table)
+        if tracked is None:
+            tracked = self._registry.track(table, TableMode.STREAMING)
+        else:
+            tracked.move_to(TableMode.STREAMING)
+        self._created.discard(table)
+        self._rejected.pop(table, None)
+        context.transaction.store(table_key(table), TableState(TableMode.STREAMING).to_json())
+        context.status.table_mode(table, TableMode.STREAMING)
+        if read:
+            self._request(table)
+        return tracked
+
+    def _request(self, table: TableId) -> None:
+        if self._reads(table):
+            log.info("a table has rows that the binlog does not have: it is read", table=str(table))
+            self._listener.request_reading(table)
+
+    def _reject(self, table: TableId, error: TailraceError, definition: int = 0) -> None:
+        if isinstance(error, Retryable):
+            raise error
+        if table not in self._registry.tables:
+            self._registry.track(table, TableMode.ERROR)
+            self._context.transaction.store(table_key(table), TableState(TableMode.ERROR).to_json())
+        if self._context.status.table_failed(table, error.message):
+            log.error("a table is not captured: its changes are skipped", table=str(table), error=str(error))
+        self._rejected[table] = (definition, time.monotonic() + _RETRY_S)

@@ -1,0 +1,117 @@
+"""Tables that enter the capture while it streams, with their rows; one that cannot be captured stops no other."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tests.support.capture import CaptureThread, eventually, properties, records_of
+from tests.support.database import Database
+from tests.support.incremental_window import fill, rows_of_reader, source_rows
+from tests.support.online_schema_change import gh_ost, pt_online_schema_change
+
+if TYPE_CHECKING:
+    from tailrace.producer.model.split import Split
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mysql import MySqlServer
+
+SMALL = {"snapshot.max.threads": 2, "incremental.snapshot.chunk.size": 40, "topic.creation.default.partitions": 1}
+
+
+@pytest.fixture
+def outside(mysql_server: MySqlServer) -> Iterator[Database]:
+    """A database that is not captured."""
+    fresh = Database(mysql_server, f"out_{uuid.uuid4().hex[:8]}")
+    yield fresh
+    fresh.drop()
+
+
+def test_tables_that_arrive_with_rows_are_read(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, outside: Database
+) -> None:
+    """Renamed into the capture, swapped, exchanged with a partition, changed by online schema change tools."""
+    fill(database, "ghost", "swapped", "pt", "inner_ghost", "inner_pt")
+    fill(outside, "staging", "loaded", "part")
+    outside.execute("UPDATE loaded SET id = id + 50, v = CONCAT(v, '!') ORDER BY id DESC")
+    database.execute(
+        "CREATE TABLE parted (id INT PRIMARY KEY, v VARCHAR(50)) "
+        "PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (1000), PARTITION q VALUES LESS THAN MAXVALUE)"
+    )
+    changes = {"inner_ghost": gh_ost, "inner_pt": pt_online_schema_change}
+
+    one_at_a_time = threading.Lock()
+
+    def within_snapshot(split: Split) -> None:
+        with one_at_a_time:
+            if split.number == 2 and (change := changes.pop(split.table.table, None)) is not None:
+                change(database, split.table.table)
+
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, SMALL)
+    with CaptureThread(settings, SnapshotHooks(before_low=within_snapshot)) as capture:
+        capture.wait_snapshot()
+        gh_ost(database, "ghost")
+        pt_online_schema_change(database, "pt")
+        database.execute(f"RENAME TABLE {outside.name}.staging TO arrived")
+        database.execute(f"RENAME TABLE swapped TO {outside.name}.swapped, {outside.name}.loaded TO swapped")
+        database.execute(f"ALTER TABLE parted EXCHANGE PARTITION p WITH TABLE {outside.name}.part")
+        tables = ("ghost", "pt", "inner_ghost", "inner_pt", "arrived", "parted")
+        for table in (*tables, "swapped"):
+            database.execute(f"UPDATE {table} SET v = 'last' WHERE id % 10 = 0")
+        eventually(
+            lambda: _missing(kafka_broker, prefix, database, (*tables, "swapped")) == {}, "rows of all tables", 90
+        )
+        capture.wait_position(mysql_server)
+
+    for table in tables:
+        records = records_of(kafka_broker.bootstrap, prefix, database.name, table)
+        assert rows_of_reader(records) == source_rows(database, table), table
+    # The rows that only the former table had stay, as after a DROP.
+    kept = rows_of_reader(records_of(kafka_broker.bootstrap, prefix, database.name, "swapped"))
+    assert {key for key in kept if key not in source_rows(database, "swapped")} == set(range(1, 51))
+
+
+def test_table_without_a_key_is_taken_up_when_it_gets_one(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """It is in error, also after a restart, while the others stream; then it is read."""
+    fill(database, "t")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, SMALL)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        database.execute("CREATE TABLE keyless (id INT NOT NULL, v VARCHAR(50))")
+        database.execute("INSERT INTO keyless VALUES (1, 'one'), (2, 'two')")
+        database.execute("UPDATE t SET v = 'other' WHERE id = 1")
+        capture.wait_position(mysql_server)
+        assert _status(capture, database, "keyless")["mode"] == "error"
+    database.execute("DELETE FROM keyless WHERE id = 2")
+    with CaptureThread(settings) as capture:
+        eventually(lambda: _status(capture, database, "t").get("mode") == "streaming", "second start")
+        assert "neither a primary key" in str(_status(capture, database, "keyless")["error"])
+        database.execute("INSERT INTO keyless VALUES (3, 'three')")
+        database.execute("ALTER TABLE keyless ADD PRIMARY KEY (id)")
+        database.execute("INSERT INTO keyless VALUES (4, 'four')")
+        eventually(lambda: _missing(kafka_broker, prefix, database, ("t", "keyless")) == {}, "rows of both tables", 90)
+        capture.wait_snapshot()
+    for table in ("t", "keyless"):
+        records = records_of(kafka_broker.bootstrap, prefix, database.name, table)
+        assert rows_of_reader(records) == source_rows(database, table)
+
+
+def _missing(broker: KafkaBroker, prefix: str, database: Database, tables: tuple[str, ...]) -> dict[str, object]:
+    """Return the rows of the source that the topics do not have."""
+    found: dict[str, object] = {}
+    for table in tables:
+        rows = rows_of_reader(records_of(broker.bootstrap, prefix, database.name, table))
+        if missing := source_rows(database, table).items() - rows.items():
+            found[table] = missing
+    return found
+
+
+def _status(capture: CaptureThread, database: Database, table: str) -> dict[str, object]:
+    found: dict[str, object] = capture.status.snapshot()["tables"].get(f"{database.name}.{table}", {})
+    return found

@@ -1,0 +1,255 @@
+"""Tables that enter the capture while it streams: empty, with rows, or in error; no servers."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from tailrace.producer.config import load
+from tailrace.producer.kafka.state_store import table_key
+from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion, TransactionBegin
+from tailrace.producer.model.ddl import Change
+from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.mysql.ddl import ddl_effects
+from tailrace.producer.ops.status import Status
+from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.streaming.context import StreamContext, StreamSettings
+from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.new_tables import NewTables
+from tailrace.producer.streaming.online_schema_change import OnlineSwaps
+from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.table_lifecycle import TableLifecycle
+from tailrace.producer.streaming.table_versions import TableVersions
+from tailrace.runtime.errors import SchemaError
+from tests.support.stream import FILE, SERVER, FakeListener, FakeProducer, stream_transaction
+
+BASE = {
+    "database.hostname": "h",
+    "database.user": "u",
+    "database.password": "p",
+    "database.server.id": "7",
+    "database.include.list": "db",
+    "topic.prefix": "p",
+    "bootstrap.servers": "k:1",
+}
+COLUMNS = (Column("id", "int", nullable=False), Column("v", "int"))
+T, U = TableId("db", "t"), TableId("db", "u")
+
+
+class Stream:
+    """A stream over a catalog that the test changes; ``catalog`` maps tables to their primary keys."""
+
+    def __init__(self) -> None:
+        self.catalog: dict[TableId, tuple[str, ...]] = {}
+        self.producer, self.registry, self.listener, self.status = (
+            FakeProducer(),
+            SplitRegistry(),
+            FakeListener(),
+            Status(),
+        )
+        self.with_topic: set[TableId] = set()
+        config = load(None, {}, BASE)
+        settings = StreamSettings(
+            "p", config.filters.tables, [], frozenset({"t"}), tombstones=True, include_query=False, max_waiting_splits=8
+        )
+        self.transaction = stream_transaction(self.producer, self.registry)
+        tables = CapturedTables(config, self._describe)
+        mailbox = Mailbox(lambda: None, threading.Event())
+        context = StreamContext(settings, self.transaction, self.registry, tables, mailbox, self.status)
+        topics: Any = SimpleNamespace(ensure_tables=self.with_topic.update)
+        new_tables = NewTables(context, topics, self.listener, reads=lambda table: table.table != "unread")
+        self.versions = TableVersions(context, new_tables)
+        self.coordinator = SnapshotCoordinator(context, self.versions, self.listener)
+        self.lifecycle = TableLifecycle(
+            context, self.coordinator, topics, None, versions=self.versions, new_tables=new_tables
+        )
+        self.transaction.offset.begin(TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1))
+
+    def _describe(self, table: TableId) -> CatalogTable:
+        if table not in self.catalog:
+            raise SchemaError(f"table {table} does not exist")
+        key = self.catalog[table]
+        return CatalogTable(Table(table, COLUMNS, key), key, (), frozenset(), {}, 0)
+
+    def ddl(self, sql: str) -> None:
+        """Let the stream read a statement."""
+        self.lifecycle.apply(QueryEvent(f"{SERVER}:9", "db", sql, FILE, 1, 2, 3, 1, None), ddl_effects(sql, "db"))
+
+    def insert(self, table: TableId, *key: str, definition: TableVersion | None = None) -> bool:
+        """Let the stream read a rows event; return whether it is written."""
+        definition = definition or TableVersion(table, COLUMNS, key, f"{table}{key}".encode())
+        event = RowsEvent("c", definition, b"", 0, 0, FILE, 200, 300, 7, 1)
+        return (self.versions.in_use.get(id(definition)) or self.versions.change(event)) is not None
+
+    def mode(self, table: TableId) -> TableMode | None:
+        """Return the mode of a table, which the state has too; None: it is not tracked."""
+        tracked = self.registry.tables.get(table)
+        stored = [value for _, key, value in self.producer.open if key == table_key(table)]
+        if tracked is None:
+            assert not stored or stored[-1] is None
+            return None
+        assert not stored or orjson.loads(stored[-1] or b"{}").get("mode") == tracked.mode
+        return tracked.mode
+
+    @property
+    def requested(self) -> list[TableId]:
+        """The tables whose rows are to be read."""
+        return [table for event, table, _ in self.listener.reports if event == "requested"]
+
+
+def test_created_table_is_streamed_from_its_first_change() -> None:
+    """The binlog has all of its rows, so nothing is read."""
+    stream = Stream()
+    stream.ddl("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    assert stream.mode(T) is None
+    assert stream.insert(T, "id")
+    assert (stream.mode(T), stream.requested, stream.with_topic) == (TableMode.STREAMING, [], {T})
+
+
+def test_table_that_the_account_could_not_see_is_read() -> None:
+    """Its changes are in the binlog, but not its CREATE: it has rows from before."""
+    stream = Stream()
+    assert stream.insert(T, "id")
+    assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [T])
+
+
+@pytest.mark.parametrize(
+    "sql", ["RENAME TABLE elsewhere.x TO t", "ALTER TABLE elsewhere.x RENAME TO db.t, ADD w INT", "RENAME TABLE x TO t"]
+)
+def test_renamed_table_is_read(sql: str) -> None:
+    stream = Stream()
+    stream.catalog[T] = ("id",)
+    stream.ddl(sql)
+    assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [T])
+
+
+def test_swap_with_another_table_is_read_under_the_same_name() -> None:
+    """The atomic reload of a table: the former one leaves, the new one has other rows."""
+    stream = Stream()
+    stream.registry.track(T, TableMode.STREAMING)
+    stream.catalog = {T: ("id",), TableId("db", "t_before"): ("id",)}
+    stream.ddl("RENAME TABLE t TO t_before, elsewhere.loaded TO t")
+    assert stream.mode(T) is TableMode.STREAMING
+    assert stream.requested == [TableId("db", "t_before"), T]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["rename /* gh-ost */ table `db`.`t` to `db`.`_t_del`, `db`.`_t_gho` to `db`.`t`"],
+        ["rename table `db`.`t` to `db`.`_t_20260101120000_del`", "rename table `db`.`_t_gho` to `db`.`t`"],
+        ["RENAME TABLE `db`.`t` TO `db`.`_t_old`, `db`.`_t_new` TO `db`.`t`"],
+        ["RENAME TABLE `db`.`t` TO `db`.`__t_old`, `db`.`__t_new` TO `db`.`t`"],
+    ],
+)
+def test_swap_of_an_online_schema_change_needs_no_reading(statements: list[str]) -> None:
+    """The copy has the same rows, and every change of them is in the topic."""
+    stream = Stream()
+    stream.registry.track(T, TableMode.STREAMING)
+    stream.catalog[T] = ("id",)
+    stream.catalog |= {
+        TableId("db", name): ("id",) for name in ("_t_del", "_t_20260101120000_del", "_t_old", "__t_old")
+    }
+    for sql in statements:
+        stream.ddl(sql)
+    assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [])
+    assert not OnlineSwaps().targets(ddl_effects("RENAME TABLE t TO _t_old, other_new TO t", "db")) & {T}
+
+
+def test_rows_that_a_statement_moves_are_read_also_during_a_snapshot() -> None:
+    stream = Stream()
+    stream.registry.track(T, TableMode.STREAMING)
+    stream.registry.track(U, TableMode.WAITING)
+    stream.catalog = {T: ("id",), U: ("id",)}
+    stream.ddl("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u WITHOUT VALIDATION")
+    stream.ddl("ALTER TABLE t DISCARD TABLESPACE")
+    stream.ddl("ALTER TABLE t IMPORT TABLESPACE")
+    assert stream.requested == [T, T]  # u waits for its snapshot, which will read the rows
+    stream.registry.start_incremental(T)
+    stream.ddl("ALTER TABLE t IMPORT PARTITION p TABLESPACE")
+    assert stream.requested == [T, T, T]
+
+
+def test_table_without_a_key_is_in_error_until_it_has_one() -> None:
+    """One developer's table must not end the capture of the others."""
+    stream = Stream()
+    stream.catalog[T] = ()
+    stream.ddl("CREATE TABLE t (id INT, v INT)")
+    assert not stream.insert(T)
+    assert stream.mode(T) is TableMode.ERROR
+    assert "neither a primary key" in stream.status.snapshot()["tables"]["db.t"]["error"]
+    assert stream.status.snapshot()["snapshot"]["tables_in_error"] == 1
+    assert stream.insert(U, "id")
+
+    stream.catalog[T] = ("id",)
+    stream.ddl("ALTER TABLE t ADD PRIMARY KEY (id)")
+
+    assert stream.insert(T, "id")
+    assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [U, T])
+    assert stream.status.snapshot()["tables"]["db.t"]["error"] == ""
+
+
+def test_table_in_error_checks_the_catalog_once_in_a_while() -> None:
+    """Each of its changes would otherwise read the catalog."""
+    stream = Stream()
+    stream.catalog[T] = ()
+    definition = TableVersion(T, COLUMNS, (), b"x")
+    assert not stream.insert(T, definition=definition)
+    stream.catalog[T] = ("id",)
+    assert not stream.insert(T, definition=definition)
+    assert stream.insert(T, "id")  # another definition
+
+
+def test_table_that_is_gone_before_its_change_is_read_is_forgotten_with_its_drop() -> None:
+    """A unique key is looked up in the catalog, where the table is no more."""
+    stream = Stream()
+    assert not stream.insert(T)
+    assert stream.mode(T) is TableMode.ERROR
+    stream.ddl("DROP TABLE t")
+    assert stream.mode(T) is None
+    stream.ddl("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    assert stream.insert(T, "id")
+    assert stream.requested == []
+
+
+def test_dropped_tables_leave_nothing_behind() -> None:
+    """Tables that are created and dropped all day."""
+    stream = Stream()
+    for n in range(5):
+        table = TableId("db", f"x{n}")
+        stream.ddl(f"CREATE TABLE x{n} (id INT PRIMARY KEY, v INT)")
+        stream.insert(table, "id")
+        stream.ddl(f"DROP TABLE x{n}")
+    assert (stream.registry.tables, stream.versions.in_use, stream.status.snapshot()["tables"]) == ({}, {}, {})
+
+
+def test_changes_of_a_waiting_table_are_not_compiled() -> None:
+    """They may be logged with a definition that cannot be captured; the snapshot reads the table as it is."""
+    stream = Stream()
+    stream.registry.track(T, TableMode.WAITING)
+    assert not stream.insert(T)
+    assert stream.mode(T) is TableMode.WAITING
+
+
+def test_mode_that_reads_nothing_reads_no_arriving_table() -> None:
+    stream = Stream()
+    table = TableId("db", "unread")
+    stream.catalog[table] = ("id",)
+    stream.ddl("RENAME TABLE x TO unread")
+    assert (stream.mode(table), stream.requested) == (TableMode.STREAMING, [])
+
+
+def test_tables_of_other_databases_do_not_arrive() -> None:
+    stream = Stream()
+    stream.ddl("RENAME TABLE t TO elsewhere.t")
+    stream.ddl("ALTER TABLE elsewhere.a EXCHANGE PARTITION p WITH TABLE elsewhere.b")
+    assert (stream.requested, stream.registry.tables) == ([], {})
+    assert Change.EXCHANGE in {
+        effect.change for effect in ddl_effects("ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b", "x")
+    }
