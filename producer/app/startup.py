@@ -113,26 +113,32 @@ def request_full_resnapshot(
     state.prepared.clear()
     _remove_splits(transaction, state, topic_of, lambda _table: True)
     _remove_keys(transaction, state, set(state.keys))
-    tables = sorted(table for table in captured if str(table) in state.tables)
+    streamed = {name for name, table in state.tables.items() if table.mode is not TableMode.ERROR}
+    tables = sorted(table for table in captured if str(table) in streamed)
     for table in tables:
         state.tables[str(table)] = TableState(TableMode.STREAMING)
         transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
     stored = IncrementalSnapshotQueue.from_state(state)
     queue = IncrementalSnapshotQueue(offsets=stored.offsets).adding(map(SnapshotRequest, tables))
-    for key, value in queue.records(stored):
-        transaction.store(key, value)
-    state.signals = orjson.loads(queue.to_json())
-    state.requests = queue.stored_requests
+    _store_queue(transaction, state, stored, queue)
 
 
 def request_snapshots(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:
     """Request an incremental snapshot of more tables, and update ``state``."""
-    queue = IncrementalSnapshotQueue.from_state(state.signals)
-    added = tuple(SnapshotRequest(table) for table in tables if table not in set(queue.tables))
+    stored = IncrementalSnapshotQueue.from_state(state)
+    requested = set(stored.tables)
+    added = [SnapshotRequest(table) for table in tables if table not in requested]
     if added:
-        body = replace(queue, requests=queue.requests + added).to_json()
-        transaction.store(state_store.SIGNALS_KEY, body)
-        state.signals = orjson.loads(body)
+        _store_queue(transaction, state, stored, stored.adding(added))
+
+
+def _store_queue(
+    transaction: StreamTransaction, state: State, stored: IncrementalSnapshotQueue, queue: IncrementalSnapshotQueue
+) -> None:
+    for key, value in queue.records(stored):
+        transaction.store(key, value)
+    state.signals = orjson.loads(queue.to_json())
+    state.requests = queue.stored_requests
 
 
 def _remove_keys(transaction: StreamTransaction, state: State, tables: Iterable[str]) -> None:
