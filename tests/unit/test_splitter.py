@@ -12,7 +12,7 @@ from tailrace.producer.mysql.key_order import KeyOrder
 from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
 
 TABLE = TableId("shop", "orders")
-NAME = KeyColumn(Column("name", "varchar", nullable=False, charset="utf8mb4"), "utf8mb4_bin", max_chars=20)
+NAME = KeyColumn(Column("name", "varchar", nullable=False, charset="utf8mb4"), "utf8mb4_bin")
 
 
 class Session:
