@@ -11,6 +11,7 @@
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
     │   └── SourceBehindError         the server has not executed all that was read: a replica that still applies
     ├── SplitTooSlowError             a split takes longer than a Kafka transaction may last
+    ├── InstanceReplacedError         another instance has taken over the prefix
     ├── StateDamagedError             a record of the state topic is not one that the producer writes
     ├── TakeoverError                 the offset of a connector cannot be taken over
     └── KafkaRequestError             runtime/errors.py
@@ -53,6 +54,10 @@ class SplitTooSlowError(TailraceError):
 
 class SourceBehindError(BinlogError):
     """The database server has not executed transactions that were read before; it may still execute them."""
+
+
+class InstanceReplacedError(TailraceError):
+    """Another instance has taken over the prefix."""
 
 
 class TakeoverError(TailraceError):

@@ -14,6 +14,8 @@ import structlog
 
 from tailrace.producer.app import startup
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
+from tailrace.producer.app.missing_topics import deleted_tables, report_deleted_certificates
+from tailrace.producer.app.ownership import Ownership
 from tailrace.producer.app.resources import Resources
 from tailrace.producer.app.resume import ResumeRules, resume_point
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
@@ -61,7 +63,7 @@ class CaptureProcess:
     config: ProducerConfig
     stop: threading.Event
     status: Status
-    run_id: str
+    ownership: Ownership
     hooks: SnapshotHooks | None = None
     """For tests: snapshot readers then run as threads of this process."""
 
@@ -106,9 +108,12 @@ class SessionBuilder:
         self._resources = resources
         self._stop = stop
         self._auxiliary = AuxiliaryTopics(process.config)
+        self._created_topics: set[str] = set()
         self._headers: Headers = list(
             context_headers(
-                process.config.topics.prefix, run_id=process.run_id, enabled=process.config.values.context_headers
+                process.config.topics.prefix,
+                run_id=process.ownership.own.run_id,
+                enabled=process.config.values.context_headers,
             )
         )
 
@@ -119,9 +124,10 @@ class SessionBuilder:
         session = self._resources.add(self._source.open_snapshot_session())
         tables = CapturedTables(config, session.describe)
         captured = self._check_source(session, tables)
-        topics = self._ensure_topics(captured)
-        restored = self._restore(captured, tables.keys)
+        topics = self._ensure_topics()
+        restored = self._restore(captured, topics, tables.keys)
         captured = restored.captured
+        topics.ensure_tables(captured)
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)
         pending = self._track_tables(restored, captured)
@@ -176,24 +182,26 @@ class SessionBuilder:
             return list(captured)
         with closing(self._source.open_snapshot_session()) as session:
             new = self._check_tables(session, CapturedTables(self._config, session.describe), new)
-        self._ensure_topics(new)
         return sorted([*captured, *new])
 
-    def _ensure_topics(self, captured: Sequence[TableId]) -> CaptureTopics:
+    def _ensure_topics(self) -> CaptureTopics:
+        """Create the topics that do not belong to a table."""
         admin = Topics(kafka_settings(self._config))
         topics = CaptureTopics(self._config, admin)
-        topics.ensure_own()
+        self._created_topics = topics.ensure_own()
         ensure_signal_topics(self._config, admin)
-        topics.ensure_tables(captured)
         return topics
 
-    def _restore(self, captured: Sequence[TableId], keys: KeyMemory) -> Restored:
+    def _restore(self, captured: Sequence[TableId], topics: CaptureTopics, keys: KeyMemory) -> Restored:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
-        stop = self._stop.requested
+        stop, ownership = self._stop.requested, self._process.ownership
         producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix), stop))
-        state = startup.acquire_state(kafka, producer, self._source.read_offset, prefix=prefix, readers=readers)
+        acquired = startup.acquire_state(
+            kafka, producer, self._source.read_offset, ownership.own, prefix=prefix, readers=readers
+        )
+        ownership.fence, state = acquired.fence, acquired.state
         skipped = config.values.skipped_operations
         rules = ResumeRules(
             resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog,
@@ -225,6 +233,11 @@ class SessionBuilder:
         if resume.end is not None:
             startup.relocate_splits(transaction, state, resume.end)
         startup.write_startup_state(transaction, state, readers=readers, captured=captured, topic_of=topic_of)
+        report_deleted_certificates(self._created_topics, state, prefix)
+        # The topics of tables are created after this is committed: until then a start finds them missing.
+        deleted = deleted_tables(topics.without_topic(captured), state, topic_of, config.topics.missing)
+        if config.topics.missing == "snapshot":
+            startup.request_snapshots(transaction, state, deleted)
         schema_changes = self._auxiliary.schema_changes(
             transaction, self._resources.add(self._source.open_catalog()), self._headers
         )
@@ -277,8 +290,9 @@ class SessionBuilder:
     def _restore_snapshots(
         self, state: State, coordinator: SnapshotCoordinator, signals: SignalService, pending: Sequence[TableId]
     ) -> SessionSnapshots:
-        process = self._process
-        workers = WorkerFactory(process.config, process.run_id, process.hooks, coordinator.known_keys)
+        process, fence = self._process, self._process.ownership.fence
+        assert fence is not None, "the state is restored before it was acquired"
+        workers = WorkerFactory(process.config, fence, process.hooks, coordinator.known_keys)
         factory = SnapshotFactory(
             process.config, state, coordinator, signals.processor, status=process.status, workers=workers
         )

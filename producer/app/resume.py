@@ -49,7 +49,7 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
     """Return the stored offset, or the end of the binlog on the first start.
 
     Raises BinlogError if the source no longer has the binlog behind the stored offset, or is another source;
-    SourceUnavailableError if the process is stopped while it waits for the source.
+    SourceUnavailableError if the source changes meanwhile, or the process is stopped while it waits for the source.
     """
     stored = state.offset
     if stored is None:
@@ -71,7 +71,10 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
     marks = tuple(mark for mark in stored.transactions if _can_align(mark, rules.uncounted))
     relocated = tuple(replace(mark, relocated=True) for mark in marks)
     offset = replace(stored, position=position, transactions=relocated)
-    return ResumePoint(offset, end=source.end_offset(epoch=position.epoch))
+    end = source.end_offset(epoch=position.epoch)
+    if not end.same_server(position):
+        raise SourceUnavailableError("the source server changed while the stream was located on it")
+    return ResumePoint(offset, end=end)
 
 
 def _wait_for_source(

@@ -9,6 +9,7 @@ from typing import Any
 from tailrace.producer.app.connection_settings import mysql_source
 from tailrace.producer.app.snapshot_worker import open_reader, process_main
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.kafka.generation import GenerationFence
 from tailrace.producer.kafka.state_store import State
 from tailrace.producer.model.table import TableId
 from tailrace.producer.ops.status import Status
@@ -28,24 +29,24 @@ class WorkerFactory:
     def __init__(
         self,
         config: ProducerConfig,
-        run_id: str,
+        fence: GenerationFence,
         hooks: SnapshotHooks | None,
         known_keys: Callable[[], Mapping[str, Mapping[str, Any]]],
     ) -> None:
         """``known_keys`` returns what the stream knows of keys (``KeyMemory.dump``)."""
         self._config = config
-        self._run_id = run_id
+        self._fence = fence
         self._hooks = hooks
         self._known_keys = known_keys
 
     def start(self) -> Workers:
         """Start the configured number of readers; the caller closes them."""
-        config, run_id, count = self._config, self._run_id, self._config.snapshot.max_threads
+        config, fence, count = self._config, self._fence, self._config.snapshot.max_threads
         keys = self._known_keys()
         if self._hooks is None:
-            return ProcessWorkers(count, partial(process_main, config, run_id, keys))
+            return ProcessWorkers(count, partial(process_main, config, fence, keys))
         return ThreadWorkers(
-            [partial(open_reader, config, run_id, keys, worker, hooks=self._hooks) for worker in range(count)]
+            [partial(open_reader, config, fence, keys, worker, hooks=self._hooks) for worker in range(count)]
         )
 
 

@@ -12,6 +12,7 @@ import structlog
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import TransactionTimeoutError
+from tailrace.producer.kafka.generation import GenerationFence
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.serialization.captured_tables import CapturedTables
@@ -51,17 +52,23 @@ def open_producer(config: ProducerConfig, transactional_id: str) -> Transactiona
 
 def open_reader(
     config: ProducerConfig,
-    run_id: str,
+    fence: GenerationFence,
     keys: Mapping[str, Mapping[str, Any]],
     worker: int,
     on_rows: Callable[[str, int], None],
     *,
     hooks: SnapshotHooks = NO_HOOKS,
 ) -> SnapshotReader:
-    """Return a reader with its own session and its own fenced producer; ``keys`` is what the stream knows of keys."""
+    """Return a reader with its own session and its own fenced producer; ``keys`` is what the stream knows of keys.
+
+    Raises ProducerFencedError if another session has taken over since ``fence`` was taken.
+    """
     session = mysql_source(config).open_snapshot_session()
     prefix = config.topics.prefix
     producer = open_producer(config, reader_transactional_id(prefix, worker))
+    # After the registration, which may just have fenced a reader of the instance that took over.
+    fence.require_latest(kafka_settings(config))
+    run_id = fence.generation.run_id
     headers: Headers = list(context_headers(prefix, run_id=run_id, enabled=config.values.context_headers))
     tables = CapturedTables(config, session.describe)
     tables.keys.load(keys)
@@ -76,8 +83,8 @@ def open_reader(
 
 
 def process_main(
-    config: ProducerConfig, run_id: str, keys: Mapping[str, Mapping[str, Any]], worker: int, pipe: Pipe
+    config: ProducerConfig, fence: GenerationFence, keys: Mapping[str, Mapping[str, Any]], worker: int, pipe: Pipe
 ) -> None:
     """Run a snapshot reader in its own process."""
     configure_logging(config.ops.log_format, config.ops.log_level)
-    serve_pipe(worker, lambda on_rows: open_reader(config, run_id, keys, worker, on_rows), pipe)
+    serve_pipe(worker, lambda on_rows: open_reader(config, fence, keys, worker, on_rows), pipe)

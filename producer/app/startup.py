@@ -6,13 +6,14 @@ The order matters: the state topic is complete only when every producer that may
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import orjson
 import structlog
 
-from tailrace.producer.kafka import state_store
+from tailrace.producer.kafka import generation, state_store
 from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.generation import Generation, GenerationFence
 from tailrace.producer.kafka.state_store import State, TableState
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
@@ -27,19 +28,35 @@ from tailrace.schemas.names import state_topic, watermarks_topic
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Acquired:
+    """The state of a prefix, which no other instance can change any more."""
+
+    state: State
+    fence: GenerationFence
+
+
 def acquire_state(
-    kafka: KafkaSettings, producer: TransactionalProducer, read_offset: ReadOffset, *, prefix: str, readers: int
-) -> State:
+    kafka: KafkaSettings,
+    producer: TransactionalProducer,
+    read_offset: ReadOffset,
+    own: Generation,
+    *,
+    prefix: str,
+    readers: int,
+) -> Acquired:
     """Fence older instances and read the state; ``producer`` is the stream's."""
     topic = state_topic(prefix)
     producer.init_transactions()
     # The number of readers of an older instance was committed before any of them started.
     state = state_store.read(kafka, topic, read_offset)
+    # A reader of an older instance that registers after its id was fenced here finds this generation, and ends.
+    fence = generation.claim(kafka, producer, topic, own, state.generation)
     for worker in range(max(state.readers, readers)):
         reader = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
         reader.init_transactions()
         reader.close()
-    return state_store.read(kafka, topic, read_offset) if state.readers else state
+    return Acquired(state_store.read(kafka, topic, read_offset) if state.readers else state, fence)
 
 
 def relocate_splits(transaction: StreamTransaction, state: State, end: Offset) -> None:
@@ -92,6 +109,16 @@ def request_full_resnapshot(
     queue = IncrementalSnapshotQueue(tuple(SnapshotRequest(table) for table in tables), offsets=offsets).to_json()
     transaction.store(state_store.SIGNALS_KEY, queue)
     state.signals = orjson.loads(queue)
+
+
+def request_snapshots(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:
+    """Request an incremental snapshot of more tables, and update ``state``."""
+    queue = IncrementalSnapshotQueue.from_state(state.signals)
+    added = tuple(SnapshotRequest(table) for table in tables if table not in set(queue.tables))
+    if added:
+        body = replace(queue, requests=queue.requests + added).to_json()
+        transaction.store(state_store.SIGNALS_KEY, body)
+        state.signals = orjson.loads(body)
 
 
 def _remove_keys(transaction: StreamTransaction, state: State, tables: Iterable[str]) -> None:

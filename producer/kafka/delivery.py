@@ -7,9 +7,26 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message
 
 from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
-from tailrace.producer.kafka.errors import PURGED
+from tailrace.producer.kafka.errors import ALL_BROKERS_DOWN, AUTHENTICATION, PURGED, SSL
 
 _SHOWN_BYTES: Final = 200
+
+
+class ConnectionErrors:
+    """Keeps the last error of a client's connections: the client repeats its attempts and only times out."""
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+
+    def note(self, error: KafkaError) -> None:
+        """Called by the client; the end of all connections says nothing new."""
+        if error.code() != ALL_BROKERS_DOWN or self.last is None:
+            self.last = error
+
+    @property
+    def refused(self) -> bool:
+        """Whether the brokers refuse the connection: to try again does not help soon."""
+        return self.last is not None and self.last.code() in {AUTHENTICATION, SSL}
 
 
 class DeliveryReports:
@@ -19,15 +36,12 @@ class DeliveryReports:
     """
 
     def __init__(self) -> None:
-        self.connection_error: KafkaError | None = None
+        self.connections = ConnectionErrors()
         self._failed: tuple[int, str | None, object, int] | None = None
 
     def callbacks(self) -> dict[str, Any]:
         """Return the settings that register the callbacks."""
-        return {"error_cb": self._on_error, "on_delivery": self._on_delivery}
-
-    def _on_error(self, error: KafkaError) -> None:
-        self.connection_error = error
+        return {"error_cb": self.connections.note, "on_delivery": self._on_delivery}
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         """Called for failed records only (delivery.report.only.error)."""

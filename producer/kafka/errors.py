@@ -23,6 +23,9 @@ FATAL: Final = KafkaError._FATAL  # noqa: SLF001
 FENCED: Final = KafkaError._FENCED  # noqa: SLF001
 PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
+NO_GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
+"""The client looks for the coordinator of its group, also where partitions are assigned and nothing is stored for the
+group. So the account needs no right to one, and this error says nothing about the records."""
 TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 _FENCED: Final = frozenset({FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
@@ -66,7 +69,6 @@ _PRODUCER_UNUSABLE: Final = frozenset(
 _DENIED: Final = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }

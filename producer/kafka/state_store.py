@@ -3,6 +3,7 @@
 A state record is committed in one Kafka transaction with the data it describes. Keys, and their JSON values::
 
     offset                   StoredOffset: how far the binlog is in Kafka
+    generation               Generation: which instance owns the prefix (generation.py)
     readers                  {"count": n}: how many snapshot readers may have open transactions
     table/<db>.<table>       TableState
     key/<db>.<table>         what the catalog said of the keys of a table (serialization/key_memory.py)
@@ -29,7 +30,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 
 from tailrace.producer.errors import StateDamagedError
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import PARTITION_EOF, translate
+from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
+from tailrace.producer.kafka.generation import GENERATION_KEY
 from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.split import EndedRange, Range, SortKey, key_from_json, key_to_json
@@ -205,6 +207,7 @@ class State:
 
     offset: StoredOffset | None = None
     readers: int = 0
+    generation: int = 0
     tables: dict[str, TableState] = field(default_factory=dict)
     keys: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """What is known of the keys of tables, as stored."""
@@ -294,6 +297,8 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
         state.offset = StoredOffset(**{**body, "position": read_offset(body["position"]), "transactions": marks})
     elif key == READERS_KEY:
         state.readers = body["count"]
+    elif key == GENERATION_KEY:
+        state.generation = body["number"]
     elif key == STRUCTURE_KEY:
         state.structure = frozenset(body["tables"])
     elif key == SIGNALS_KEY:
@@ -342,6 +347,8 @@ def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:
                 error = message.error()
                 if error is not None and error.code() == PARTITION_EOF:
                     return records
+                if error is not None and error.code() == NO_GROUP:
+                    continue
                 if error is not None:
                     raise KafkaException(error)
                 deadline = time.monotonic() + settings.request_timeout_s

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
@@ -16,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.delivery import ConnectionErrors
 from tailrace.producer.kafka.errors import translate
 from tailrace.runtime.errors import KafkaRequestError
 
@@ -23,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 _RECORDS_PER_REQUEST: Final = 2_000
 """A KRaft controller refuses a request that would write more than 10,000 records of its own log."""
+_SLICE_S: Final = 5.0
+"""After this part of a wait the reports of refused connections are looked at."""
 _ASSUMED_PARTITIONS: Final = 12
 """For topics whose number of partitions is the broker's default, which clients cannot always read."""
 
@@ -64,7 +68,9 @@ class Topics:
     """Creates and checks topics."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._admin = AdminClient(settings.common())
+        self._connections = ConnectionErrors()
+        config: dict[str, Any] = {**settings.common(), "error_cb": self._connections.note}
+        self._admin = AdminClient(config)
         self._timeout = settings.request_timeout_s
         self._known: set[str] = set()
 
@@ -76,16 +82,28 @@ class Topics:
         unchecked = {spec.name: spec for spec in specs if spec.name not in self._known}
         if not unchecked:
             return set()
-        try:
-            existing = self._admin.list_topics(timeout=self._timeout).topics
-        except KafkaException as error:
-            raise translate(error, "listing topics") from error
+        existing = self._existing()
         self._verify([spec for spec in unchecked.values() if spec.name in existing], existing)
         missing = [spec for name, spec in unchecked.items() if name not in existing]
         for batch in request_batches(missing):
             self._create(batch)
         self._known.update(unchecked)
         return {spec.name for spec in missing}
+
+    def missing(self, names: Iterable[str]) -> set[str]:
+        """Return the names of topics that do not exist."""
+        unchecked = set(names) - self._known
+        return unchecked - set(self._existing()) if unchecked else set()
+
+    def _existing(self) -> Mapping[str, object]:
+        until = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._admin.list_topics(timeout=_SLICE_S).topics
+            except KafkaException as error:
+                self._admin.poll(0)
+                if time.monotonic() >= until or self._connections.refused:
+                    raise translate(error, "listing topics", cause=self._connections.last) from error
 
     def _create(self, specs: list[TopicSpec]) -> None:
         created = self._admin.create_topics(

@@ -201,7 +201,7 @@ class TransactionalProducer:
         code = error.args[0].code()
         if code in TOO_LARGE:
             return self._reports.too_large()
-        translated = translate(error, operation, cause=self._reports.connection_error)
+        translated = translate(error, operation, cause=self._reports.connections.last)
         translated.context["transactional_id"] = self.transactional_id
         if self._reports.failed_topic() and not isinstance(translated, ProducerFencedError):
             translated.context["topic"] = self._reports.failed_topic()

@@ -23,8 +23,6 @@ class KeyColumn:
     collation: str = ""
     pads: bool = False
     """The collation ignores trailing blanks (PAD SPACE)."""
-    max_chars: int = 0
-    """Declared length in characters, for text."""
     is_integer: bool = False
     """Arithmetic on key values gives bounds."""
 

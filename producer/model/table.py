@@ -46,9 +46,9 @@ class Column:
     """Bit: bits. Char, varchar, binary, varbinary: the maximum in bytes, as the binlog has it. Text, blob: the maximum
     in bytes of their size, 255, 65535, 16777215 or 4294967295: it decides the length prefix in the binlog. Else 0."""
     precision: int = 0
-    """Decimal: total digits."""
+    """Decimal: total digits. FLOAT(M,D): the same, which only the catalog has; it is written as a double."""
     scale: int = 0
-    """Decimal: digits after the point."""
+    """Decimal, FLOAT(M,D): digits after the point."""
     fsp: int = 0
     """Datetime, timestamp, time: fraction digits, 0 to 6."""
     charset: str = ""

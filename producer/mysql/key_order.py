@@ -61,7 +61,7 @@ def splitting_columns(found: CatalogTable, key: Sequence[str]) -> tuple[KeyColum
         if order is None:
             usable.append(KeyColumn(column, is_integer=is_integer))
         else:
-            usable.append(KeyColumn(column, order.name, order.pads, order.max_chars))
+            usable.append(KeyColumn(column, order.name, order.pads))
     return tuple(usable)
 
 

@@ -29,9 +29,11 @@ _SETTINGS: Final = (
     "binlog_row_value_options",
     "enforce_gtid_consistency",
     "gtid_mode",
+    "innodb_flush_log_at_trx_commit",
     "log_slave_updates",
     "log_replica_updates",
     "server_id",
+    "sync_binlog",
     "version",
 )
 
@@ -224,6 +226,17 @@ def cascades_are_not_logged(source: CheckedSource) -> Iterator[str]:
             )
 
 
+def binlog_is_durable(source: CheckedSource) -> Iterator[str]:
+    """A crash may remove transactions that were sent to binlog readers; their GTIDs are then given to others."""
+    for name, why in (
+        ("sync_binlog", "a crash of the host can remove transactions from the binlog that were read already"),
+        ("innodb_flush_log_at_trx_commit", "a crash of the host can undo transactions that were read already"),
+    ):
+        seen = source.settings.get(name, "1")
+        if seen != "1":
+            yield f"{name} is {seen}: {why}; SET PERSIST {name} = 1"
+
+
 Check = Callable[[CheckedSource], Iterator[str]]
 
 REQUIRED: Final[tuple[Check, ...]] = (
@@ -238,7 +251,7 @@ REQUIRED: Final[tuple[Check, ...]] = (
     binlog_has_the_databases,
     charsets_are_supported,
 )
-ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged,)
+ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged, binlog_is_durable)
 
 
 def _if_granted(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...]] | None:

@@ -20,11 +20,13 @@ from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.types.conversion import ConversionFailures
+from tailrace.producer.mysql.types.registry import as_in_catalog
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.headers import schema_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope_frame import JsonFrame
+from tailrace.producer.serialization.float_digits import float_keys, known_definition
 from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.schema_registry import SchemaId, SchemaIdSource
@@ -96,7 +98,7 @@ class CapturedTables:
         Raises SchemaError for a table without a key (unless allowed), for a column of an unsupported type, and if
         another table has the same topic; also what ``SchemaRegistryClient.schema_id`` raises.
         """
-        described = self._describe(definition)
+        described = self._describe(known_definition(definition, self._read_catalog))
         table = _with_key(described, self._config)
         if isinstance(definition, TableVersion) and not _configured_or_primary_key(described, self._config):
             self.keys.set_unique_key(table.id, described.unique_key)
@@ -228,7 +230,7 @@ def _with_key(described: TableDescription, config: ProducerConfig) -> Table:
             hint=f"add a key, or name columns in message.key.columns ({described.id}:column), or exclude the table, "
             "or set tailrace.tables.without.key=full-row",
         )
-    return Table(described.id, described.columns, key)
+    return float_keys(Table(described.id, described.columns, key))
 
 
 def _catalog_columns(described: TableDescription, published: Sequence[Column]) -> Sequence[Column]:
@@ -236,7 +238,7 @@ def _catalog_columns(described: TableDescription, published: Sequence[Column]) -
     if described.catalog is None or all(column.catalog is not None for column in published):
         return published
     known = {column.name: column for column in described.catalog.table.columns}
-    changed = [column.name for column in published if known.get(column.name) != column]
+    changed = [column.name for column in published if known.get(column.name) != as_in_catalog(column)]
     if changed:
         _warn_no_defaults(described.id, changed, "the table was altered after this position of the binlog")
     return [column if column.name in changed else known[column.name] for column in published]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.config.registry_settings import RegistrySettings, split_user_info
@@ -29,7 +29,9 @@ _RETRY_INTERVAL_S: Final = 0.5
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
 _UNPROCESSABLE: Final = 422
+_MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 _DENIED: Final = frozenset({401, 403})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 Side = Literal["key", "value"]
@@ -63,7 +65,7 @@ class SchemaRegistryClient:
         if user_info:
             self._headers["Authorization"] = f"Basic {b64encode(user_info.encode()).decode()}"
         # Like Kafka Connect, ignores the proxies of the environment.
-        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=_context(settings)))
+        self._opener = build_opener(ProxyHandler({}), _NoRedirect(), HTTPSHandler(context=_context(settings)))
         self._auto_register = settings.auto_register
         self._ids: dict[tuple[str, str], int] = {}
 
@@ -119,6 +121,12 @@ class SchemaRegistryClient:
                 status=status,
                 registry=message,
             )
+        if status in _REDIRECTS:
+            raise KafkaRequestError(
+                f"the schema registry redirects the request for the schema of {subject} to another URL",
+                hint="set schema.registry.url to that URL: redirects are not followed, since requests have a password",
+                status=status,
+            )
         raise KafkaRequestError(
             f"the schema registry returned no id for the schema of {subject}",
             hint="check schema.registry.url: it must be the root URL, without /subjects",
@@ -164,12 +172,12 @@ class SchemaRegistryClient:
             request = Request(url + path, data=body, headers=self._headers)  # noqa: S310 - the scheme was checked
             try:
                 with self._opener.open(request, timeout=_TIMEOUT_S) as response:
-                    return response.status, _parsed(response.read())
+                    return response.status, _parsed(_bounded(response))
             except HTTPError as error:
                 if error.code < 500:
                     with error:
-                        return error.code, _parsed(error.read())
-                last_error = OSError(f"{url} responded {error.code}: {_parsed(error.read())}")
+                        return error.code, _parsed(_bounded(error))
+                last_error = OSError(f"{url} responded {error.code}: {_parsed(_bounded(error))}")
                 error.close()
             except OSError as error:
                 last_error = error
@@ -195,6 +203,21 @@ def _context(settings: RegistrySettings) -> ssl.SSLContext:
             )
             raise ConfigError([fault]) from error
     return context
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Follows no redirect: the request has the password, and the other host may not be meant to see it."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return no request: the answer is an error then."""
+
+
+def _bounded(response: Any) -> bytes:
+    """Read an answer. Raises OSError if it is longer than any answer of a registry."""
+    data: bytes = response.read(_MAX_ANSWER_BYTES + 1)
+    if len(data) > _MAX_ANSWER_BYTES:
+        raise OSError(f"the answer is longer than {_MAX_ANSWER_BYTES} bytes")
+    return data
 
 
 def _parsed(data: bytes) -> Any:

@@ -18,6 +18,7 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace.producer.kafka.client import ClientConfig
+from tailrace.producer.kafka.errors import NO_GROUP
 from tailrace.producer.signals.queue import ChannelOffsets
 from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_json, read_signal
 
@@ -61,7 +62,7 @@ class KafkaChannel:
         for message in self._consumer.consume(100, self._wait_s):
             error = message.error()
             if error is not None:
-                if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                if error.code() not in {KafkaError.UNKNOWN_TOPIC_OR_PART, NO_GROUP}:
                     raise KafkaException(error)
                 continue
             offset = message.offset()

@@ -83,7 +83,8 @@ class SnapshotReader:
         self._settings = settings
         self._hooks = hooks
         self._on_rows = on_rows
-        self._definitions: dict[TableId, tuple[str, CapturedTable]] = {}
+        self._definitions: dict[TableId, tuple[str, CapturedTable, tuple[str, ...]]] = {}
+        """The text of the definition, the version, and what the order of the splitting columns depends on."""
         self._published: set[str] = set()
 
     def read(self, task: SplitTask) -> SplitDone:
@@ -167,15 +168,15 @@ class SnapshotReader:
         """
         text = self._session.definition_text(table)
         known = self._definitions.get(table)
-        if known is not None and known[0] == text:
-            return known[1]
-        found = self._session.describe(table)
-        captured = self._tables.version_of(found)
-        current = self._session.splitting_columns(found, captured.table.key)
-        if current[: len(columns)] != columns:
-            raise key_changed(table, [c.definition for c in columns], [c.definition for c in current])
-        self._definitions[table] = (text, captured)
-        return captured
+        if known is None or known[0] != text:
+            found = self._session.describe(table)
+            captured = self._tables.version_of(found)
+            key = self._session.splitting_columns(found, captured.table.key)
+            known = self._definitions[table] = text, captured, tuple(column.definition for column in key)
+        planned = tuple(column.definition for column in columns)
+        if known[2][: len(planned)] != planned:
+            raise key_changed(table, planned, known[2])
+        return known[1]
 
     def _publish_schema(self, captured: CapturedTable, offset: Offset) -> None:
         """Publish a version that the table has at ``offset``: the metadata lock is held, so it is not changed there."""

@@ -62,7 +62,8 @@ class StreamOffset:
             return
         self._resumed = mark
         self.counts = dict(mark.records)
-        self._rows_before = None if mark.table_rows is None else dict(mark.table_rows)
+        known = mark.table_rows is not None and (mark.relocated or mark.uncounted == self._uncounted)
+        self._rows_before = dict(mark.table_rows or {}) if known else None
         self.resuming = not mark.relocated or bool(self._rows_before)
 
     def commit(self, event: TransactionCommit | QueryEvent) -> None:

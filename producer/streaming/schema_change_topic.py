@@ -106,11 +106,12 @@ class SchemaChangeTopic:
         known = set(self._known)
         for effect in effects:
             name = effect.table.database
-            named = [str(e.table) for e in effects if e.change in _KINDS and e.table.database == name]
+            named = {str(e.table): e.table for e in effects if e.change in _KINDS and e.table.database == name}
             source = source_struct(
                 self._settings.prefix,
                 database=name,
-                table=",".join(table.partition(".")[2] for table in hash_order(named)),
+                # As from Debezium: null for a statement on a database, empty for one on an index.
+                table=",".join(named[each].table for each in hash_order(list(named))) if effect.table.table else None,
                 ts_us=(event.commit_ts_us // 1000 or event.ts * 1000) * 1000,
                 file=event.file,
                 pos=event.query_pos,

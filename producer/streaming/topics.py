@@ -19,26 +19,30 @@ class CaptureTopics:
         self._topics = topics
         self._names = TopicNames(config.topics)
 
-    def ensure_own(self) -> None:
-        """Create Tailrace's own topics and the auxiliary topics that are configured."""
+    def ensure_own(self) -> set[str]:
+        """Create Tailrace's own topics and the auxiliary topics that are configured; return those that were missing."""
         topics = self._config.topics
-        self._topics.ensure(own_topics(topics.prefix, replication_factor=topics.replication_factor))
-        self._topics.ensure(self._auxiliary())
+        created = self._topics.ensure(own_topics(topics.prefix, replication_factor=topics.replication_factor))
+        return created | self._topics.ensure(self._auxiliary())
 
-    def ensure_tables(self, tables: Iterable[TableId]) -> list[TableId]:
-        """Create the missing data topics of tables; return the tables that had none."""
-        topics = self._config.topics
+    def without_topic(self, tables: Iterable[TableId]) -> list[TableId]:
+        """Return the tables whose data topics do not exist."""
         names = {self._names.table(table): table for table in tables}
-        created = self._topics.ensure(
+        missing = self._topics.missing(names)
+        return [table for name, table in names.items() if name in missing]
+
+    def ensure_tables(self, tables: Iterable[TableId]) -> None:
+        """Create the missing data topics of tables."""
+        topics = self._config.topics
+        self._topics.ensure(
             TopicSpec(
-                name,
+                self._names.table(table),
                 partitions=topics.partitions,
                 replication_factor=topics.replication_factor,
                 config=topics.settings,
             )
-            for name in names
+            for table in tables
         )
-        return [table for name, table in names.items() if name in created]
 
     def _auxiliary(self) -> Iterator[TopicSpec]:
         topics, values = self._config.topics, self._config.values
@@ -46,8 +50,8 @@ class CaptureTopics:
         if self._config.heartbeat.interval_ms:
             yield TopicSpec(self._names.heartbeats, replication_factor=replicas)
         if values.schema_changes:
-            # One partition: schema changes have one order.
-            yield TopicSpec(self._names.schema_changes, replication_factor=replicas, exact_partitions=True)
+            # Schema changes have one order: they go to partition 0, also where a connector's topic has more.
+            yield TopicSpec(self._names.schema_changes, replication_factor=replicas)
         if values.transaction_metadata:
             yield TopicSpec(
                 self._names.transactions,

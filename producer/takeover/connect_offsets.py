@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 
 from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import PARTITION_EOF, translate
+from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset, ConnectorPartition, read_offset, read_partition
 from tailrace.producer.takeover.java_offset_file import read_offset_file
 from tailrace.runtime.errors import KafkaUnavailableError
@@ -154,5 +154,5 @@ def _messages(consumer: Consumer, topic: str, partitions: list[int], timeout_s: 
             yield message
         elif error.code() == PARTITION_EOF:
             unread.discard(message.partition())
-        else:
+        elif error.code() != NO_GROUP:
             raise KafkaException(error)

@@ -5,6 +5,7 @@ It resolves the offset of the connector, checks that the connector is stopped, a
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.errors import translate
+from tailrace.producer.kafka.generation import GENERATION_KEY, Generation, claim
 from tailrace.producer.kafka.own_topics import own_topics
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.topics import Topics
@@ -196,8 +198,9 @@ def _store(
     Topics(kafka).ensure(own_topics(prefix, replication_factor=config.topics.replication_factor))
     with closing(TransactionalProducer(kafka, stream_transactional_id(prefix))) as producer:
         producer.init_transactions()
-        known = states.read_compacted(kafka, topic)
-        for worker in range(max(states.decode(known, MySqlOffset.from_json).readers, workers)):
+        former = states.decode(states.read_compacted(kafka, topic), MySqlOffset.from_json)
+        claim(kafka, producer, topic, Generation(0, str(uuid.uuid4())), former.generation)
+        for worker in range(max(former.readers, workers)):
             with closing(TransactionalProducer(kafka, reader_transactional_id(prefix, worker))) as reader:
                 reader.init_transactions()
         known = states.read_compacted(kafka, topic)
@@ -206,10 +209,14 @@ def _store(
         producer.begin()
         for end in ends_of_stored_splits(replaced, TopicNames(config.topics).table, lambda _table: True):
             producer.send(watermarks_topic(prefix), end.record_key(), end.to_json())
-        for key in known:
+        for key in known.keys() - {GENERATION_KEY}:
             producer.send(topic, key, None)
         producer.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
         producer.send(topic, states.OFFSET_KEY, offset.to_json())
         for table in tables:
             producer.send(topic, states.table_key(table), TableState(TableMode.STREAMING).to_json())
+        if TopicNames(config.topics).schema_changes in existing_topics(kafka):
+            # The connector has written the definitions: readers that apply the statements must see no DROP TABLE.
+            names = sorted(map(str, tables))
+            producer.send(topic, states.STRUCTURE_KEY, orjson.dumps({"tables": names}))
         producer.commit()

@@ -8,7 +8,7 @@ import struct
 from decimal import Decimal
 from typing import Final
 
-from tests.debezium_parity.difference import Difference, column_of, in_row, in_snapshot, numbers, strings, type_differs
+from tests.debezium_parity.difference import Difference, column_of, in_row, in_snapshot, numbers, strings
 from tests.debezium_parity.record_exceptions import CHANGED_TABLES
 from tests.debezium_parity.tokens import Tree, read_tree
 
@@ -174,25 +174,6 @@ def float_digits(difference: Difference) -> bool:
         return False
     expected, actual = (struct.pack("f", float(side)) for side in sides)
     return expected == actual and len(str(difference.actual)) <= len(str(difference.expected))
-
-
-def scaled_float(difference: Difference) -> bool:
-    """FLOAT(M,D) as FLOAT."""
-    if type_differs(difference, ("double", "float")):
-        return difference.record.table.removesuffix("_new") == "floats_scaled" or difference.path[1] == "fs"
-    sides = numbers(difference)
-    if sides is None or not (
-        column_of(difference).startswith("floats_scaled.") or column_of(difference) == "defaults.fs"
-    ):
-        return False
-    return struct.pack("f", float(sides[0])) == struct.pack("f", float(sides[1]))
-
-
-def time_outside_day(difference: Difference) -> bool:
-    """A TIME below 00:00 or above 24:00."""
-    if not re.fullmatch(r"temporals\.t\d|defaults\.t3", column_of(difference)):
-        return False
-    return difference.expected == "null" or (difference.expected, difference.actual) == ('"00:00:00Z"', '"24:00:00Z"')
 
 
 def default_of_changed_table(difference: Difference) -> bool:

@@ -12,7 +12,9 @@ from tailrace.producer.model.binlog_events import (
     TransactionCommit,
 )
 from tests.support.binlog import executed, follow, images, only
+from tests.support.codec import BothSources
 from tests.support.database import Database
+from tests.support.values import value_options
 
 
 def require(database: Database, version: str) -> None:
@@ -110,3 +112,25 @@ def test_invisible_columns_are_captured(database: Database) -> None:
 
     assert [c.name for c in rows.table.columns] == ["my_row_id", "v", "w"]
     assert rows.table.primary_key == ("my_row_id",)
+
+
+def test_a_generated_primary_key_is_the_key_where_the_catalog_hides_it(database: Database) -> None:
+    """The binlog has the invisible column; show_gipk_in_create_table_and_information_schema=OFF is for applications."""
+    require(database, "8.0.30")
+    both = BothSources(database)
+    database.execute("SET sql_generate_invisible_primary_key = ON")
+    database.execute("SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF")
+    try:
+        database.execute("CREATE TABLE t (v VARCHAR(9))")
+        database.execute("INSERT INTO t VALUES ('a'), ('b')")
+        table = both.table("t")
+        rows = both.selected(table, value_options(), order="v")
+    finally:
+        database.execute("SET GLOBAL show_gipk_in_create_table_and_information_schema = ON")
+
+    assert table.key == ("my_row_id",)
+    assert rows == both.logged(table, value_options())
+    assert rows == [
+        (b'{"my_row_id":1}', b'{"my_row_id":1,"v":"a"}'),
+        (b'{"my_row_id":2}', b'{"my_row_id":2,"v":"b"}'),
+    ]

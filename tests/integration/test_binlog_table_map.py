@@ -10,6 +10,7 @@ from tailrace.producer.model.binlog_events import RowsEvent, TableVersion
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
+from tailrace.producer.serialization.float_digits import with_float_digits
 from tests.support.binlog import executed, follow, only, settings_of
 from tests.support.database import Database
 
@@ -94,10 +95,11 @@ def described(database: Database, table: str, changes: str) -> tuple[CatalogTabl
 def assert_equal(catalog: CatalogTable, mapped: TableVersion) -> None:
     """Compare column by column, so that a failure names the column."""
     assert mapped.id == catalog.table.id
+    columns = with_float_digits(mapped.columns, catalog.table.columns)
     types = [column.catalog.column_type if column.catalog else "" for column in catalog.table.columns]
     different = [
         (type_, ours, theirs)
-        for type_, ours, theirs in zip(types, catalog.table.columns, mapped.columns, strict=True)
+        for type_, ours, theirs in zip(types, catalog.table.columns, columns, strict=True)
         if ours != theirs
     ]
     assert different == []

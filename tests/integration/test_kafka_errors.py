@@ -9,17 +9,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.producer.errors import ProducerFencedError, RecordTooLargeError, TransactionTimeoutError
+from tailrace.producer.app.capture import run
+from tailrace.producer.errors import ProducerFencedError, RecordTooLargeError, SourceError, TransactionTimeoutError
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.producer.snapshot import reader
+from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.runtime.errors import KafkaUnavailableError, Retryable
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.server import SupervisedServer
-from tests.support.capture import CaptureProcess, eventually, properties
+from tests.support.capture import CaptureProcess, CaptureThread, configured, eventually, properties
 from tests.support.topics import Read, read_topic
 
 if TYPE_CHECKING:
@@ -29,8 +32,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[KafkaBroker]:
-    """A broker that looks for transactions that exceed their timeout more often than once in ten seconds."""
-    with KafkaBroker(settings={"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}) as broker:
+    """A broker that soon ends a transaction that exceeds its timeout, and allows less time than readers ask for."""
+    own = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200, "transaction.max.timeout.ms": 100_000}
+    with KafkaBroker(settings=own) as broker:
         broker.create_topic("rows")
         broker.create_topic("narrow", settings={"max.message.bytes": "20000"})
         yield broker
@@ -185,6 +189,48 @@ def test_close_with_an_open_transaction(broker: KafkaBroker) -> None:
             started = time.monotonic()
             producer.close()
             assert time.monotonic() - started < 5
+
+
+def test_row_that_is_too_large_is_located(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Streamed and in a split: table, topic, key, size and position; the second start says the same."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB)")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        capture.wait_position(mysql_server)
+    database.execute("INSERT INTO t VALUES (7, REPEAT('x', 2000000))")
+
+    for _ in range(2):
+        with pytest.raises(RecordTooLargeError) as streamed:
+            run(configured(settings), threading.Event())
+        known = streamed.value.context
+        assert (str(known["table"]), known["key"]) == (f"{database.name}.t", '{"id":7}')
+        assert known["file"]
+        assert known["pos"]
+        assert known["gtid"]
+
+    fresh = properties(mysql_server, kafka_broker, f"{prefix}b", database.name)
+    with pytest.raises(SourceError) as read:
+        run(configured(fresh), threading.Event())
+    for expected in (f"{database.name}.t", '{"id":7}', "split", "producer.override.max.request.size"):
+        assert expected in str(read.value)
+
+
+def test_split_that_takes_too_long_is_given_up(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, monkeypatch: Any
+) -> None:
+    """Before the broker ends its transaction, with the table and what to do."""
+    database.execute("CREATE TABLE t (id ENUM('a', 'b') PRIMARY KEY)")
+    database.execute("INSERT INTO t VALUES ('a')")
+    monkeypatch.setattr(reader, "_USABLE_SHARE", 0.0)
+    config = configured(properties(mysql_server, kafka_broker, prefix, database.name))
+    with pytest.raises(SourceError) as caught:
+        run(config, threading.Event(), hooks=SnapshotHooks())  # readers are threads, so that they see the patch
+
+    for expected in (f"{database.name}.t", "tailrace.snapshot.transaction.timeout.ms", "rows_read: 1", "primary key"):
+        assert expected in str(caught.value)
 
 
 def _ends_soon(producer: CaptureProcess) -> None:

@@ -84,7 +84,7 @@ def _collations(session: Any) -> Iterator[tuple[str, str, bool]]:
 
 def _differences(session: Any, collation: str, charset: str, *, pads: bool, seed: int) -> list[str]:
     """Return the neighbors in Python's order that the server compares otherwise."""
-    column = KeyColumn(Column("k", "varchar", nullable=False, charset=charset), collation, pads, _MAX_CHARS)
+    column = KeyColumn(Column("k", "varchar", nullable=False, charset=charset), collation, pads)
     order = KeyOrder([column], lambda sql: query(session, sql)[0])
     values = _in_charset(session, _texts(seed), charset)
     ranked = sorted(zip(order.sort_keys([(value,) for value in values]), values, strict=True))

@@ -93,7 +93,7 @@ def test_avro_topic_is_readable_through_the_registry(
     assert by_op["c", 20]["source"]["snapshot"] == "false"
     assert by_op["c", 3]["after"] == {"id": 3, "name": "n", "price": b"\x01\x90", "note": "new"}
 
-    subjects = {each for each in registry.request("/subjects") if each.startswith(prefix)}
+    subjects = {each for each in registry.request("/subjects") if each.startswith(f"{prefix}.")}
     assert subjects == {f"{topic}-key", f"{topic}-value"}
     assert registry.request(f"/subjects/{topic}-value/versions") == [1, 2]
     latest = json.loads(registry.request(f"/subjects/{topic}-value/versions/latest")["schema"])

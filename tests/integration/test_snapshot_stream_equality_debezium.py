@@ -26,7 +26,6 @@ _TYPES: Final = frozenset({"plain", "schemas", "connect", "isostring", "microsec
 """The variants that differ in how values are written, and leave no column out."""
 _BY_NAME: Final = {variant.name: variant for variant in VARIANTS if variant.name in _TYPES}
 
-_SCALED = "FLOAT(M,D) is a 64-bit float in Debezium; the log's own description does not tell it from FLOAT"
 _OLD_JAVA = "the Java that ran Debezium does not print the fewest digits"
 _DEFAULT = "Debezium puts the column's default for a zero date; the log's own description has no defaults"
 _TEXT_TELLS_NOT = (
@@ -37,7 +36,6 @@ _JAVA = "Java reads the character set in another way than the server, or does no
 _WIDE: Final = frozenset({"big5", "cp932", "eucjpms", "euckr", "gbk", "sjis", "ujis"})
 
 EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
-    **{("floats_scaled", name): (_SCALED, frozenset({2, 3})) for name in ("f", "fw", "fu")},
     **{("floats", name): (_OLD_JAVA, frozenset({14})) for name in ("f", "f24", "fu")},
     ("floats", "f53"): (_OLD_JAVA, frozenset({22})),
     **{("zero_dates", name): (_DEFAULT, frozenset({1, 2})) for name in ("dd", "dtd")},

@@ -267,11 +267,11 @@ def test_a_key_change_that_the_stream_has_not_reached_yet(
 def test_a_column_added_during_the_snapshot(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """Each split has the definition of the time when it is read."""
+    """Each split has the definition of the time when it is read; a wider key has the same order."""
     fill(database, "t")
 
     def change() -> None:
-        database.execute("ALTER TABLE t ADD COLUMN n INT DEFAULT 5")
+        database.execute("ALTER TABLE t ADD COLUMN n INT DEFAULT 5, MODIFY id BIGINT NOT NULL")
 
     settings = properties(mysql_server, kafka_broker, prefix, database.name, SMALL)
     with CaptureThread(settings, SnapshotHooks(before_low=_once("t", 3, change))) as capture:

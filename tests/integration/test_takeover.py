@@ -20,6 +20,7 @@ from tailrace.schemas.names import state_topic
 from tests.support.capture import CaptureThread, configured, eventually, properties
 from tests.support.connect import DistributedWorker
 from tests.support.takeover_scenario import CONNECTOR, TakeoverScenario, identity
+from tests.support.topics import read_topic
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
@@ -65,6 +66,9 @@ def test_stop_within_a_transaction_repeats_nothing(scenario: TakeoverScenario) -
     assert len(scenario.records()) == last
     scenario.run_tailrace()
     assert scenario.require_equal() == []
+    statements = [record.json for record in read_topic(scenario.broker.bootstrap, scenario.prefix)]
+    dropped = f"DROP TABLE IF EXISTS `{scenario.database.name}`.`t`"
+    assert [each["payload"]["ddl"] if "payload" in each else each["ddl"] for each in statements].count(dropped) == 1
 
 
 def _check_without_gtids(scenario: TakeoverScenario, known: TakeoverResult) -> None:

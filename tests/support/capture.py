@@ -125,6 +125,7 @@ class CaptureProcess:
     """``tailrace produce`` as a process; ``kill`` is SIGKILL."""
 
     def __init__(self, settings: Mapping[str, str], folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self.config = folder / "producer.json"
         self.config.write_text(json.dumps(dict(settings)))
         self.log = folder / "producer.log"
@@ -152,6 +153,16 @@ class CaptureProcess:
     def running(self) -> bool:
         """Whether the process is alive."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its snapshot readers."""
+        os.killpg(self.pid, number)
 
     def kill(self) -> None:
         """Kill the process, as in a crash."""

@@ -15,6 +15,7 @@ from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.result_stream import read_rows
+from tailrace.producer.serialization.float_digits import with_float_digits
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.support.binlog import executed, follow, settings_of
 from tests.support.database import Database
@@ -77,7 +78,7 @@ class BothSources:
 
     def encode(self, rows: RowsEvent, table: Table, settings: ValueOptions, *, keys: bool = False) -> EventRows:
         """Encode one rows event with the definition from its TABLE_MAP event."""
-        mapped = Table(table.id, rows.table.columns, table.key)
+        mapped = Table(table.id, with_float_digits(rows.table.columns, table.columns), table.key)
         codec: TableCodec = TableCodec(mapped, "topic", CodecOptions(settings))
         return codec.encoders[rows.op](rows.data, rows.start, rows.stop, EVENT_ENVELOPE, keys=keys)
 

@@ -56,11 +56,16 @@ def run(server: MySqlServer, *statements: str) -> list[tuple[Any, ...]]:
 def replicating_servers() -> Iterator[Cluster]:
     """Start two servers, the second one as a replica that takes over every change into its own binlog."""
     with MySqlServer() as primary, MySqlServer(settings=REPLICA_SETTINGS) as replica:
-        run(
-            replica,
-            f"CHANGE MASTER TO MASTER_HOST='{primary.host}', MASTER_PORT={primary.port}, "
-            f"MASTER_USER='{primary.user}', MASTER_PASSWORD='{primary.password}', MASTER_AUTO_POSITION=1, "
-            "GET_MASTER_PUBLIC_KEY=1, MASTER_CONNECT_RETRY=1",
-            "START SLAVE",
-        )
+        follow(replica, primary)
         yield Cluster(primary, replica)
+
+
+def follow(replica: MySqlServer, primary: MySqlServer) -> None:
+    """Let a server replicate from another one, from where its own transactions end."""
+    run(
+        replica,
+        f"CHANGE MASTER TO MASTER_HOST='{primary.host}', MASTER_PORT={primary.port}, "
+        f"MASTER_USER='{primary.user}', MASTER_PASSWORD='{primary.password}', MASTER_AUTO_POSITION=1, "
+        "GET_MASTER_PUBLIC_KEY=1, MASTER_CONNECT_RETRY=1",
+        "START SLAVE",
+    )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.producer.app.capture import FencingHistory
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import load
 from tailrace.producer.config.java_client import client_options
+from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings, check_options
 from tailrace.producer.kafka.own_topics import own_topics
 from tailrace.producer.kafka.topics import TopicSpec, request_batches
+from tailrace.producer.snapshot.reader import SnapshotReader
+from tailrace.producer.snapshot.workers import Message, SplitFailed, serve
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.names import state_topic, watermarks_topic
 
@@ -128,13 +130,13 @@ def test_settings_of_own_topics() -> None:
     assert {spec.replication_factor for spec in specs.values()} == {3}
 
 
-def test_producer_that_is_fenced_twice_has_a_rival() -> None:
-    """A pause of the machine now and then is not a rival."""
-    now = [0.0]
-    fencing = FencingHistory(lambda: now[0])
+def test_reader_reports_that_it_is_fenced() -> None:
+    """The capture must know: the process with the binlog reader may be fenced as well."""
 
-    assert not fencing.repeated()
-    now[0] = 3600.0
-    assert not fencing.repeated()
-    now[0] = 3660.0
-    assert fencing.repeated()
+    def fenced(_: object) -> SnapshotReader:
+        raise ProducerFencedError("fenced")
+
+    sent: list[Message] = []
+    serve(3, fenced, lambda: None, sent.append)
+
+    assert sent == [SplitFailed(3, "fenced", retryable=True, fenced=True)]

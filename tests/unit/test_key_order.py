@@ -44,5 +44,5 @@ def test_a_column_whose_weights_are_not_its_order_ends_the_splitting_columns() -
         )
         expected = [KeyColumn(number, is_integer=True)]
         if collation not in NOT_SORTABLE:
-            expected.append(KeyColumn(text, collation, pads=True, max_chars=9))
+            expected.append(KeyColumn(text, collation, pads=True))
         assert list(splitting_columns(found, table.key)) == expected

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from tailrace.producer.serialization.schema_registry import difference
+from tailrace.producer.serialization import schema_registry
+from tailrace.producer.serialization.schema_registry import SchemaRegistryClient, difference
+from tailrace.runtime.errors import KafkaRequestError
 from tests.support.values import registry_settings
 
 
@@ -39,3 +45,57 @@ def test_settings_do_not_print_passwords() -> None:
     settings = registry_settings("https://me:hush-1@one:8081/x,http://two", user_info="me:hush-2")
 
     assert repr(settings) == "RegistrySettings(https://one:8081/x, http://two)"
+
+
+@contextmanager
+def _server(status: int, body: bytes, location: str = "") -> Iterator[tuple[str, list[str | None]]]:
+    """A server with one answer; yields its URL and the Authorization of each request."""
+    seen: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            seen.append(self.headers.get("Authorization"))
+            self.send_response(status)
+            if location:
+                self.send_header("Location", location + self.path)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST  # noqa: N815 - the name is defined by the base class
+
+        def log_message(self, *_: Any) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_do_not_get_the_password(status: int) -> None:
+    """They are an error that says so; the other host sees no request."""
+    with _server(200, b'{"id": 1}') as (other, seen), _server(status, b"", other) as (url, received):
+        client = SchemaRegistryClient(registry_settings(url, user_info="me:hush"))
+        with pytest.raises(KafkaRequestError, match="redirects") as caught:
+            client.schema_id("t-value", _record(a="int"))
+
+    assert "schema.registry.url" in caught.value.hint
+    assert len(received) == 1
+    assert seen == []
+
+
+def test_answers_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that no registry gives is not kept in memory."""
+    monkeypatch.setattr(schema_registry, "_RETRY_FOR_S", 0.0)
+    with _server(200, b'{"id": 1}' + b" " * (5 * 1024 * 1024)) as (url, _):
+        client = SchemaRegistryClient(registry_settings(url))
+        with pytest.raises(KafkaRequestError, match="longer than"):
+            client.schema_id("t-value", _record(a="int"))

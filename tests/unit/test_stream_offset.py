@@ -149,6 +149,16 @@ def test_too_many_tables_are_not_counted() -> None:
     assert offset.state().transactions[0].table_rows is None
 
 
+def test_rows_are_not_counted_under_two_configurations() -> None:
+    """After skipped.operations has changed, the counts before and after the restart do not add up."""
+    mark = TransactionMark(f"{UUID}:9", 1, 510, table_rows={"d.a": 10}, uncounted="d")
+    offset = resumed(mark)
+    offset.done(rows(2), A, 5)
+
+    [after] = offset.state().transactions
+    assert (after.table_rows, after.uncounted) == (None, "")
+
+
 def test_announced_file_does_not_move_the_position_back() -> None:
     """The server begins with the start of the file, whatever it sends of it."""
     offset = StreamOffset(StoredOffset(POSITION))

@@ -16,7 +16,7 @@ from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.floating import java_double, java_float
 from tailrace.producer.mysql.types.json import compact, double_text
 from tailrace.producer.mysql.types.json_binary import json_text
-from tailrace.producer.mysql.types.registry import column_type, connect_field
+from tailrace.producer.mysql.types.registry import as_in_catalog, column_type, connect_field
 from tailrace.producer.mysql.types.text import escape
 from tailrace.runtime.errors import SchemaError
 from tests.support.values import value_options
@@ -94,6 +94,16 @@ SCHEMAS: tuple[tuple[Column, ValueOptions, dict[str, Any]], ...] = (
 def test_connect_schemas_are_debeziums(column: Column, settings: ValueOptions, expected: dict[str, Any]) -> None:
     """Type, name, version and parameters, in the order the JSON converter prints."""
     assert json.dumps(connect_field(column, settings).schema.to_json("c")) == json.dumps(expected)
+
+
+def test_labels_of_four_bytes_are_in_schemas_as_the_catalog_has_them() -> None:
+    """A question mark, as in Debezium, so that snapshot and stream have one schema."""
+    logged = Column("c", "enum", enum_values=("a", "😀é"), charset="utf8mb4")
+    listed = Column("c", "enum", enum_values=("a", "?é"), charset="utf8mb4")
+
+    assert connect_field(logged, PLAIN) == connect_field(listed, PLAIN)
+    assert as_in_catalog(logged) == listed
+    assert as_in_catalog(Column("c", "int")) == Column("c", "int")
 
 
 @pytest.mark.parametrize(

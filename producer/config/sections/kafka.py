@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import SecretStr
 
 from tailrace.producer.config.java_client import client_options
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import ANY_TEXT, SECRET, TEXT, TOPIC_PART, integer
+from tailrace.runtime.config.value_types import ANY_TEXT, SECRET, TEXT, TOPIC_PART, integer, one_of
+
+MissingTopicHandling = Literal["warn", "snapshot", "fail"]
 
 _NO_QUEUE = "there is no queue between the reader and Kafka; one batch and the buffer of the client limit the memory"
 _NO_HISTORY = "the binlog and the state topic describe the tables; there is no schema history"
@@ -89,6 +91,14 @@ class TopicsConfig(Section):
         "topic.creation.default.*",
         ANY_TEXT,
         doc="Settings of new table topics, e.g. `topic.creation.default.cleanup.policy`.",
+    )
+    missing: MissingTopicHandling = supported(
+        "tailrace.missing.topic.handling.mode",
+        one_of(MissingTopicHandling),
+        default="warn",
+        doc="What happens when the topic of a table that was captured before does not exist any more: an error in the "
+        "log (warn), an incremental snapshot of the table too (snapshot), or the producer stops (fail). In the first "
+        "two modes the topic is created again.",
     )
 
 

@@ -118,8 +118,7 @@ class ValuesConfig(Section):
     schema_changes: bool = supported(
         "include.schema.changes",
         BOOLEAN,
-        default="false",
-        default_note="Debezium: `true`",
+        default="true",
         doc="Whether DDL statements are written to the topic `<topic.prefix>`.",
     )
     schema_comments: bool = supported(

@@ -47,7 +47,8 @@ class _Labelled(ColumnType):
         return SourceType(column.data_type.upper(), cls.known_length(column), None)
 
     def _schema(self, name: str) -> ConnectSchema:
-        allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in self.column.enum_values)
+        labels = in_catalog(self.column.enum_values)
+        allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in labels)
         return ConnectSchema("string", name=name, version=1, parameters=(("allowed", allowed),))
 
     def from_result_set(self, raw: RawBytes) -> Expression:
@@ -55,6 +56,11 @@ class _Labelled(ColumnType):
 
 
 _ESCAPES: Final = {"0": "\0", "n": "\n", "r": "\r"}
+
+
+def in_catalog(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return labels as the catalog has them: its text has no characters of four bytes, only a question mark."""
+    return tuple("".join(c if c <= "\uffff" else "?" for c in label) for label in labels)
 
 
 def _declared_labels(column_type: str) -> tuple[str, ...]:

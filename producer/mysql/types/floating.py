@@ -1,12 +1,13 @@
 """FLOAT and DOUBLE: the same bits by SELECT and from the log, printed as Java prints them.
 
 The server rounds FLOAT to six digits in the text protocol, and FLOAT(M,D) and DOUBLE(M,D) to D digits; multiplied by
-1e0 it is a double, whose text is exact (adding 0e0 would lose the sign of -0.0). A TABLE_MAP event does not tell
-FLOAT(M,D) from FLOAT, so both are FLOAT32.
+1e0 it is a double, whose text is exact (adding 0e0 would lose the sign of -0.0). FLOAT(M,D) is a double, as in
+Debezium: the same 32 bits, with the digits of a double. Only the catalog tells it from FLOAT.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from decimal import Decimal
 from math import copysign
@@ -28,6 +29,7 @@ from tailrace.producer.mysql.types.base import (
 from tailrace.producer.mysql.types.integer import is_unsigned, number_type
 from tailrace.schemas.connect import ConnectSchema
 
+_SCALED: Final = re.compile(r"float\((\d+),(\d+)\)")
 _FLOAT32: Final = struct.Struct("<f")
 
 
@@ -43,14 +45,20 @@ class FloatType(ColumnType):
 
     @classmethod
     def from_catalog(cls, row: CatalogRow) -> Column:
-        return Column(row.name, row.data_type, row.nullable, is_unsigned(row))
+        digits = _SCALED.match(row.column_type)
+        precision, scale = map(int, digits.groups()) if digits else (0, 0)
+        return Column(row.name, row.data_type, row.nullable, is_unsigned(row), precision=precision, scale=scale)
 
     @classmethod
     def source_type(cls, column: Column) -> SourceType:
         return number_type(column, None, None)
 
     def connect(self) -> ConnectSchema:
-        return ConnectSchema(self.column.data_type)
+        return ConnectSchema("float" if self._is_float32 else "double")
+
+    @property
+    def _is_float32(self) -> bool:
+        return self.column.data_type == "float" and not self.column.precision
 
     @property
     def select(self) -> str:
@@ -62,7 +70,7 @@ class FloatType(ColumnType):
 
     @property
     def _form(self) -> ExpressionKind:
-        return ExpressionKind.FLOAT32 if self.column.data_type == "float" else ExpressionKind.FLOAT64
+        return ExpressionKind.FLOAT32 if self._is_float32 else ExpressionKind.FLOAT64
 
     def from_result_set(self, raw: RawBytes) -> Expression:
         return Expression(f"float({raw.text})", self._form)

@@ -6,6 +6,7 @@ A new type is one class in its own file and one line in ``FAMILIES``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from tailrace.producer.model.source_type import SourceType
@@ -18,7 +19,7 @@ from tailrace.producer.mysql.types.conversion import Conversion
 from tailrace.producer.mysql.types.date import DateType
 from tailrace.producer.mysql.types.datetime import DatetimeType
 from tailrace.producer.mysql.types.decimal import DecimalType
-from tailrace.producer.mysql.types.enum_set import EnumType, SetType
+from tailrace.producer.mysql.types.enum_set import EnumType, SetType, in_catalog
 from tailrace.producer.mysql.types.floating import FloatType
 from tailrace.producer.mysql.types.integer import IntegerType
 from tailrace.producer.mysql.types.json import JsonType
@@ -94,6 +95,11 @@ def column_type(column: Column, settings: ValueOptions, conversion: Conversion |
             column=column.name,
         )
     return family(column, settings, conversion)
+
+
+def as_in_catalog(column: Column) -> Column:
+    """Return a column of a TABLE_MAP event as the catalog has it."""
+    return replace(column, enum_values=in_catalog(column.enum_values)) if column.enum_values else column
 
 
 def connect_field(column: Column, settings: ValueOptions) -> ConnectField:

@@ -1,0 +1,55 @@
+"""Which instance owns the prefix: this process, or one that has taken over meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.config import ProducerConfig
+from tailrace.producer.kafka.generation import Generation, GenerationFence, replaced_by
+from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, Retryable, TailraceError
+
+_RETRY_S: Final = 1.0
+
+
+class Ownership:
+    """The identity of this process, and the generation of its last session."""
+
+    def __init__(self, config: ProducerConfig, stop: threading.Event) -> None:
+        self.own = Generation(0, str(uuid.uuid4()))
+        """This process; each session takes over with a number of its own."""
+        self.fence: GenerationFence | None = None
+        """Set when a session has taken over."""
+        self._kafka = kafka_settings(config)
+        self._stop = stop
+
+    @contextmanager
+    def naming_the_winner(self) -> Iterator[None]:
+        """Raise InstanceReplacedError instead of an error that a new session would follow, if another instance owns it.
+
+        A new session would fence that instance. ProducerFencedError without another instance means that the broker has
+        ended a transaction by its timeout, or that an old reader has registered late.
+        """
+        try:
+            yield
+        except TailraceError as error:
+            winner = self._winner() if isinstance(error, Retryable) else None
+            if winner is not None:
+                raise replaced_by(winner) from error
+            raise
+
+    def _winner(self) -> Generation | None:
+        if self.fence is None:
+            return None
+        while True:
+            try:
+                return self.fence.replacement(self._kafka)
+            except KafkaUnavailableError:
+                if self._stop.wait(_RETRY_S):
+                    return None
+            except KafkaRequestError:
+                return None  # the session's own error says more

@@ -1,0 +1,162 @@
+"""Kafka over TLS with SASL and access control lists: the documented rights are enough, and errors name their cause."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from tailrace.producer.app.capture import run
+from tailrace.runtime.errors import KafkaRequestError
+from tests.embedded import supervised
+from tests.embedded.kafka import KafkaBroker
+from tests.support.capture import CaptureThread, configured, properties
+from tests.support.registry_proxy import CertificateAuthority
+from tests.support.topics import read_topic
+
+if TYPE_CHECKING:
+    from tests.embedded.mysql import MySqlServer
+    from tests.support.database import Database
+
+TOPIC_RIGHTS: Final = ("READ", "WRITE", "DESCRIBE", "CREATE", "DESCRIBE_CONFIGS")
+TRANSACTION_RIGHTS: Final = ("WRITE", "DESCRIBE")
+"""What docs/operations.md lists."""
+
+MODULES: Final = "org.apache.kafka.common.security"
+
+
+class SecureBroker(KafkaBroker):
+    """A broker with a second listener: TLS, SASL with PLAIN and SCRAM; every account needs rights."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = CertificateAuthority(folder, "kafka")
+        self.trusted = authority.trusted
+        port, self.secure_port, controller = (supervised.free_port() for _ in range(3))
+        listeners = f"PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{self.secure_port}"
+        super().__init__(
+            port=port,
+            controller_port=controller,
+            settings={
+                "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+                "advertised.listeners": listeners,
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
+                "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+                "listener.name.secure.plain.sasl.jaas.config": f"{MODULES}.plain.PlainLoginModule required "
+                'user_plain="plain-sesame";',
+                "listener.name.secure.scram-sha-256.sasl.jaas.config": f"{MODULES}.scram.ScramLoginModule required;",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": authority.identity("broker"),
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                # The listener without TLS belongs to the broker itself and to the test.
+                "super.users": "User:ANONYMOUS",
+            },
+        )
+
+    def add_scram_user(self, name: str, password: str) -> None:
+        """Create an account without rights."""
+        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        admin = self.admin()
+        change = UserScramCredentialUpsertion(name, credential, password.encode())
+        admin.alter_user_scram_credentials([change])[name].result(60)
+
+    def grant(self, user: str, prefix: str) -> None:
+        """Give a user the documented rights for a topic prefix."""
+        granted = [
+            AclBinding(
+                kind, name, ResourcePatternType.PREFIXED, f"User:{user}", "*", operation, AclPermissionType.ALLOW
+            )
+            for kind, name, rights in (
+                (ResourceType.TOPIC, prefix, TOPIC_RIGHTS),
+                (ResourceType.TRANSACTIONAL_ID, f"{prefix}-tailrace-", TRANSACTION_RIGHTS),
+            )
+            for operation in (AclOperation[right] for right in rights)
+        ]
+        admin = self.admin()
+        for result in admin.create_acls(granted).values():
+            result.result(60)
+
+    def login(self, mechanism: str, user: str, password: str) -> Mapping[str, object]:
+        """Return the properties of a producer that logs in, in Java's names as a Debezium connector has them."""
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        jaas = f'{MODULES}.{module} required username="{user}" password="{password}";'
+        return {
+            "bootstrap.servers": f"127.0.0.1:{self.secure_port}",
+            "producer.override.security.protocol": "SASL_SSL",
+            "producer.override.sasl.mechanism": mechanism,
+            "producer.override.sasl.jaas.config": jaas,
+            "producer.override.ssl.truststore.type": "PEM",
+            "producer.override.ssl.truststore.location": self.trusted,
+        }
+
+
+@pytest.fixture(scope="module")
+def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """One for this module."""
+    with SecureBroker(tmp_path_factory.mktemp("certificates")) as broker:
+        broker.add_scram_user("scram", "scram-sesame")
+        yield broker
+
+
+def test_documented_rights_are_enough(
+    mysql_server: MySqlServer, secure_broker: SecureBroker, database: Database, prefix: str
+) -> None:
+    """A snapshot under SCRAM, then a restart under PLAIN, which checks the topics that exist."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    database.execute("INSERT INTO t VALUES (1)")
+    for mechanism, user in (("SCRAM-SHA-256", "scram"), ("PLAIN", "plain")):
+        secure_broker.grant(user, prefix)
+        login = secure_broker.login(mechanism, user, f"{user}-sesame")
+        with CaptureThread(properties(mysql_server, secure_broker, prefix, database.name, login)) as capture:
+            capture.wait_snapshot()
+            database.execute("INSERT INTO t SELECT MAX(id) + 1 FROM t")
+            capture.wait_position(mysql_server)
+
+    records = read_topic(secure_broker.bootstrap, f"{prefix}.{database.name}.t")
+    assert [(record.json["op"], record.json["after"]["id"]) for record in records] == [("r", 1), ("c", 2), ("c", 3)]
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "authority", "reason"),
+    [
+        ("plain", "plain-sesame", "kafka", "denied"),
+        ("plain", "wrong-sesame", "kafka", "uthentication failed"),
+        ("plain", "plain-sesame", "other", "certificate verify failed"),
+    ],
+    ids=["no rights", "wrong password", "unknown authority"],
+)
+def test_reasons_are_named(  # noqa: PLR0917 - fixtures
+    mysql_server: MySqlServer,
+    secure_broker: SecureBroker,
+    database: Database,
+    prefix: str,
+    tmp_path: Path,
+    user: str,
+    password: str,
+    authority: str,
+    reason: str,
+) -> None:
+    """The first start ends soon with the cause, without a password."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    login = dict(secure_broker.login("PLAIN", user, password))
+    if authority == "other":
+        login["producer.override.ssl.truststore.location"] = CertificateAuthority(tmp_path, "other").trusted
+    config = configured(properties(mysql_server, secure_broker, prefix, database.name, login))
+
+    with pytest.raises(KafkaRequestError) as caught:
+        run(config, threading.Event())
+
+    assert reason in str(caught.value)
+    assert "sesame" not in str(caught.value)

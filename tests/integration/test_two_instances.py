@@ -1,0 +1,109 @@
+"""Two instances of one prefix: the one that took over goes on, the other one ends and names it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaException
+
+from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.app.snapshot_worker import open_reader
+from tailrace.producer.app.startup import acquire_state
+from tailrace.producer.errors import ProducerFencedError
+from tailrace.producer.kafka.generation import Generation
+from tailrace.producer.kafka.topics import Topics, TopicSpec
+from tailrace.producer.kafka.transactional_ids import stream_transactional_id
+from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.producer.mysql.offset import MySqlOffset
+from tailrace.schemas.names import state_topic, watermarks_topic
+from tests.support.capture import CaptureProcess, configured, eventually, properties, verified_rows
+from tests.support.incremental_checks import state_of
+from tests.support.topics import read_topic
+
+if TYPE_CHECKING:
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mysql import MySqlServer
+    from tests.support.database import Database
+
+ROWS = 3000
+
+
+def test_reader_of_an_older_instance_does_not_start(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """It registers after the later instance has fenced it, and would fence the reader of that one."""
+    config = configured(properties(mysql_server, kafka_broker, prefix, database.name))
+    kafka = kafka_settings(config)
+    Topics(kafka).ensure([TopicSpec(state_topic(prefix))])
+    fences, producers = [], []
+    for run_id in ("first", "second"):
+        producer = TransactionalProducer(kafka, stream_transactional_id(prefix))
+        producers.append(producer)
+        own = Generation(0, run_id)
+        acquired = acquire_state(kafka, producer, MySqlOffset.from_json, own, prefix=prefix, readers=1)
+        fences.append(acquired.fence)
+    older, newer = fences
+
+    with pytest.raises(ProducerFencedError, match="after its session was replaced"):
+        open_reader(config, older, {}, 0, _ignore)
+    open_reader(config, newer, {}, 0, _ignore)
+    winner = older.replacement(kafka)
+    assert winner is not None
+    assert (winner.run_id, winner.number, winner.pid) == ("second", 2, os.getpid())
+    assert newer.replacement(kafka) is None
+    for producer in producers:
+        producer.close()
+
+
+def test_paused_instance_ends_when_it_resumes(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """An instance is stopped by a signal during its snapshot, another one takes over, the first one continues."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))")
+    database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(ROWS)])
+    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    with CaptureProcess(settings, tmp_path / "one") as first:
+        eventually(lambda: _splits(kafka_broker, prefix) > 3, "the snapshot of the first instance")
+        first.signal_group(signal.SIGSTOP)
+        with CaptureProcess(settings, tmp_path / "two") as second:
+            eventually(
+                lambda: (state_of(kafka_broker, prefix, "generation") or {})["pid"] == second.pid, "the takeover"
+            )
+            first.signal_group(signal.SIGCONT)
+            database.execute("UPDATE t SET v = CONCAT(v, '+') WHERE id % 5 = 0")
+            assert first.wait() == 1
+            eventually(lambda: _finished(kafka_broker, prefix, database), "the snapshot of the second instance")
+            assert second.stop() == 0
+
+    rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, "t")
+    assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
+    log = first.log.read_text()
+    assert "another producer with this topic.prefix has taken over" in log
+    assert f"pid: {second.pid}" in log
+
+
+def _splits(broker: KafkaBroker, prefix: str) -> int:
+    try:
+        return len(read_topic(broker.bootstrap, watermarks_topic(prefix)))
+    except (KeyError, KafkaException):  # it does not exist yet, or has no leader
+        return 0
+
+
+def _finished(broker: KafkaBroker, prefix: str, database: Database) -> bool:
+    """Return whether the table only streams, and everything executed is read."""
+    table, offset = state_of(broker, prefix, f"table/{database.name}.t"), state_of(broker, prefix, "offset")
+    executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
+    assert table is not None
+    assert offset is not None
+    read = offset["position"]["gtids"]
+    return table["mode"] == "streaming" and bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, read))[0][0])
+
+
+def _ignore(split: str, rows: int) -> None:
+    del split, rows

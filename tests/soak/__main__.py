@@ -1,0 +1,81 @@
+"""``./run soak``: random faults under random writers, then topics against source. Prints what was survived and lost."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.prepare import prepare
+from tests.soak.round import Round, RoundResult, SoakError
+from tests.support.replication import replicating_servers
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run rounds until the time is over; return 1 if a record was lost or doubled, or a fault was not survived."""
+    parser = argparse.ArgumentParser(prog="./run soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10, help="how long new faults are made (default 10)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of writers and faults (default 1)")
+    parser.add_argument("--rows", type=int, default=1500, help="rows of each table at the start of a round")
+    parser.add_argument("--faults", type=int, default=25, help="faults of a round (default 25)")
+    options = parser.parse_args(arguments)
+    prepare(("mysql", "kafka"))
+    until = time.monotonic() + options.minutes * 60
+    results: list[RoundResult] = []
+    folder = Path(tempfile.mkdtemp(prefix="tailrace-soak-"))
+    keep = False
+    try:
+        with replicating_servers() as servers, KafkaBroker() as broker:
+            cluster = servers
+            while time.monotonic() < until:
+                number = len(results) + 1
+                current = Round(number, options, cluster, broker, folder)
+                result = current.run(options.faults, until)
+                cluster = current.cluster
+                results.append(result)
+                _print_round(number, result)
+                keep = keep or bool(result.verdict.problems)
+    except SoakError as error:
+        sys.stdout.write(f"FAILED: {error}\n")
+        keep = True
+        return 1
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    return _print_total(results)
+
+
+def _print_round(number: int, result: RoundResult) -> None:
+    verdict = result.verdict
+    sys.stdout.write(
+        f"round {number}: {result.faults.total()} faults, {result.transactions} transactions, "
+        f"{verdict.records} records, lost {verdict.lost}, doubled {verdict.doubled}, "
+        f"longest recovery {result.longest_s:.1f} s ({result.slowest})\n"
+    )
+    for problem in verdict.problems[:10]:
+        sys.stdout.write(f"  {problem[:500]}\n")
+    sys.stdout.flush()
+
+
+def _print_total(results: Sequence[RoundResult]) -> int:
+    faults: Counter[str] = sum((result.faults for result in results), Counter())
+    lost = sum(result.verdict.lost for result in results)
+    doubled = sum(result.verdict.doubled for result in results)
+    problems = sum(len(result.verdict.problems) for result in results)
+    for name, count in sorted(faults.items()):
+        sys.stdout.write(f"{count:6}  {name.replace('_', ' ')}\n")
+    sys.stdout.write(
+        f"{faults.total()} faults survived, {sum(r.verdict.records for r in results)} records, {lost} lost, "
+        f"{doubled} doubled, longest recovery {max(r.longest_s for r in results):.1f} s\n"
+    )
+    return 1 if lost or doubled or problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""The faults of a soak. Each returns when the fault is over; the producer may still be recovering."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import orjson
+import pymysql
+
+from tests.embedded.kafka import KafkaBroker
+from tests.soak.tables import TABLES
+from tests.soak.writer import Writers, finish_prepared
+from tests.support.capture import CaptureProcess
+from tests.support.incremental_checks import send
+from tests.support.replication import Cluster, follow, run
+from tests.support.tcp_proxy import TcpProxy
+
+if TYPE_CHECKING:
+    from tests.soak.round import Round
+
+
+@dataclass
+class RoundContext:
+    """What a fault can break."""
+
+    round: Round
+    broker: KafkaBroker
+    proxy: TcpProxy
+    producer: CaptureProcess
+    writers: Writers
+    settings: Mapping[str, str]
+    folder: Path
+    restarts: int = 0
+    """Starts after the producer ended by itself; a supervisor does the same."""
+    signals: int = 0
+
+    @property
+    def cluster(self) -> Cluster:
+        """The primary and its replica."""
+        return self.round.cluster
+
+    @property
+    def log(self) -> Path:
+        """The log of the producer."""
+        return self.producer.log
+
+    def pids(self) -> list[int]:
+        """Return the process and its readers."""
+        return [self.producer.pid, *_children(self.producer.pid)] if self.producer.running() else []
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            text = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+            for child in map(int, text.split()):
+                found += [child, *_children(child)]
+    return found
+
+
+def kill_producer(context: RoundContext) -> None:
+    """SIGKILL of the producer; a supervisor starts it again."""
+    if context.producer.running():
+        context.producer.kill()
+    context.producer.start()
+
+
+def stop_producer(context: RoundContext) -> None:
+    """SIGTERM and a new start."""
+    if context.producer.running():
+        context.producer.stop()
+    context.producer.start()
+
+
+def kill_reader(context: RoundContext) -> None:
+    """SIGKILL of a child process: a snapshot reader, if one is running."""
+    readers = context.pids()[1:]
+    if readers:
+        with suppress(ProcessLookupError):
+            os.kill(context.round.rng.choice(readers), signal.SIGKILL)
+
+
+def pause_producer(context: RoundContext) -> None:
+    """SIGSTOP of all processes for some seconds, then SIGCONT."""
+    pids = context.pids()
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    time.sleep(context.round.rng.uniform(0.2, 3))
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def drop_connections(context: RoundContext) -> None:
+    """All connections to the source break."""
+    context.proxy.drop_connections()
+
+
+def kill_sessions(context: RoundContext) -> None:
+    """KILL of every session of the capture user."""
+    for (session,) in run(
+        context.cluster.primary,
+        f"SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{context.cluster.primary.capture_user}'",
+    ):
+        with suppress(pymysql.MySQLError):
+            run(context.cluster.primary, f"KILL {session}")
+
+
+def kill_mysql(context: RoundContext) -> None:
+    """SIGKILL and restart of the source."""
+    context.cluster.primary.kill()
+    context.cluster.primary.start()
+
+
+def restart_mysql(context: RoundContext) -> None:
+    """Shutdown and restart of the source."""
+    context.cluster.primary.stop()
+    context.cluster.primary.start()
+
+
+def kill_kafka(context: RoundContext) -> None:
+    """SIGKILL and restart of the broker."""
+    context.broker.kill()
+    context.broker.start()
+
+
+def rotate_and_purge(context: RoundContext) -> None:
+    """Rotate the binlog, and purge what the producer has read."""
+    run(context.cluster.primary, "FLUSH BINARY LOGS")
+    context.cluster.wait_replicated()
+    stream = context.round.status().get("stream") or {}
+    if stream.get("file"):
+        with suppress(pymysql.MySQLError):
+            run(context.cluster.primary, f"PURGE BINARY LOGS TO '{stream['file']}'")
+
+
+def fail_over(context: RoundContext) -> None:
+    """The replica becomes the primary, under the same address; the old primary follows it."""
+    context.writers.pause()
+    old, new = context.cluster
+    with old.connect() as session, session.cursor() as cursor:
+        finish_prepared(cursor)
+    context.cluster.wait_replicated()
+    run(new, "STOP SLAVE", "RESET SLAVE ALL")
+    context.proxy.move(new.port)
+    context.round.cluster = Cluster(new, old)
+    follow(old, new)
+    context.writers.resume()
+
+
+def second_instance(context: RoundContext) -> None:
+    """A second instance starts and takes over; the first one ends, or is killed if both still run."""
+    other = CaptureProcess({**context.settings, "tailrace.http.port": "0"}, context.folder / "second")
+    other.start()
+    until = time.monotonic() + 15
+    while other.running() and context.producer.running() and time.monotonic() < until:
+        time.sleep(0.1)
+    other.kill()
+    if context.producer.running():
+        return
+    context.producer.start()
+
+
+def incremental_snapshot(context: RoundContext) -> None:
+    """A signal for an incremental snapshot of a table."""
+    context.signals += 1
+    table = f"{context.round.database}.{context.round.rng.choice(TABLES).name}"
+    data = {"data-collections": [table], "type": "incremental"}
+    value = {"id": f"soak-{context.signals}", "type": "execute-snapshot", "data": data}
+    send(context.broker, context.settings["topic.prefix"], orjson.dumps(value))
+
+
+def hostile_signal(context: RoundContext) -> None:
+    """A signal that is no signal."""
+    bad = context.round.rng.choice((b"{", b"[]", b'{"type":"execute-snapshot","data":{"data-collections":5}}', b"\xff"))
+    send(context.broker, context.settings["topic.prefix"], bad)
+
+
+Fault = Callable[[RoundContext], None]
+
+_ALWAYS: Final[tuple[Fault, ...]] = (
+    kill_producer,
+    stop_producer,
+    kill_reader,
+    pause_producer,
+    drop_connections,
+    kill_sessions,
+    restart_mysql,
+    kill_kafka,
+    rotate_and_purge,
+    fail_over,
+    second_instance,
+    incremental_snapshot,
+    hostile_signal,
+)
+XA_FAULTS: Final[Mapping[str, Fault]] = {fault.__name__: fault for fault in _ALWAYS if fault is not restart_mysql}
+"""Faults of a round with XA transactions."""
+FAULTS: Final[Mapping[str, Fault]] = {fault.__name__: fault for fault in (*_ALWAYS, kill_mysql)}
+"""Faults of a round without XA transactions."""

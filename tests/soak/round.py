@@ -1,0 +1,207 @@
+"""One round: a new database and prefix, a producer, random writers, faults one after another, then the comparison."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections import Counter
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pymysql
+
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.supervised import free_port
+from tests.soak.faults import FAULTS, XA_FAULTS, RoundContext
+from tests.soak.tables import ADDED_COLUMN, TABLES
+from tests.soak.verify import Row, Verdict, key_text, verify
+from tests.soak.writer import Writers, finish_prepared
+from tests.support.capture import CaptureProcess
+from tests.support.replication import Cluster
+from tests.support.tcp_proxy import TcpProxy
+
+RECOVERY_S: Final = 180.0
+"""A fault that is not survived within this time ends the soak with an error."""
+
+
+class RoundResult(NamedTuple):
+    """The faults of a round, the longest recovery in seconds, and what the topics show."""
+
+    faults: Counter[str]
+    longest_s: float
+    slowest: str
+    transactions: int
+    verdict: Verdict
+
+
+class SoakError(Exception):
+    """The producer did not recover."""
+
+
+class Round:
+    """A running round."""
+
+    def __init__(
+        self, number: int, options: argparse.Namespace, cluster: Cluster, broker: KafkaBroker, folder: Path
+    ) -> None:
+        """``options`` has ``seed`` and ``rows``."""
+        seed = options.seed
+        self.rng = random.Random(f"{seed}/{number}")
+        self.number = number
+        self._rows = options.rows
+        self.cluster = cluster
+        self._broker = broker
+        self._folder = folder / f"round{number}"
+        self._folder.mkdir()
+        self.database = f"soak_{seed}_{number}"
+        self.prefix = f"soak{seed}x{number}"
+        self._port = free_port()
+        # Before 8.0.29 a crash between XA PREPARE and its binlog event leaves server and binlog different.
+        self._xa = number % 2 == 1
+
+    def run(self, faults: int, until: float) -> RoundResult:
+        """Run until so many faults happened, or the time (monotonic) is over."""
+        with ExitStack() as stack:
+            # Writers and producer use one address; a failover moves it to the other server.
+            proxy = stack.enter_context(TcpProxy(self.cluster.primary.port))
+            self._fill()
+            self._broker.create_topic(f"{self.prefix}-signal")
+            settings = self._settings(proxy)
+            producer = stack.enter_context(CaptureProcess(settings, self._folder))
+            login: dict[str, Any] = {
+                "user": "root",
+                "password": self.cluster.primary.password,
+                "database": self.database,
+            }
+            login |= {"autocommit": True, "charset": "utf8mb4"}
+            seed = self.rng.randrange(10**6)
+            writers = stack.enter_context(Writers(proxy, login, seed=seed, rows=self._rows, xa=self._xa))
+            context = RoundContext(self, self._broker, proxy, producer, writers, settings, self._folder)
+            seen: Counter[str] = Counter()
+            longest, slowest = 0.0, ""
+            available = XA_FAULTS if self._xa else FAULTS
+            while seen.total() < faults and time.monotonic() < until:
+                time.sleep(self.rng.random() * 1.5)
+                name = self.rng.choice(sorted(available))
+                available[name](context)
+                started = time.monotonic()
+                self._recovered(context, name)
+                seen[name] += 1
+                if time.monotonic() - started > longest:
+                    longest, slowest = time.monotonic() - started, name
+            writers.pause()
+            with self._session() as session, session.cursor() as cursor:
+                finish_prepared(cursor)
+            self._recovered(context, "the end of the round")
+            self._idle(context)
+            context.producer.stop()
+            transactions = writers.transactions
+        verdict = verify(self._broker.bootstrap, self.prefix, self.database, self._source())
+        return RoundResult(seen, longest, slowest, transactions, verdict)
+
+    def status(self) -> dict[str, Any]:
+        """Return the status of the producer; {} if it does not answer."""
+        try:
+            with urlopen(f"http://127.0.0.1:{self._port}/status", timeout=5) as answer:
+                return dict(json.load(answer))
+        except (URLError, OSError, ValueError):
+            return {}
+
+    def _settings(self, proxy: TcpProxy) -> dict[str, str]:
+        return {
+            "database.hostname": proxy.host,
+            "database.port": str(proxy.port),
+            "database.user": self.cluster.primary.capture_user,
+            "database.password": self.cluster.primary.capture_password,
+            "database.server.id": str(20_000 + self.number),
+            "topic.prefix": self.prefix,
+            "database.include.list": self.database,
+            "bootstrap.servers": self._broker.bootstrap,
+            "snapshot.max.threads": "2",
+            "incremental.snapshot.chunk.size": "100",
+            "decimal.handling.mode": "string",
+            "signal.enabled.channels": "kafka",
+            "signal.kafka.topic": f"{self.prefix}-signal",
+            "tailrace.http.port": str(self._port),
+        }
+
+    def _fill(self) -> None:
+        with pymysql.connect(**self._root()) as session, session.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {self.database}")
+            cursor.execute(f"USE {self.database}")
+            for table in TABLES:
+                cursor.execute(table.create())
+                columns = ", ".join((*table.key_columns, "v", "n"))
+                marks = ", ".join(["%s"] * (len(table.key_columns) + 2))
+                values = [(*table.key(n), f"v{n}", n) for n in range(self._rows)]
+                cursor.executemany(f"INSERT IGNORE INTO {table.name} ({columns}) VALUES ({marks})", values)
+        self.cluster.wait_replicated()
+
+    def _root(self) -> dict[str, Any]:
+        primary = self.cluster.primary
+        return {"host": primary.host, "port": primary.port, "user": "root", "password": primary.password} | {
+            "autocommit": True,
+            "charset": "utf8mb4",
+        }
+
+    def _session(self) -> Any:
+        return pymysql.connect(**self._root(), database=self.database)
+
+    def _recovered(self, context: RoundContext, what: str) -> None:
+        """Wait until the producer has written everything that was committed when the fault was over."""
+        with self._session() as session, session.cursor() as cursor:
+            if what == "the end of the round" or self._xa:
+                finish_prepared(cursor)
+            cursor.execute("SELECT @@global.gtid_executed")
+            wanted = cursor.fetchone()[0]
+            until = time.monotonic() + RECOVERY_S
+            while time.monotonic() < until:
+                if not context.producer.running():
+                    context.restarts += 1
+                    context.producer.start()
+                stream = self.status().get("stream") or {}
+                cursor.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, stream.get("gtids") or ""))
+                if cursor.fetchone()[0]:
+                    return
+                time.sleep(0.2)
+        raise SoakError(
+            f"round {self.number}: not recovered within {RECOVERY_S:.0f} s from: {what}; log: {context.log}"
+        )
+
+    def _idle(self, context: RoundContext) -> None:
+        """Wait until all snapshots are complete and the last change is written."""
+        until = time.monotonic() + RECOVERY_S
+        while time.monotonic() < until:
+            status = self.status()
+            tables = status.get("tables") or {}
+            busy = any(t["mode"] != "streaming" for t in tables.values())
+            if tables and not busy and not (status.get("signals") or {}).get("queue"):
+                self._recovered(context, "the end of the round")
+                return
+            time.sleep(0.2)
+        raise SoakError(f"round {self.number}: a snapshot does not end; log: {context.log}")
+
+    def _source(self) -> dict[str, dict[str, Row]]:
+        """Return the rows of all tables with values as the topics print them."""
+        printed = {
+            "by_decimal": {"id": "CAST(id AS CHAR)"},
+            "by_bytes": {"id": "REPLACE(TO_BASE64(id), '\n', '')"},
+            "by_datetime": {"id": "CAST(UNIX_TIMESTAMP(id) * 1000 AS SIGNED)"},
+        }
+        found: dict[str, dict[str, Row]] = {}
+        with self._session() as session, session.cursor(pymysql.cursors.DictCursor) as cursor:
+            cursor.execute("SET time_zone = '+00:00'")
+            for table in TABLES:
+                own = printed.get(table.name, {})
+                columns = ", ".join(f"{own.get(c, c)} AS {c}" for c in (*table.key_columns, "v", "n"))
+                cursor.execute(f"SELECT {columns} FROM {table.name}")
+                rows = [{k: v for k, v in row.items() if k != ADDED_COLUMN} for row in cursor.fetchall()]
+                found[table.name] = {key_text(table, row): row for row in rows}
+            with suppress(pymysql.MySQLError):
+                cursor.execute(f"DROP DATABASE {self.database}")
+        return found

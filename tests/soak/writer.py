@@ -1,0 +1,122 @@
+"""Random writers: transactions over all tables, XA transactions, and ALTER TABLE, through every fault."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pymysql
+
+from tests.soak.tables import ADDED_COLUMN, TABLES, change
+from tests.support.tcp_proxy import TcpProxy
+
+_ERRORS: Final = (pymysql.MySQLError, OSError)
+
+
+class Writers:
+    """Threads that write while the context is open; errors of a server that is down are expected."""
+
+    def __init__(self, proxy: TcpProxy, login: dict[str, Any], *, seed: int, rows: int, xa: bool) -> None:
+        self._proxy = proxy
+        self._login = login
+        self._rows = rows
+        self._xa = xa
+        self._stop = threading.Event()
+        self._resume = threading.Event()
+        self._idle = [threading.Event() for _ in range(3)]
+        self._threads = [
+            threading.Thread(target=self._write, args=(seed * 10 + number, idle), name=f"writer-{number}")
+            for number, idle in enumerate(self._idle)
+        ]
+        self.transactions = 0
+
+    def __enter__(self) -> Self:
+        self._resume.set()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._resume.set()
+        for thread in self._threads:
+            thread.join()
+
+    def pause(self) -> None:
+        """Return when no transaction is open."""
+        self._resume.clear()
+        for idle in self._idle:
+            idle.wait()
+
+    def resume(self) -> None:
+        """Write again."""
+        for idle in self._idle:
+            idle.clear()
+        self._resume.set()
+
+    def _write(self, seed: int, idle: threading.Event) -> None:
+        rng = random.Random(seed)
+        session: Any = None
+        while not self._stop.is_set():
+            if not self._resume.is_set():
+                idle.set()
+                self._resume.wait()
+                continue
+            try:
+                if session is None:
+                    session = pymysql.connect(host=self._proxy.host, port=self._proxy.port, **self._login)
+                self._transaction(session, rng)
+            except _ERRORS:
+                if session is not None:
+                    with suppress(*_ERRORS):
+                        session.close()
+                session = None
+            self._stop.wait(0.01)
+        if session is not None:
+            with suppress(*_ERRORS):
+                session.close()
+        idle.set()
+
+    def _transaction(self, session: Any, rng: random.Random) -> None:
+        with session.cursor() as cursor:
+            kind = rng.random()
+            if kind < 0.01:
+                _alter(cursor, rng)
+                return
+            prepared = self._xa and kind < 0.1
+            xid = f"x{rng.randrange(10**12)}"
+            cursor.execute(f"XA START '{xid}'" if prepared else "START TRANSACTION")
+            for table in rng.sample(TABLES, rng.randint(1, 3)):
+                for _ in range(rng.choice((1, 1, 2, 20))):
+                    change(cursor, table, rng, self._rows)
+            commit = rng.random() < 0.9
+            if prepared:
+                cursor.execute(f"XA END '{xid}'")
+                cursor.execute(f"XA PREPARE '{xid}'")
+                self._stop.wait(rng.random() / 5)
+                cursor.execute(f"XA {'COMMIT' if commit else 'ROLLBACK'} '{xid}'")
+            else:
+                cursor.execute("COMMIT" if commit else "ROLLBACK")
+            self.transactions += 1
+
+
+def _alter(cursor: Any, rng: random.Random) -> None:
+    table = rng.choice(TABLES).name
+    cursor.execute(f"SHOW COLUMNS FROM {table} LIKE '{ADDED_COLUMN}'")
+    action = f"DROP COLUMN {ADDED_COLUMN}" if cursor.fetchone() else f"ADD COLUMN {ADDED_COLUMN} INT NULL"
+    cursor.execute(f"ALTER TABLE {table} {action}")
+
+
+def finish_prepared(cursor: Any) -> None:
+    """Commit the prepared XA transactions whose writers have lost their connection."""
+    cursor.execute("XA RECOVER")
+    xids: Sequence[Any] = cursor.fetchall()
+    for _, _, _, xid in xids:
+        with suppress(pymysql.MySQLError):
+            cursor.execute(f"XA COMMIT '{xid if isinstance(xid, str) else xid.decode()}'")

@@ -1,0 +1,80 @@
+"""Where a start resumes when the source is another server, by what the source answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tailrace.producer.app.resume import ResumePoint, ResumeRules, resume_point
+from tailrace.producer.errors import SourceBehindError, SourceUnavailableError
+from tailrace.producer.kafka.state_store import State, StoredOffset
+from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.transaction_mark import TransactionMark
+from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.offset import MySqlOffset
+
+UUID = "58e3a85e-e597-11f1-8ae5-02fc00000001"
+STORED = MySqlOffset(3, "binlog.000007", 450, GtidSet.parse(f"{UUID}:1-8"), "old")
+MOVED = MySqlOffset(4, "binlog.000001", 4, STORED.gtids, "new")
+END = MySqlOffset(4, "binlog.000002", 900, GtidSet.parse(f"{UUID}:1-12"), "new")
+MARK = TransactionMark(f"{UUID}:9", 3, 530, table_rows={"d.a": 10}, uncounted="t")
+RULES = ResumeRules(resnapshot_if_lost=False, wait_s=0.0, uncounted="t")
+
+
+class Answers:
+    """A source that gives prepared answers."""
+
+    def __init__(self, *positions: Offset | SourceBehindError, end: MySqlOffset = END) -> None:
+        self.positions = list(positions)
+        self.end = end
+        self.queried: Sequence[str] = ()
+
+    def resume_offset(self, stored: Offset, *, started: Sequence[str], required: Sequence[Offset]) -> Offset:
+        assert stored == STORED
+        assert not required
+        self.queried = started
+        answer = self.positions.pop(0)
+        if isinstance(answer, SourceBehindError):
+            raise answer
+        return answer
+
+    def end_offset(self, *, epoch: int) -> Offset:
+        assert epoch == MOVED.epoch
+        return self.end
+
+
+def resumed(source: Answers, mark: TransactionMark = MARK, rules: ResumeRules = RULES) -> ResumePoint:
+    state = State(offset=StoredOffset(STORED, (mark,)))
+    return resume_point(source, state, rules, threading.Event())  # type: ignore[arg-type]
+
+
+def test_same_numbering_keeps_the_offset() -> None:
+    source = Answers(STORED)
+
+    assert resumed(source) == ResumePoint(StoredOffset(STORED, (MARK,)))
+    assert source.queried == [MARK.gtid]
+
+
+def test_another_server_counts_rows() -> None:
+    assert resumed(Answers(MOVED)) == ResumePoint(StoredOffset(MOVED, (replace(MARK, relocated=True),)), end=END)
+
+
+@pytest.mark.parametrize("mark", [replace(MARK, table_rows=None), replace(MARK, uncounted="d,t")])
+def test_rows_that_cannot_be_counted_are_not_skipped(mark: TransactionMark) -> None:
+    assert resumed(Answers(MOVED), mark).offset == StoredOffset(MOVED, ())
+
+
+def test_a_server_that_changes_meanwhile_is_located_twice() -> None:
+    with pytest.raises(SourceUnavailableError, match="changed while"):
+        resumed(Answers(MOVED, end=END._replace(server_uuid="third")))
+
+
+def test_a_server_that_is_behind_is_waited_for() -> None:
+    behind = SourceBehindError("behind", missing=f"{UUID}:8")
+
+    with pytest.raises(SourceBehindError):
+        resumed(Answers(behind))
+    assert resumed(Answers(behind, STORED), rules=replace(RULES, wait_s=60.0)).offset.position == STORED
