@@ -28,10 +28,10 @@ from tailrace.spark_consumer.normalize.split_resolution import (
 from tailrace.spark_consumer.normalize.split_stats import summarize
 from tailrace.spark_consumer.sink.base import Sink, SinkContext, TableBatch
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.json_decoder import decode
 from tailrace.spark_consumer.source.offsets import topics_of_batch
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.version_decoder import decode_versions, schemas_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,8 +127,8 @@ class Pipeline:
         if topics:
             self._schemas.refresh(raw.sparkSession)
         for topic in topics:
-            schema = self._schemas.get(topic)
-            decoded = decode(raw.where(fn.col("topic") == topic), schema, Images.UPSERT).persist(_LEVEL)
+            schema, rows = self._decode(raw, topic)
+            decoded = rows.persist(_LEVEL)
             try:
                 with run_in_background(raw.sparkSession, partial(sink.prepare_table, schema)):
                     stats = summarize(decoded)
@@ -138,6 +138,10 @@ class Pipeline:
                 self._status.table_applied(topic, sum(stat.rows + stat.changes for stat in stats), newest)
             finally:
                 decoded.unpersist()
+
+    def _decode(self, raw: DataFrame, topic: str) -> tuple[TableSchema, DataFrame]:
+        own = raw.where(fn.col("topic") == topic)
+        return decode_versions(own, schemas_in(own, topic, self._schemas), self._images)
 
     def _write_changelog(self, sink: Sink, raw: DataFrame, batch_id: int) -> int:
         """Resolve complete splits, carry over the others, write the changelog; return how many are incomplete."""
@@ -150,8 +154,7 @@ class Pipeline:
             if topics:
                 self._schemas.refresh(spark)
             for topic in topics:
-                schema = self._schemas.get(topic)
-                decoded = decode(records.where(fn.col("topic") == topic), schema, Images.CHANGELOG)
+                schema, decoded = self._decode(records, topic)
                 tables.append((schema, decoded.persist(_LEVEL)))
             stats = [stat for _, decoded in tables for stat in summarize(decoded)]
             completeness = check_completeness(stats, self._end_watermarks(records))
@@ -201,6 +204,8 @@ class Pipeline:
 
 def _tune(spark: SparkSession) -> None:
     """Change defaults of Spark that do not suit this query."""
+    # Names of columns and tables are part of SQL statements: ``${env:NAME}`` in one must stay a name.
+    spark.conf.set("spark.sql.variable.substitute", "false")
     # Streaming disables adaptive execution because of stateful plans; the jobs of a batch are ordinary batch jobs.
     spark.conf.set("spark.sql.adaptive.enabled", "true")
     # Cached rows live for one batch: compression costs more than the memory it saves. What does not fit is spilled.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 
 ORDER: Final = ("partition", "offset", "part")
 """Columns that order the changelog rows of a key."""
+
+JSON_OPTIONS: Final[Mapping[str, str]] = {
+    "ignoreNullFields": "false",
+    # Spark's default formats print milliseconds.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of ``to_json`` for changelog rows: NULLs, and all six digits of a second."""
 
 
 def to_changelog(decoded: DataFrame) -> DataFrame:

@@ -24,6 +24,7 @@ CARRY_OVER_TYPE: Final = tp.StructType(
         tp.StructField("value", tp.BinaryType()),
         tp.StructField("split", tp.StringType()),
         tp.StructField("event", tp.StringType()),
+        tp.StructField("schema", tp.StringType()),
     ]
 )
 _KEPT_FOLDERS: Final = 2

@@ -9,7 +9,7 @@ from pyspark.sql import functions as fn
 
 from tailrace.runtime.config.section import Section, supported
 from tailrace.runtime.config.value_types import integer
-from tailrace.spark_consumer.changelog.rowkind import ORDER
+from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS, ORDER
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
@@ -40,7 +40,7 @@ class ConsoleSink:
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - part of the protocol
         """Print the rows of one table in the order of the topic."""
         shown = batch.records.orderBy(*ORDER).limit(self._rows)
-        lines = shown.select("kind", fn.to_json("row", {"ignoreNullFields": "false"}).alias("row")).collect()
+        lines = shown.select("kind", fn.to_json("row", JSON_OPTIONS).alias("row")).collect()
         for line in lines:
             sys.stdout.write(f"{batch.schema.topic} {line['kind']} {line['row']}\n")
         sys.stdout.flush()

@@ -9,7 +9,7 @@ through MERGE, which finds each of them already applied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +27,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_table import QUERY, TOPIC, DeltaTable, quote
+from tailrace.spark_consumer.sink.delta_table import KEY, QUERY, TOPIC, DeltaTable, key_text, path_segment, quote
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 
@@ -46,7 +46,10 @@ class DeltaOptions(Section):
     """Settings of the Delta sink."""
 
     path: str = supported(
-        "sink.path", TEXT, required=True, doc="Directory of the tables; a table is at <path>/<database>/<table>."
+        "sink.path",
+        TEXT,
+        required=True,
+        doc="Directory of the tables; a table is at <path>/<database>/<table>, with special characters as %XX.",
     )
     table_properties: Mapping[str, str] = prefixed(
         "sink.properties.*", ANY_TEXT, doc="Table properties of new tables, such as delta.logRetentionDuration."
@@ -75,7 +78,9 @@ class DeltaSink:
         """Create the table, or add the columns that the schema has gained."""
         table = self._tables.get(schema.topic)
         if table is None:
-            table = DeltaTable(self._spark, f"{self._path}/{schema.database}/{schema.table}")
+            table = DeltaTable(
+                self._spark, f"{self._path}/{path_segment(schema.database)}/{path_segment(schema.table)}"
+            )
             if not table.exists:
                 self._create(table, schema)
                 self._empty.add(schema.topic)
@@ -143,7 +148,7 @@ class DeltaSink:
     def _create(self, table: DeltaTable, schema: TableSchema) -> None:
         self._context.runs.refresh(self._spark)
         run = self._context.runs.first(schema.topic)
-        owner = {TOPIC: schema.topic, QUERY: self._context.query_id}
+        owner = {TOPIC: schema.topic, KEY: key_text(schema), QUERY: self._context.query_id}
         table.create(schema, {**self._table_properties, **owner, **InitialLoad.properties(run)})
         log.info("table created", table=table.path, initial_load=run.id if run else None)
 
@@ -168,7 +173,7 @@ class DeltaSink:
         spark.conf.set(_APP_ID, self._app_id(schema, "merge"))
         spark.conf.set(_VERSION, str(batch_id))
         try:
-            spark.sql(merge_statement(table.sql_name, schema))
+            spark.sql(merge_statement(table.sql_name, schema, _other_columns(table, schema)))
         finally:
             # Delta would otherwise skip the commits of the next table.
             spark.conf.unset(_APP_ID)
@@ -180,7 +185,7 @@ class DeltaSink:
 
 
 def _stored(table: DeltaTable, schema: TableSchema) -> list[Column]:
-    """Return the columns of the batch in the types of the table; a number that does not fit fails the batch."""
+    """Return the columns of the batch in the types of the table, which represent all their values (``evolve``)."""
     types = {field.name.lower(): field.dataType for field in table.columns}
     return [
         column.cast(types[field.name.lower()]).alias(field.name)
@@ -188,16 +193,23 @@ def _stored(table: DeltaTable, schema: TableSchema) -> list[Column]:
     ]
 
 
-def merge_statement(target: str, schema: TableSchema) -> str:
-    """Return the MERGE statement from the batch view into a table."""
+def _other_columns(table: DeltaTable, schema: TableSchema) -> list[str]:
+    """Return the columns of the table that the captured table no longer has."""
+    own = {column.name.lower() for column in schema.columns} | {SEQUENCE_COLUMN}
+    return [field.name for field in table.columns if field.name.lower() not in own]
+
+
+def merge_statement(target: str, schema: TableSchema, others: Sequence[str] = ()) -> str:
+    """Return the MERGE statement from the batch view into a table; ``others`` are columns without a source."""
     names = [quote(column.name) for column in schema.columns] + [quote(SEQUENCE_COLUMN)]
     optional = {column.name for column in schema.columns if column.schema.optional}
     on = " AND ".join(f"t.{quote(k)} {'<=>' if k in optional else '='} s.{quote(k)}" for k in schema.key)
+    assignments = [*(f"t.{n} = s.{n}" for n in names), *(f"t.{quote(n)} = NULL" for n in others)]
     later = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
     return (
         f"MERGE INTO {target} AS t USING {_SOURCE} AS s ON {on}\n"
         f"WHEN MATCHED AND {later} AND s.{DELETED_COLUMN} THEN DELETE\n"
-        f"WHEN MATCHED AND {later} THEN UPDATE SET {', '.join(f't.{n} = s.{n}' for n in names)}\n"
+        f"WHEN MATCHED AND {later} THEN UPDATE SET {', '.join(assignments)}\n"
         f"WHEN NOT MATCHED AND NOT s.{DELETED_COLUMN} THEN INSERT ({', '.join(names)})"
         f" VALUES ({', '.join(f's.{n}' for n in names)})"
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "tailrace.topic"
 """Table property: the topic whose rows the table has."""
+KEY: Final = "tailrace.key"
+"""Table property: the key columns as a JSON array."""
 QUERY: Final = "tailrace.query"
 """Table property: the id of the query that created the table."""
 
@@ -27,8 +32,22 @@ DEFAULTS: Final[Mapping[str, str]] = {
     # A change marks rows as deleted instead of rewriting every file that contains one.
     "delta.enableDeletionVectors": "true",
 }
+log = structlog.get_logger(__name__)
+
 _NEEDS_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
-_NUMBERS: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.LongType, tp.DecimalType, tp.FloatType, tp.DoubleType)
+_INTEGERS: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.LongType)
+
+
+_PLAIN_PATH: Final = re.compile(r"[^\w\-$ .]|^\.", re.ASCII)
+
+
+def path_segment(name: str) -> str:
+    """Return a database or table name as one segment of a path: other characters than ``A-Za-z0-9_-$ .`` encoded.
+
+    The UTF-8 bytes of each other character, and a dot at the start, are written as %XX. Two names never give the same
+    segment, and no name leaves its directory.
+    """
+    return _PLAIN_PATH.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
 
 
 def quote(name: str) -> str:
@@ -53,11 +72,12 @@ class DeltaTable:
 
     @property
     def exists(self) -> bool:
-        """Whether the path has a Delta log."""
+        """Whether the path has a Delta log with a commit; a directory without one is left by a failed creation."""
         jvm: Any = self._spark._jvm  # noqa: SLF001 - the only access to the cluster's file systems
-        path = jvm.org.apache.hadoop.fs.Path(f"{self.path}/_delta_log")
+        log = jvm.org.apache.hadoop.fs.Path(f"{self.path}/_delta_log")
         session: Any = self._spark._jsparkSession  # noqa: SLF001
-        return bool(path.getFileSystem(session.sessionState().newHadoopConf()).exists(path))
+        files = log.getFileSystem(session.sessionState().newHadoopConf())
+        return files.exists(log) and any(status.getPath().getName()[:1].isdigit() for status in files.listStatus(log))
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -89,7 +109,10 @@ class DeltaTable:
         self._properties = self._columns = None
 
     def evolve(self, schema: TableSchema) -> None:
-        """Add the columns that the captured table has gained; raises SinkError for a type change."""
+        """Add the columns that the captured table has gained, and widen the columns that no longer hold its values.
+
+        Raises SinkError for a type that the column cannot be widened to, and for another key.
+        """
         _require_key(schema)
         known = {field.name.lower(): field for field in self.columns}
         if SEQUENCE_COLUMN not in known:
@@ -97,23 +120,66 @@ class DeltaTable:
                 f"the Delta table at {self.path} was not created by Tailrace: it has no column {SEQUENCE_COLUMN}",
                 hint="set another sink.path, or move the table away",
             )
-        missing = []
+        self._require_same_key(schema)
+        missing, wider = [], []
         for field in row_type(schema).fields:
             stored = known.get(field.name.lower())
             if stored is None:
                 missing.append(field)
-            elif not _storable(field.dataType, stored.dataType):
+                continue
+            common = common_type(field.dataType, stored.dataType)
+            if common == stored.dataType:
+                continue
+            change = f"ALTER TABLE {self.sql_name} ALTER COLUMN {quote(stored.name)} TYPE "
+            if common is None or not _can_widen(stored.dataType, common):
                 raise SinkError(
-                    f"the type of column {field.name} of {schema.database}.{schema.table} has changed",
+                    f"the type of column {field.name} of {schema.database}.{schema.table} has changed, "
+                    "and Delta cannot change the type of the column",
                     hint="move the Delta table away and start with an empty checkpoint to load the table again",
                     stored=stored.dataType.simpleString(),
                     now=field.dataType.simpleString(),
+                    statement=change + (common or field.dataType).simpleString(),
                 )
+            wider.append(change + common.simpleString())
+        if wider:
+            self.set({"delta.enableTypeWidening": "true"})
+        for statement in wider:
+            self._spark.sql(statement)
         if missing:
-            check_names(schema)
-            listed = ", ".join(f"{quote(f.name)} {f.dataType.simpleString()}" for f in missing)
-            self._spark.sql(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({listed})")
+            self._add(missing, schema)
+        if missing or wider:
             self._columns = None
+
+    def _add(self, missing: list[tp.StructField], schema: TableSchema) -> None:
+        check_names(schema)
+        needed = {}
+        # Delta enables a feature by itself only when a table is created.
+        if any(isinstance(field.dataType, tp.TimestampNTZType) for field in missing):
+            needed["delta.feature.timestampNtz"] = "supported"
+        if any(_NEEDS_MAPPING.search(field.name) for field in missing):
+            needed["delta.columnMapping.mode"] = "name"
+        needed = {name: value for name, value in needed.items() if self.properties.get(name) != value}
+        if needed:
+            self.set(needed)
+        listed = ", ".join(f"{quote(f.name)} {f.dataType.simpleString()}" for f in missing)
+        self._spark.sql(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({listed})")
+        log.warning(
+            "columns added; rows of earlier batches have NULL in them. If the source has other values there "
+            "(a default, a renamed column), send a signal for an incremental snapshot of the table",
+            table=f"{schema.database}.{schema.table}",
+            columns=[field.name for field in missing],
+        )
+
+    def _require_same_key(self, schema: TableSchema) -> None:
+        stored = self.properties.get(KEY)
+        if stored is not None and stored != key_text(schema):
+            raise SinkError(
+                f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
+                hint="move the Delta table away, start the producer with another topic.prefix and the consumer with an "
+                "empty checkpoint",
+                stored=stored,
+                now=key_text(schema),
+            )
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
@@ -140,6 +206,19 @@ def _require_key(schema: TableSchema) -> None:
         )
 
 
-def _storable(now: tp.DataType, stored: tp.DataType) -> bool:
-    """Return whether a column can store values of a type; numbers that do not fit fail the write."""
-    return now == stored or (isinstance(now, _NUMBERS) and isinstance(stored, _NUMBERS))
+def key_text(schema: TableSchema) -> str:
+    """Return the key columns as the table property ``KEY`` stores them."""
+    return json.dumps(list(schema.key))
+
+
+def _can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
+    """Return whether Delta's type widening supports a change (delta.io, "Type widening")."""
+    if isinstance(stored, _INTEGERS):
+        return isinstance(wider, (*_INTEGERS, tp.DecimalType)) or (
+            isinstance(wider, tp.DoubleType) and not isinstance(stored, tp.LongType)
+        )
+    if isinstance(stored, tp.DecimalType):
+        return isinstance(wider, tp.DecimalType)
+    return (isinstance(stored, tp.FloatType) and isinstance(wider, tp.DoubleType)) or (
+        isinstance(stored, tp.DateType) and isinstance(wider, tp.TimestampNTZType)
+    )

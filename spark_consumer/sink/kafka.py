@@ -17,7 +17,7 @@ from tailrace.runtime.config.section import Section, prefixed, supported
 from tailrace.runtime.config.value_types import SECRET, TEXT, integer
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.rowkind import ORDER
+from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS, ORDER
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
@@ -101,7 +101,7 @@ def changelog_records(rows: DataFrame, topic: str) -> DataFrame:
         _header(OFFSET_HEADER, fn.col("offset").cast("string")),
         _header(PART_HEADER, fn.col("part").cast("string")),
     )
-    return rows.select("key", fn.to_json(body, {"ignoreNullFields": "false"}).alias("value"), headers.alias("headers"))
+    return rows.select("key", fn.to_json(body, JSON_OPTIONS).alias("value"), headers.alias("headers"))
 
 
 def _header(name: str, value: Column) -> Column:

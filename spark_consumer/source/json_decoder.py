@@ -13,6 +13,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.schemas.connect import ConnectField
+from tailrace.schemas.names import SCHEMA_HEADER
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.images import Images
@@ -38,7 +39,7 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
     caller must cache the whole result or read ``op``.
     """
     types = _field_types(schema)
-    before = _key_columns(schema) if images is Images.UPSERT else schema.columns
+    before = image_fields(schema, "before", images)
     envelope = _envelope_type(schema.columns, before, types)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = raw.where(fn.col("value").isNotNull()).select(
@@ -47,6 +48,7 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
         "key",
         "split",
         "event",
+        "schema",
         fn.from_json(fn.col("value").cast("string"), envelope, options).alias("e"),
     )
     converted = parsed.select(
@@ -59,7 +61,8 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
         fn.col("e.source.ts_ms").alias("ts_ms"),
         _image("before", before, types).alias("before"),
         _image("after", schema.columns, types).alias("after"),
-        fn.col("event"),
+        "event",
+        "schema",
         fn.col(f"e.{_CORRUPT}").alias(_CORRUPT),
         *_had_value("before", before, types),
         *_had_value("after", schema.columns, types),
@@ -71,7 +74,9 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
         "key",
         "split",
         "seq",
-        fn.when(problem.isNotNull(), fn.raise_error(_message(schema, problem))).otherwise(fn.col("op")).alias("op"),
+        fn.when(problem.isNotNull(), fn.raise_error(fn.concat(place_of(schema), problem)))
+        .otherwise(fn.col("op"))
+        .alias("op"),
         "ts_ms",
         "before",
         "after",
@@ -87,7 +92,10 @@ def _field_types(schema: TableSchema) -> dict[str, FieldType]:
     return {column.name: field_type(column.schema, column=column.name, topic=schema.topic) for column in schema.columns}
 
 
-def _key_columns(schema: TableSchema) -> tuple[ConnectField, ...]:
+def image_fields(schema: TableSchema, image: str, images: Images) -> tuple[ConnectField, ...]:
+    """Return the fields that are decoded of an image: for upserts, only the key of ``before``."""
+    if image == "after" or images is not Images.UPSERT:
+        return schema.columns
     by_name = {column.name: column for column in schema.columns}
     return tuple(by_name[name] for name in schema.key)
 
@@ -156,6 +164,13 @@ def _problem(schema: TableSchema, before: Sequence[ConnectField], types: dict[st
     no_before = (op == Op.UPDATE.value) & fn.col("before").isNull()
     checks = (
         fn.when(fn.col(_CORRUPT).isNotNull(), fn.lit("its value does not match the table schema"))
+        .when(
+            fn.col("schema").isNull() | (fn.col("schema") != schema.fingerprint),
+            fn.concat(
+                fn.lit(f"its header {SCHEMA_HEADER} is not {schema.fingerprint}, the published schema: "),
+                fn.coalesce(fn.col("schema"), fn.lit("no header")),
+            ),
+        )
         .when(op.isNull(), fn.lit("it has no op; the value must be a JSON envelope without schema"))
         .when(op == Op.TRUNCATE.value, fn.lit(_TRUNCATE))
         .when(~op.isin(*_OPS), fn.concat(fn.lit("unknown op: "), op))
@@ -173,12 +188,12 @@ def _problem(schema: TableSchema, before: Sequence[ConnectField], types: dict[st
     return checks
 
 
-def _message(schema: TableSchema, problem: Column) -> Column:
+def place_of(schema: TableSchema) -> Column:
+    """Return the beginning of an error message: the record that cannot be decoded."""
     return fn.concat(
         fn.lit(f"a record cannot be decoded: topic {schema.topic}, partition "),
         fn.col("partition").cast("string"),
         fn.lit(", offset "),
         fn.col("offset").cast("string"),
         fn.lit(": "),
-        problem,
     )

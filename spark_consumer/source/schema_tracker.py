@@ -1,7 +1,8 @@
-"""Keeps the newest published schema of each table topic: the one that was in use at the greatest source position.
+"""Keeps all published schemas of each table topic, ordered by the source position where they were last in use.
 
-The decoder finds fields by name, so the newest schema decodes older rows too: a column that they lack is NULL. The
-schemas topic is read before every batch, because a row can have a column that was added after the last batch.
+A record names its schema in the header ``tailrace.schema``. The schemas topic is read before every batch, because a
+row can be written with a schema that was published after the last batch. The number of schemas grows with ALTER TABLE
+statements, not with rows.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ log = structlog.get_logger(__name__)
 
 
 class SchemaTracker:
-    """The newest schema per topic."""
+    """All schemas per topic."""
 
     def __init__(self, topic: ControlTopic) -> None:
         self._topic = topic
-        self._newest: dict[str, tuple[Sequence, TableSchema]] = {}
+        self._versions: dict[str, dict[str, tuple[Sequence, TableSchema]]] = {}
 
     def refresh(self, spark: SparkSession) -> None:
         """Read the schemas that were published since the last call."""
@@ -34,7 +35,7 @@ class SchemaTracker:
             self.add(record.value)
 
     def add(self, value: bytes) -> None:
-        """Add one record of the schemas topic; an older schema than the known one is ignored."""
+        """Add one record of the schemas topic."""
         try:
             schema, sequence = TableSchema.from_json(value)
         except (KeyError, TypeError, ValueError) as error:
@@ -43,18 +44,19 @@ class SchemaTracker:
                 hint="allow only the producer to write to this topic",
                 value=value[:200],
             ) from error
-        known = self._newest.get(schema.topic)
+        versions = self._versions.setdefault(schema.topic, {})
+        known = versions.get(schema.fingerprint)
         if known is None or sequence >= known[0]:
-            self._newest[schema.topic] = (sequence, schema)
+            versions[schema.fingerprint] = (sequence, schema)
             log.info("table schema read", topic=schema.topic, sequence=sequence, columns=len(schema.columns))
 
-    def get(self, topic: str) -> TableSchema:
-        """Return the newest schema of a topic; raises SchemaError if none is published."""
-        known = self._newest.get(topic)
+    def versions(self, topic: str) -> list[TableSchema]:
+        """Return the schemas of a topic, the latest last; raises SchemaError if none is published."""
+        known = self._versions.get(topic)
         if known is None:
             raise SchemaError(
                 f"no table schema is published for topic {topic}",
                 hint="use topic prefixes of which none is the start of another, and do not delete the schemas topic",
                 schemas_topic=self._topic.topic,
             )
-        return known[1]
+        return [schema for _, schema in sorted(known.values(), key=lambda entry: entry[0])]

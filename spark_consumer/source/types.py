@@ -16,11 +16,11 @@ from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectSchema
+from tailrace.spark_consumer.source.common_type import MAX_PRECISION
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-MAX_PRECISION: Final = 38
 _LONG_DIGITS: Final = 18
 _LONG_BYTES: Final = 8
 
@@ -76,12 +76,12 @@ _LOGICAL: Final[dict[str, tuple[tp.DataType, Callable[[Column], Column]]]] = {
 """Schema names whose values are converted. All others keep the JSON value, for example Enum, EnumSet, Json, Bits, Year
 and MicroTime (signed and beyond 24 hours, which no Spark type represents)."""
 
-_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 
 
 def field_type(schema: ConnectSchema, *, column: str, topic: str) -> FieldType:
     """Return the Spark types of a field; raises SchemaError for a schema without a Spark type."""
-    if schema.name == _DECIMAL:
+    if schema.name == DECIMAL:
         return _decimal_type(schema, column, topic)
     if schema.name in _LOGICAL:
         column_type, decode = _LOGICAL[schema.name]

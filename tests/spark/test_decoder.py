@@ -47,9 +47,16 @@ def envelope(**row: Any) -> bytes:
 
 def decoded(spark: SparkSession, values: list[bytes | None], schema: TableSchema = SCHEMA) -> list[Any]:
     """Decode values at the offsets 0, 1, … of partition 3."""
-    columns = "topic string, partition int, offset bigint, key binary, value binary, split string, event string"
-    rows = [(schema.topic, 3, number, b"k", value, None, "1.0") for number, value in enumerate(values)]
-    return decode(spark.createDataFrame(rows, columns), schema, Images.UPSERT).select("op", "seq", "after.*").collect()
+    columns = "topic string, partition int, offset bigint, key binary, value binary"
+    headers = "split string, event string, schema string"
+    rows = [
+        (schema.topic, 3, number, b"k", value, None, "1.0", schema.fingerprint) for number, value in enumerate(values)
+    ]
+    return (
+        decode(spark.createDataFrame(rows, f"{columns}, {headers}"), schema, Images.UPSERT)
+        .select("op", "seq", "after.*")
+        .collect()
+    )
 
 
 def test_decimals_are_exact_to_the_last_digit(spark: SparkSession) -> None:

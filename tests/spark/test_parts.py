@@ -118,19 +118,22 @@ def test_more_records_than_end_says_is_an_error() -> None:
         check_completeness([stats("a", 4, 0)], [end("a", 3, 0)])
 
 
-def test_newest_schema_wins_whatever_the_order() -> None:
+def test_schemas_are_ordered_by_their_last_use_whatever_the_order_of_records() -> None:
     old, new = table_schema("p", "t"), table_schema("p", "t", ConnectField("extra", connect("int32")))
     for versions in ([(old, 1), (new, 2)], [(new, 2), (old, 1)]):
         tracker = SchemaTracker(ControlTopic("p.tailrace.schemas", {}))
         for schema, version in versions:
             tracker.add(schema.to_json(sequence=Sequence.at(1, "binlog.000001", version)))
-        assert tracker.get("p.shop.t") == new
+        assert tracker.versions("p.shop.t") == [old, new]
+        # The table returns to its first schema.
+        tracker.add(old.to_json(sequence=Sequence.at(1, "binlog.000001", 3)))
+        assert tracker.versions("p.shop.t") == [new, old]
 
 
 def test_unknown_topic_and_invalid_schema_record_are_errors() -> None:
     tracker = SchemaTracker(ControlTopic("p.tailrace.schemas", {}))
     with pytest.raises(SchemaError, match="no table schema is published"):
-        tracker.get("p.shop.t")
+        tracker.versions("p.shop.t")
     with pytest.raises(SchemaError, match="not a table schema"):
         tracker.add(b"{}")
 

@@ -1,0 +1,86 @@
+"""The type that represents every value of two types of a column, and the conversions whose loss can be detected.
+
+A column changes its type by ALTER TABLE, and the records before and after it have different types. ``common_type`` is
+decided by the types alone. ``checked_cast`` converts each value and compares it with the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+MAX_PRECISION: Final = 38
+_Type = type[tp.DataType]
+_INTEGER_DIGITS: Final[dict[_Type, int]] = {
+    tp.ByteType: 3,
+    tp.ShortType: 5,
+    tp.IntegerType: 10,
+    tp.LongType: 19,
+}
+_EXACT_IN_FLOAT: Final = (tp.ByteType, tp.ShortType)
+_EXACT_IN_DOUBLE: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.FloatType)
+_PRINTED_ALIKE: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.LongType, tp.DecimalType, tp.DateType)
+"""MySQL and Spark print the values of these types alike."""
+
+_NUMBERS: Final[tuple[_Type, ...]] = (
+    *_INTEGER_DIGITS,
+    tp.FloatType,
+    tp.DoubleType,
+    tp.DecimalType,
+)
+_PAIRS: Final[Mapping[_Type, Sequence[_Type]]] = {
+    tp.StringType: (*_NUMBERS, tp.DateType, tp.BinaryType),
+    tp.BinaryType: (tp.StringType,),
+    tp.TimestampNTZType: (tp.DateType,),
+    **dict.fromkeys((tp.LongType, tp.FloatType, tp.DoubleType, tp.DecimalType), _NUMBERS),
+}
+"""Conversions that MySQL does in the same way for every value that survives the way back."""
+
+
+def common_type(one: tp.DataType, other: tp.DataType) -> tp.DataType | None:
+    """Return the smallest type that represents all values of both types; None if there is none."""
+    if one == other:
+        return one
+    return _directed(one, other) or _directed(other, one)
+
+
+def _directed(narrow: tp.DataType, wide: tp.DataType) -> tp.DataType | None:
+    if isinstance(narrow, tuple(_INTEGER_DIGITS)) and isinstance(wide, tuple(_INTEGER_DIGITS)):
+        return max(narrow, wide, key=lambda found: _INTEGER_DIGITS[type(found)])
+    if isinstance(wide, tp.DecimalType):
+        if isinstance(narrow, tuple(_INTEGER_DIGITS)):
+            return _decimal(max(_INTEGER_DIGITS[type(narrow)], wide.precision - wide.scale), wide.scale)
+        if isinstance(narrow, tp.DecimalType):
+            whole = max(narrow.precision - narrow.scale, wide.precision - wide.scale)
+            return _decimal(whole, max(narrow.scale, wide.scale))
+        return None
+    exact = (
+        (isinstance(wide, tp.FloatType) and isinstance(narrow, _EXACT_IN_FLOAT))
+        or (isinstance(wide, tp.DoubleType) and isinstance(narrow, _EXACT_IN_DOUBLE))
+        or (isinstance(wide, tp.StringType) and isinstance(narrow, _PRINTED_ALIKE))
+        or (isinstance(wide, tp.TimestampNTZType) and isinstance(narrow, tp.DateType))
+    )
+    return wide if exact else None
+
+
+def _decimal(whole: int, scale: int) -> tp.DecimalType | None:
+    return tp.DecimalType(whole + scale, scale) if whole + scale <= MAX_PRECISION else None
+
+
+def can_check(source: tp.DataType, target: tp.DataType) -> bool:
+    """Return whether ``checked_cast`` supports a pair of types without a common type."""
+    return type(target) in _PAIRS.get(type(source), ())
+
+
+def checked_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Column:
+    """Return the value in the target type; NULL if the target type does not represent it exactly."""
+    converted = value.try_cast(target)
+    if isinstance(source, tp.BinaryType):
+        return fn.when(fn.is_valid_utf8(converted), converted)
+    return fn.when(converted.try_cast(source) == value, converted)

@@ -1,0 +1,81 @@
+"""Merges the schemas of a table under which the records of one batch were written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import types as tp
+
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.connect import ConnectField, ConnectSchema
+from tailrace.spark_consumer.source.common_type import can_check, common_type
+from tailrace.spark_consumer.source.types import DECIMAL, field_type
+
+if TYPE_CHECKING:
+    from tailrace.schemas.table import TableSchema
+
+_RELOAD: Final = (
+    "move the target table away, start the producer with another topic.prefix and the consumer with an empty checkpoint"
+)
+
+
+def merge_schemas(schemas: Sequence[TableSchema]) -> TableSchema:
+    """Return the schema that the records of all given schemas are converted to; the last schema is the latest.
+
+    It has the columns and the key of the latest schema. The type of a column is the smallest type that represents the
+    values of all schemas. If no such type exists, it is the latest type, and each older value must survive the
+    conversion. Raises SchemaError if the types cannot be converted, or if the key columns differ.
+    """
+    latest = schemas[-1]
+    if len(schemas) == 1:
+        return latest
+    for schema in schemas:
+        if schema.key != latest.key:
+            raise SchemaError(
+                f"the key of {latest.database}.{latest.table} changed, so rows before and after it cannot be matched",
+                hint=_RELOAD,
+                topic=latest.topic,
+                key_before=", ".join(schema.key) or "none",
+                key=", ".join(latest.key) or "none",
+            )
+    return replace(latest, columns=tuple(_merge_column(column, schemas) for column in latest.columns))
+
+
+def _merge_column(latest: ConnectField, schemas: Sequence[TableSchema]) -> ConnectField:
+    merged, optional = latest, latest.schema.optional
+    for schema in schemas[:-1]:
+        older = next((column for column in schema.columns if column.name == latest.name), None)
+        if older is None:
+            optional = True
+            continue
+        optional = optional or older.schema.optional
+        merged = _wider(merged, older, schema)
+    return replace(merged, schema=replace(merged.schema, optional=optional))
+
+
+def _wider(merged: ConnectField, older: ConnectField, schema: TableSchema) -> ConnectField:
+    now = field_type(merged.schema, column=merged.name, topic=schema.topic).column
+    before = field_type(older.schema, column=older.name, topic=schema.topic).column
+    if now == before:
+        return merged
+    common = common_type(now, before)
+    if common is None:
+        if can_check(before, now):
+            return merged
+        raise SchemaError(
+            f"column {merged.name} of {schema.database}.{schema.table} changed its type, "
+            "and the values before the change have no representation in the type after it",
+            hint=_RELOAD,
+            topic=schema.topic,
+            before=before.simpleString(),
+            after=now.simpleString(),
+        )
+    if common == now:
+        return merged
+    if common == before:
+        return older
+    assert isinstance(common, tp.DecimalType)  # all other common types are one of the two
+    parameters = (("scale", str(common.scale)), ("connect.decimal.precision", str(common.precision)))
+    return replace(merged, schema=ConnectSchema("bytes", optional=True, name=DECIMAL, version=1, parameters=parameters))
