@@ -37,7 +37,7 @@ class RefusedChanges:
         """Skip the event and request its tables, () for all of them; raise ``error`` in mode fail."""
         named = tuple(tables)
         captured = [table for table in named if self._is_captured(table)] if named else sorted(self._registry.tables)
-        error.context["tables"] = ", ".join(map(str, captured)) if named else "unknown"
+        error.context["tables"] = ", ".join(map(str, captured or named)) if named else "unknown"
         if self._mode == "fail":
             error.hint = f"{error.hint}; or set {_PROPERTY}=warn: the event is skipped, and its tables are read again"
             raise error
@@ -51,8 +51,9 @@ class RefusedChanges:
         )
         self._context.status.change_refused()
         # The splits of a table that waits for its initial snapshot will contain the change.
+        read_later = {TableMode.WAITING, TableMode.RESTARTING, TableMode.ERROR}
         modes = {table: self._registry.tables[table].mode for table in captured}
-        self._listener.on_change_skipped([table for table, mode in modes.items() if mode is not TableMode.WAITING])
+        self._listener.on_change_skipped([table for table, mode in modes.items() if mode not in read_later])
 
     def _is_captured(self, table: TableId) -> bool:
         """Return whether a table is captured; the words of a statement are perhaps no tables at all."""

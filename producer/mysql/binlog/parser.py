@@ -70,7 +70,8 @@ class BinlogParser:
 
     def inherit_definitions(self, parser: BinlogParser) -> None:
         """Take over the table definitions of a parser that is not used any more."""
-        self._definitions, self._year_has_sign = parser._definitions, parser._year_has_sign
+        self._definitions, self._unused_definitions = parser._definitions, parser._unused_definitions
+        self._year_has_sign = parser._year_has_sign
 
     @property
     def pending(self) -> bool:

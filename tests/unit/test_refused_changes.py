@@ -1,0 +1,92 @@
+"""Changes that cannot be written: raised with tables and remedy, or skipped with a request for each table."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from tailrace.producer.config import load
+from tailrace.producer.errors import BinlogError
+from tailrace.producer.model.table import CatalogTable, TableId
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.value_options import ProcessingFailureHandling
+from tailrace.producer.ops.status import Status
+from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.streaming.context import StreamContext, StreamSettings
+from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.new_tables import NewTables
+from tailrace.producer.streaming.refused_changes import RefusedChanges
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.table_versions import TableVersions
+from tailrace.runtime.errors import SchemaError
+from tests.support.stream import FakeListener, FakeProducer, stream_transaction
+from tests.unit.test_config_load import BASE
+
+STREAMING, WAITING, UNKNOWN = TableId("shop", "a"), TableId("shop", "b"), TableId("shop", "WHERE")
+
+
+def _missing(table: TableId) -> CatalogTable:
+    raise SchemaError(f"no table {table}")
+
+
+class Refusing:
+    """Refused changes of one streaming table and one that waits for its snapshot."""
+
+    def __init__(self, mode: ProcessingFailureHandling) -> None:
+        registry, config = SplitRegistry(), load(None, {}, BASE)
+        registry.track(STREAMING, TableMode.STREAMING)
+        registry.track(WAITING, TableMode.WAITING)
+        self.listener, self.status = FakeListener(), Status()
+        settings = StreamSettings(
+            "p",
+            config.filters.tables,
+            [],
+            frozenset(),
+            tombstones=True,
+            include_query=False,
+            max_waiting_splits=256,
+            processing_failures=mode,
+        )
+        context = StreamContext(
+            settings,
+            stream_transaction(FakeProducer(), registry),
+            registry,
+            CapturedTables(config, _missing),
+            Mailbox(lambda: None, threading.Event()),
+            self.status,
+        )
+        topics: Any = None
+        new_tables = NewTables(context, topics, self.listener, reads=lambda _table: True)
+        self.changes = RefusedChanges(context, TableVersions(context, new_tables), self.listener)
+
+    @property
+    def refused(self) -> int:
+        """The counted events."""
+        return int(self.status.snapshot()["stream"]["refused"])
+
+
+def test_mode_fail_raises_with_the_tables_and_the_way_on() -> None:
+    """Nothing is requested or counted."""
+    refusing = Refusing("fail")
+    with pytest.raises(BinlogError) as caught:
+        refusing.changes.refuse(BinlogError("logged as text", hint="SET it"), [STREAMING, UNKNOWN])
+
+    assert caught.value.context["tables"] == "shop.a"
+    assert caught.value.hint.startswith("SET it; or set event.processing.failure.handling.mode=warn")
+    assert (refusing.listener.reports, refusing.refused) == ([], 0)
+
+
+@pytest.mark.parametrize("mode", ["warn", "skip"])
+@pytest.mark.parametrize("tables", [[STREAMING, WAITING, UNKNOWN], []], ids=["named", "unknown"])
+def test_other_modes_request_the_tables_that_have_rows_in_kafka(
+    mode: ProcessingFailureHandling, tables: list[TableId]
+) -> None:
+    """A word of the statement is no table; the splits of a waiting table will contain the change."""
+    refusing = Refusing(mode)
+
+    refusing.changes.refuse(BinlogError("logged as text"), tables)
+
+    assert refusing.listener.reports == [("skipped", STREAMING, True)]
+    assert refusing.refused == 1
