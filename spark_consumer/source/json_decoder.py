@@ -74,7 +74,7 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
         "key",
         "split",
         "seq",
-        fn.when(problem.isNotNull(), fn.raise_error(fn.concat(place_of(schema), problem)))
+        fn.when(problem.isNotNull(), fn.raise_error(fn.concat(failure_prefix(schema), problem)))
         .otherwise(fn.col("op"))
         .alias("op"),
         "ts_ms",
@@ -188,7 +188,7 @@ def _problem(schema: TableSchema, before: Sequence[ConnectField], types: dict[st
     return checks
 
 
-def place_of(schema: TableSchema) -> Column:
+def failure_prefix(schema: TableSchema) -> Column:
     """Return the beginning of an error message: the record that cannot be decoded."""
     return fn.concat(
         fn.lit(f"a record cannot be decoded: topic {schema.topic}, partition "),

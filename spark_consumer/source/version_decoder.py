@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from tailrace.runtime.errors import SchemaError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.common_type import checked_cast, common_type
-from tailrace.spark_consumer.source.json_decoder import decode, image_fields, place_of
+from tailrace.spark_consumer.source.json_decoder import decode, image_fields, failure_prefix
 from tailrace.spark_consumer.source.schema_merge import merge_schemas
 from tailrace.spark_consumer.source.types import field_type
 
@@ -81,7 +81,7 @@ def _convert(decoded: DataFrame, schema: TableSchema, merged: TableSchema, image
                 problem = problem.when(lost, fn.lit(f"{text}, its type after ALTER TABLE"))
         row = fn.struct(*members) if members else fn.lit(None).cast("struct<>")
         converted[image] = fn.when(fn.col(image).isNotNull(), row)
-    failure = fn.raise_error(fn.concat(place_of(schema), problem))
+    failure = fn.raise_error(fn.concat(failure_prefix(schema), problem))
     return decoded.select(
         "partition",
         "offset",

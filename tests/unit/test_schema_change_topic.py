@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 from tailrace.producer.model.binlog_events import QueryEvent
+from tailrace.producer.errors import SourceError
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.envelope.json import to_json
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeSettings, SchemaChangeTopic
-from tailrace.runtime.errors import SchemaError
 from tests.support.stream import FILE
 
 
@@ -25,12 +25,12 @@ def _tables(effects: list[DdlEffect]) -> list[str | None]:
         store=lambda _key, _value: None,
     )
 
-    def describe(table: TableId) -> None:
-        raise SchemaError(f"{table} is gone")
+    def create_statement(table: TableId) -> str:
+        raise SourceError(f"{table} is gone", hint="the test needs no definition")
 
     topic: Any = SimpleNamespace(name="p", record=lambda key, value: (to_json(key), to_json(value)))
     filters: Any = SimpleNamespace(includes=lambda _table: True, includes_database=lambda _name: True)
-    session: Any = SimpleNamespace(describe=describe)
+    session: Any = SimpleNamespace(create_statement=create_statement)
     changes = SchemaChangeTopic(transaction, session, topic, SchemaChangeSettings("p", filters, [], comments=False))
     event = QueryEvent("g:1", "", "a statement", FILE, 4, 99, 1, 1, None)
     changes.write_statement(event, effects)
