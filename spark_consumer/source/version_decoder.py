@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from tailrace.runtime.errors import SchemaError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.common_type import checked_cast, common_type
-from tailrace.spark_consumer.source.json_decoder import decode, image_fields, failure_prefix
+from tailrace.spark_consumer.source.json_decoder import decode, failure_prefix, image_fields
 from tailrace.spark_consumer.source.schema_merge import merge_schemas
 from tailrace.spark_consumer.source.types import field_type
 

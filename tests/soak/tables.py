@@ -59,7 +59,7 @@ TABLES: Final = (
 def change(cursor: Any, table: SoakTable, rng: random.Random, rows: int) -> None:
     """Run one random change of a table."""
     number = rng.randrange(rows * 2)
-    key, place = table.key(number), table.where()
+    key, condition = table.key(number), table.where()
     kind = rng.random()
     if kind < 0.35:
         columns = ", ".join((*table.key_columns, "v", "n"))
@@ -68,10 +68,10 @@ def change(cursor: Any, table: SoakTable, rng: random.Random, rows: int) -> None
         statement = f"INSERT INTO {table.name} ({columns}) VALUES ({marks}) ON DUPLICATE KEY UPDATE {update}"
         cursor.execute(statement, (*key, f"i{rng.randrange(10**6)}", number))
     elif kind < 0.7:
-        cursor.execute(f"UPDATE {table.name} SET v = %s, n = n + 1 WHERE {place}", (f"u{rng.randrange(10**6)}", *key))
+        cursor.execute(f"UPDATE {table.name} SET v = %s, n = n + 1 WHERE {condition}", (f"u{rng.randrange(10**6)}", *key))
     elif kind < 0.9:
-        cursor.execute(f"DELETE FROM {table.name} WHERE {place}", key)
+        cursor.execute(f"DELETE FROM {table.name} WHERE {condition}", key)
     else:
         assignments = ", ".join(f"{column} = %s" for column in table.key_columns)
         other = table.key(rng.randrange(rows * 2, rows * 3))
-        cursor.execute(f"UPDATE IGNORE {table.name} SET {assignments} WHERE {place}", (*other, *key))
+        cursor.execute(f"UPDATE IGNORE {table.name} SET {assignments} WHERE {condition}", (*other, *key))

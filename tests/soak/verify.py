@@ -85,15 +85,15 @@ def _chain(history: Sequence[Read]) -> tuple[Row | None, int, int, list[str]]:
         change = record.json
         before = None if change["before"] is None else _plain(change["before"])
         source = change["source"]
-        place = (source["file"], source["pos"], source["row"], record.headers.get("tailrace.event"), change["op"])
+        origin = (source["file"], source["pos"], source["row"], record.headers.get("tailrace.event"), change["op"])
         where = f"{record.topic}/{record.partition}@{record.offset} {record.key!r}"
-        if place == previous:
+        if origin == previous:
             doubled += 1
             problems.append(f"{where}: repeats the change before it")
         elif SPLIT_HEADER not in record.headers and before != state:
             lost += 1
             problems.append(f"{where}: {change['op']} from {before}, but the state was {state}")
-        previous = place
+        previous = origin
         state = None if change["after"] is None else _plain(change["after"])
     return state, lost, doubled, problems
 

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.errors import SourceError
+from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.envelope.json import to_json
