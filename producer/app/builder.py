@@ -194,15 +194,15 @@ class SessionBuilder:
             raise PrerequisiteError(validation.problems)
         return CheckedTables(validation.tables, faults_of_new_tables(config, validation, captured, known))
 
-    def _add_new_tables(self, captured: Sequence[TableId]) -> list[TableId]:
-        """Return also the tables that appeared since ``captured`` was listed: a new offset is behind their rows."""
-        listed = self._source.list_tables(self._config.filters.tables.includes)
-        new = sorted(set(listed) - set(captured))
+    def _list_again(self, captured: Sequence[TableId]) -> list[TableId]:
+        """Return the tables that exist now: behind a new offset, the stream says nothing of what happened before it."""
+        listed = set(self._source.list_tables(self._config.filters.tables.includes))
+        present, new = listed.intersection(captured), sorted(listed.difference(captured))
         if not new:
-            return list(captured)
+            return sorted(present)
         with closing(self._source.open_snapshot_session()) as session:
             checked = self._check_tables(session, CapturedTables(self._config, session.describe), new)
-        return sorted([*captured, *(table for table in checked.captured if table not in checked.faults)])
+        return sorted([*present, *(table for table in checked.captured if table not in checked.faults)])
 
     def _ensure_topics(self) -> CaptureTopics:
         """Create the topics that do not belong to a table."""
@@ -230,7 +230,7 @@ class SessionBuilder:
         )
         resume = resume_point(self._source, state, rules, self._process.stop)
         if state.offset is None or resume.binlog_lost:
-            captured = self._add_new_tables(captured)
+            captured = self._list_again(captured)
         registry = SplitRegistry()
         action = self._auxiliary.heartbeat_action(self._source.open_catalog())
         if action is not None:
