@@ -68,7 +68,8 @@ def change(cursor: Any, table: SoakTable, rng: random.Random, rows: int) -> None
         statement = f"INSERT INTO {table.name} ({columns}) VALUES ({marks}) ON DUPLICATE KEY UPDATE {update}"
         cursor.execute(statement, (*key, f"i{rng.randrange(10**6)}", number))
     elif kind < 0.7:
-        cursor.execute(f"UPDATE {table.name} SET v = %s, n = n + 1 WHERE {condition}", (f"u{rng.randrange(10**6)}", *key))
+        value = f"u{rng.randrange(10**6)}"
+        cursor.execute(f"UPDATE {table.name} SET v = %s, n = n + 1 WHERE {condition}", (value, *key))
     elif kind < 0.9:
         cursor.execute(f"DELETE FROM {table.name} WHERE {condition}", key)
     else:
