@@ -14,6 +14,7 @@ from tailrace.producer.config.column_transforms import ColumnProjection, Hash, M
 from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.result_stream import read_rows
+from tailrace.producer.serialization.float_digits import with_float_digits
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.embedded.kafka import KafkaBroker
@@ -27,7 +28,12 @@ from tests.support.values import value_options
 TEXT = frozenset({"char", "varchar", "text", "enum", "set"})
 MODES = (
     value_options(),
-    value_options(time_precision_mode="isostring", decimal_handling_mode="string", binary_handling_mode="hex"),
+    value_options(
+        time_precision_mode="isostring",
+        decimal_handling_mode="string",
+        binary_handling_mode="hex",
+        conversion_failures="warn",
+    ),
 )
 
 
@@ -62,7 +68,8 @@ def _logged(
 ) -> list[tuple[bytes, bytes]]:
     found = []
     for rows in sources.rows_events(table, "c"):
-        codec = TableCodec(Table(table.id, rows.table.columns, table.key), "topic", CodecOptions(settings, projection))
+        mapped = Table(table.id, with_float_digits(rows.table.columns, table.columns), table.key)
+        codec = TableCodec(mapped, "topic", CodecOptions(settings, projection))
         for record in codec.inserts(rows.data, rows.start, rows.stop, EVENT_ENVELOPE).records:
             assert isinstance(record, tuple)
             assert record[1] is not None

@@ -20,6 +20,8 @@ from tests.support.hostile_mysql import HostileMySql
 from tests.support.registry_proxy import CertificateAuthority
 
 PASSWORD = "open-sesame"
+DURABLE = {"sync_binlog": 1, "innodb_flush_log_at_trx_commit": 1}
+"""Other settings give warnings."""
 
 
 def _settings(host: str, port: int, tls: Tls, user: str = "root", password: str = PASSWORD) -> SourceSettings:
@@ -36,7 +38,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
 def tls_server(authority: CertificateAuthority) -> Iterator[MySqlServer]:
     """A server with a certificate for 127.0.0.1."""
     identity = authority.identity("server")
-    with MySqlServer(settings={"ssl_ca": authority.trusted, "ssl_cert": identity, "ssl_key": identity}) as server:
+    settings = {"ssl_ca": authority.trusted, "ssl_cert": identity, "ssl_key": identity, **DURABLE}
+    with MySqlServer(settings=settings) as server:
         yield server
 
 
@@ -102,7 +105,7 @@ def test_capture_with_least_privileges_and_a_client_certificate(
 
 def test_server_without_tls() -> None:
     """Refused where TLS is required; elsewhere the password of a new session is not sent under a key of the server."""
-    with MySqlServer(settings={"ssl": "OFF"}) as server:
+    with MySqlServer(settings={"ssl": "OFF", **DURABLE}) as server:
         session = server.connect()
         with closing(session), session.cursor() as cursor:
             cursor.execute(f"CREATE USER cdc IDENTIFIED WITH caching_sha2_password BY '{PASSWORD}'")
