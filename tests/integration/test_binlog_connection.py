@@ -12,6 +12,7 @@ import pytest
 
 from tailrace.producer.errors import BinlogError, SourceError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import PositionAdvanced
+from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.gtid import GtidSet
 from tests.embedded.mysql import MySqlServer
@@ -128,7 +129,7 @@ def test_missing_grant_is_reported(own_database: Database) -> None:
     """REPLICATION SLAVE is missing."""
     own_database.execute("CREATE USER IF NOT EXISTS poor IDENTIFIED BY 'p'")
     server = own_database.server
-    poor = replace(settings_of(server), user="poor", password="p")
+    poor = replace(settings_of(server), user="poor", password="p", tls=Tls("preferred", insecure_authentication=True))
     stream = BinlogStream(poor, start=executed(server), server_id=9, captures=lambda _: True)
     try:
         stream.open()
