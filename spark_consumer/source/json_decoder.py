@@ -164,6 +164,8 @@ def _problem(schema: TableSchema, before: Sequence[ConnectField], types: dict[st
     no_before = (op == Op.UPDATE.value) & fn.col("before").isNull()
     checks = (
         fn.when(fn.col(_CORRUPT).isNotNull(), fn.lit("its value does not match the table schema"))
+        .when(op.isNull(), fn.lit("it has no op; the value must be a JSON envelope without schema"))
+        .when(op == Op.TRUNCATE.value, fn.lit(_TRUNCATE))
         .when(
             fn.col("schema").isNull() | (fn.col("schema") != schema.fingerprint),
             fn.concat(
@@ -171,8 +173,6 @@ def _problem(schema: TableSchema, before: Sequence[ConnectField], types: dict[st
                 fn.coalesce(fn.col("schema"), fn.lit("no header")),
             ),
         )
-        .when(op.isNull(), fn.lit("it has no op; the value must be a JSON envelope without schema"))
-        .when(op == Op.TRUNCATE.value, fn.lit(_TRUNCATE))
         .when(~op.isin(*_OPS), fn.concat(fn.lit("unknown op: "), op))
         .when(fn.col("key").isNull(), fn.lit("it has no key; set key columns with message.key.columns"))
         .when(no_sequence, fn.lit("its sequence is incomplete (header tailrace.event; source.file, pos and row)"))

@@ -34,13 +34,14 @@ def schemas_in(raw: DataFrame, topic: str, tracker: SchemaTracker) -> list[Table
     if len(published) == 1:
         return published
     rows = raw.where(fn.col("value").isNotNull()).select("schema").distinct().collect()
-    used = {row["schema"] for row in rows}
+    # A record without the header is decoded with the latest schema, which reports it (json_decoder.py).
+    used = {row["schema"] for row in rows if row["schema"] is not None}
     unknown = used - {schema.fingerprint for schema in published}
     if unknown:
         raise SchemaError(
             f"records of topic {topic} name a table schema that is not published",
             hint="allow only the producer to write to the topics of its prefix, and do not delete the schemas topic",
-            schemas=", ".join(sorted(str(name) for name in unknown)),
+            schemas=", ".join(sorted(unknown)),
         )
     return [schema for schema in published if schema.fingerprint in used] or published[-1:]
 
@@ -55,7 +56,8 @@ def decode_versions(raw: DataFrame, schemas: Sequence[TableSchema], images: Imag
         return merged, decode(raw, merged, images)
     parts = []
     for schema in schemas:
-        own = decode(raw.where(fn.col("schema") == schema.fingerprint), schema, images)
+        named = fn.coalesce(fn.col("schema"), fn.lit(schemas[-1].fingerprint))
+        own = decode(raw.where(named == schema.fingerprint), schema, images)
         parts.append(_convert(own, schema, merged, images))
     return merged, reduce(DataFrame.unionByName, parts)
 
