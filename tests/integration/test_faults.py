@@ -62,7 +62,9 @@ def _equal(broker: KafkaBroker, prefix: str, database: Database) -> None:
     assert found == dict(database.execute("SELECT id, v FROM t"))
 
 
-@pytest.mark.parametrize("splits_before_kill", [1, 20, 50])
+@pytest.mark.parametrize(
+    "splits_before_kill", [pytest.param(1, marks=pytest.mark.long), 20, pytest.param(50, marks=pytest.mark.long)]
+)
 def test_kill_during_the_snapshot(  # noqa: PLR0917 - fixtures
     splits_before_kill: int,
     mysql_server: MySqlServer,

@@ -241,6 +241,7 @@ def _ends_soon(producer: CaptureProcess) -> None:
     assert time.monotonic() - started < 10
 
 
+@pytest.mark.long
 def test_pause_of_the_producer_and_stop_of_its_servers(
     own_server: MySqlServer, own_database: Database, broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
