@@ -194,7 +194,7 @@ class SessionBuilder:
             raise PrerequisiteError(validation.problems)
         return CheckedTables(validation.tables, faults_of_new_tables(config, validation, captured, known))
 
-    def _list_again(self, captured: Sequence[TableId]) -> list[TableId]:
+    def _list_present(self, captured: Sequence[TableId]) -> list[TableId]:
         """Return the tables that exist now: behind a new offset, the stream says nothing of what happened before it."""
         listed = set(self._source.list_tables(self._config.filters.tables.includes))
         present, new = listed.intersection(captured), sorted(listed.difference(captured))
@@ -230,7 +230,7 @@ class SessionBuilder:
         )
         resume = resume_point(self._source, state, rules, self._process.stop)
         if state.offset is None or resume.binlog_lost:
-            captured = self._list_again(captured)
+            captured = self._list_present(captured)
         registry = SplitRegistry()
         action = self._auxiliary.heartbeat_action(self._source.open_catalog())
         if action is not None:
