@@ -94,6 +94,7 @@ class Stack:
             "database.user": self.mysql.capture_user,
             "database.password": self.mysql.capture_password,
             "database.ssl.mode": "disabled",
+            "tailrace.database.insecure.authentication": "true",
             "database.server.id": 5402,
             "database.include.list": customer.DATABASE,
             "topic.prefix": PREFIX,
