@@ -79,7 +79,7 @@ class Usage:
 
     def _run(self) -> None:
         while not self._stop.wait(_PERIOD_S):
-            for pid in _descendants(os.getpid()):
+            for pid in descendants(os.getpid()):
                 self._sample(pid)
 
     def _sample(self, pid: int) -> None:
@@ -97,7 +97,7 @@ class Usage:
             return  # the process has ended
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Return the descendants of a process that exist now."""
     found: list[int] = []
     try:
@@ -110,7 +110,7 @@ def _descendants(pid: int) -> list[int]:
         except (FileNotFoundError, ProcessLookupError):
             continue
         for child in children:
-            found += [child, *_descendants(child)]
+            found += [child, *descendants(child)]
     return found
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 import pymysql
 
+from tests.bench.usage import descendants
 from tests.embedded.kafka import KafkaBroker
 from tests.soak.tables import TABLES
 from tests.soak.writer import Writers, finish_prepared
@@ -53,17 +54,7 @@ class RoundContext:
 
     def pids(self) -> list[int]:
         """Return the process and its readers."""
-        return [self.producer.pid, *_children(self.producer.pid)] if self.producer.running() else []
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            text = Path(f"/proc/{pid}/task/{thread}/children").read_text()
-            for child in map(int, text.split()):
-                found += [child, *_children(child)]
-    return found
+        return [self.producer.pid, *descendants(self.producer.pid)] if self.producer.running() else []
 
 
 def kill_producer(context: RoundContext) -> None:
