@@ -112,20 +112,27 @@ class Pipeline:
         return self._table_topics({row["topic"] for row in rows})
 
     def _write_upserts(self, sink: Sink, batch: DataFrame, batch_id: int) -> None:
-        topics = topics_of_batch(batch.sparkSession, self._checkpoint, batch_id)
-        if topics is not None and len(self._table_topics(topics)) <= 1:
-            # With one table the raw records are read once, so only the decoded records need a cache.
-            self._write_tables(sink, batch, self._table_topics(topics), batch_id)
-            return
-        raw = batch.persist(_LEVEL)
+        spark = batch.sparkSession
+        topics = topics_of_batch(spark, self._checkpoint, batch_id)
+        tables = None if topics is None else self._table_topics(topics)
+        cached = tables is None or len(tables) > 1
+        if cached:
+            batch.persist(_LEVEL)
         try:
-            self._write_tables(sink, raw, self._topics_of(raw), batch_id)
+            if tables is None or cached:
+                tables = self._topics_of(batch)
+            if tables:
+                self._schemas.refresh(spark)
+            # One table with one schema reads the raw records once, so only its decoded records need a cache.
+            if not cached and any(len(self._schemas.versions(topic)) > 1 for topic in tables):
+                batch.persist(_LEVEL)
+                cached = True
+            self._write_tables(sink, batch, tables, batch_id)
         finally:
-            raw.unpersist()
+            if cached:
+                batch.unpersist()
 
     def _write_tables(self, sink: Sink, raw: DataFrame, topics: list[str], batch_id: int) -> None:
-        if topics:
-            self._schemas.refresh(raw.sparkSession)
         for topic in topics:
             schema, rows = self._decode(raw, topic)
             decoded = rows.persist(_LEVEL)
