@@ -43,12 +43,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
         return None
     from xdist.scheduler.loadscope import LoadScopeScheduling  # noqa: PLC0415 - only the distributing process needs it
 
-    class Files(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith(_SPARK) else nodeid.split("::", maxsplit=1)[0]
-
     config.option.loadscopereorder = False
-    return Files(config, log)
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = _unit_of_work
+    return scheduler
 
 
 @pytest.hookimpl(trylast=True)
@@ -56,9 +54,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With several processes: Spark first, because it takes longest; last the files that take no time.
 
     The latter keep both processes busy to the end. The order is otherwise the random one.
+    Raises UsageError if a test starts Spark that the processes would not know of.
     """
+    for item in items:
+        if item.get_closest_marker("spark") and not item.nodeid.startswith(_SPARK):
+            raise pytest.UsageError(f"{item.nodeid} starts Spark: name its file in _SPARK of {__name__}")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _unit_of_work(nodeid: str) -> str:
+    return "spark" if nodeid.startswith(_SPARK) else nodeid.split("::", maxsplit=1)[0]
 
 
 def _rank(nodeid: str) -> int:
