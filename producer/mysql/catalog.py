@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SYSTEM_DATABASES: Final = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 
 
-class _AlteredError(Exception):
+class _DefinitionChangedError(Exception):
     """The columns and the keys of a table were read before and after a statement that altered it."""
 
 
@@ -77,7 +77,7 @@ def read_tables(
                     yield table, _definition(connection, table, columns[table], keys.get(table, []), pads or {})
                 except TableMissingError:
                     continue  # dropped meanwhile
-                except _AlteredError:
+                except _DefinitionChangedError:
                     yield from read_tables(connection, (table,))
                 except SchemaError as error:
                     yield table, error
@@ -174,7 +174,7 @@ def _definition(
         unique = {index: unique[index] for index in order if index in unique}
     primary_key = tuple(column for column, _ in primary if column is not None)
     if not {column.name for column, _ in described}.issuperset(primary_key):
-        raise _AlteredError
+        raise _DefinitionChangedError
     unique_key = next(iter(unique.values()), ())
     return CatalogTable(
         table=Table(

@@ -93,7 +93,7 @@ def test_table_definitions_equal_those_of_debezium(mysql_server: MySqlServer, da
     assert compared == sum(statement.startswith("CREATE TABLE") for statement in BEFORE_SNAPSHOT)
 
 
-class _AlteredBetween(MySqlCatalogSession):
+class _ChangedBetween(MySqlCatalogSession):
     """A statement alters the table after the first of two queries for its definition."""
 
     def __init__(self, database: Database, statements: list[str]) -> None:
@@ -108,17 +108,17 @@ class _AlteredBetween(MySqlCatalogSession):
         return found
 
 
-def test_definition_of_a_table_that_is_altered_meanwhile(database: Database) -> None:
+def test_definition_of_a_table_that_changes_meanwhile(database: Database) -> None:
     """The parts of a definition are of one time, also if they come from two queries."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('a'))")
     table = TableId(database.name, "t")
     before = read_table(database.connect(), table)
-    altered = ["ALTER TABLE t ADD COLUMN w INT", "ALTER TABLE t MODIFY e INT", "ALTER TABLE t DROP COLUMN id"]
-    with closing(_AlteredBetween(database, [])) as session:
+    statements = ["ALTER TABLE t ADD COLUMN w INT", "ALTER TABLE t MODIFY e INT", "ALTER TABLE t DROP COLUMN id"]
+    with closing(_ChangedBetween(database, [])) as session:
         unused: Any = None
         changes = SchemaChangeTopic(unused, session, unused, unused)
         for found in (None, before):
-            session._statements = list(altered)
+            session._statements = list(statements)
             described = changes._describe(table, found)
 
             assert described is not None
