@@ -147,7 +147,7 @@ class _Altering:
         ),
     ],
 )
-def test_definition_is_read_again_if_it_changes_between_two_queries(
+def test_definition_that_changes_between_two_queries(
     database: Database, query: str, statement: str
 ) -> None:
     """Its key would otherwise have a column that it does not have."""
