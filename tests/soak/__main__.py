@@ -1,4 +1,4 @@
-"""``./run soak``: random faults under random writers, then topics against source. Prints what was survived and lost."""
+"""``./run soak``: random faults under random writers, then topics against source and binlog. Prints what was lost."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print_round(number: int, result: RoundResult) -> None:
     verdict = result.verdict
     sys.stdout.write(
-        f"round {number}: {result.faults.total()} faults, {result.transactions} transactions, "
-        f"{verdict.records} records, lost {verdict.lost}, doubled {verdict.doubled}, "
+        f"round {number}: {result.faults.total()} faults, {result.signals.total()} signals, "
+        f"{result.transactions} transactions, {verdict.changes} changes, {verdict.records} records, "
+        f"lost {verdict.lost}, doubled {verdict.doubled}, "
         f"longest recovery {result.longest_s:.1f} s ({result.slowest})\n"
     )
     for problem in verdict.problems[:10]:
@@ -65,11 +66,14 @@ def _print_round(number: int, result: RoundResult) -> None:
 
 def _print_total(results: Sequence[RoundResult]) -> int:
     faults: Counter[str] = sum((result.faults for result in results), Counter())
+    signals: Counter[str] = sum((result.signals for result in results), Counter())
     lost = sum(result.verdict.lost for result in results)
     doubled = sum(result.verdict.doubled for result in results)
     problems = sum(len(result.verdict.problems) for result in results)
     for name, count in sorted(faults.items()):
         sys.stdout.write(f"{count:6}  {name.replace('_', ' ')}\n")
+    for name, count in sorted(signals.items()):
+        sys.stdout.write(f"{count:6}  {name.replace('_', ' ')} (no fault)\n")
     sys.stdout.write(
         f"{faults.total()} faults survived, {sum(r.verdict.records for r in results)} records, {lost} lost, "
         f"{doubled} doubled, longest recovery {max(r.longest_s for r in results):.1f} s\n"

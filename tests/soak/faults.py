@@ -127,6 +127,7 @@ def kill_kafka(context: RoundContext) -> None:
 def rotate_and_purge(context: RoundContext) -> None:
     """Rotate the binlog, and purge what the producer has read."""
     run(context.cluster.primary, "FLUSH BINARY LOGS")
+    context.round.audit.read(context.cluster.primary)
     context.cluster.wait_replicated()
     stream = context.round.status().get("stream") or {}
     if stream.get("file"):
@@ -161,19 +162,37 @@ def second_instance(context: RoundContext) -> None:
     context.producer.start()
 
 
-def incremental_snapshot(context: RoundContext) -> None:
-    """A signal for an incremental snapshot of a table."""
-    context.signals += 1
-    table = f"{context.round.database}.{context.round.rng.choice(TABLES).name}"
-    data = {"data-collections": [table], "type": "incremental"}
-    value = {"id": f"soak-{context.signals}", "type": "execute-snapshot", "data": data}
-    send(context.broker, context.settings["topic.prefix"], orjson.dumps(value))
-
-
 def hostile_signal(context: RoundContext) -> None:
     """A signal that is no signal."""
     bad = context.round.rng.choice((b"{", b"[]", b'{"type":"execute-snapshot","data":{"data-collections":5}}', b"\xff"))
     send(context.broker, context.settings["topic.prefix"], bad)
+
+
+def incremental_snapshot(context: RoundContext) -> None:
+    """A signal for an incremental snapshot of a table."""
+    _signal(context, "execute-snapshot", context.round.rng.choice(TABLES).name)
+
+
+def stop_snapshot(context: RoundContext) -> None:
+    """A signal that stops the incremental snapshot of a table."""
+    _signal(context, "stop-snapshot", context.round.rng.choice(TABLES).name)
+
+
+def pause_snapshots(context: RoundContext) -> None:
+    """A signal that pauses incremental snapshots; later signals wait."""
+    _signal(context, "pause-snapshot")
+
+
+def resume_snapshots(context: RoundContext) -> None:
+    """A signal that resumes incremental snapshots."""
+    _signal(context, "resume-snapshot")
+
+
+def _signal(context: RoundContext, kind: str, table: str = "") -> None:
+    context.signals += 1
+    data = {"data-collections": [f"{context.round.database}.{table}"]} if table else {}
+    value = {"id": f"soak-{context.signals}", "type": kind, "data": {**data, "type": "incremental"}}
+    send(context.broker, context.settings["topic.prefix"], orjson.dumps(value))
 
 
 Fault = Callable[[RoundContext], None]
@@ -190,10 +209,14 @@ _ALWAYS: Final[tuple[Fault, ...]] = (
     rotate_and_purge,
     fail_over,
     second_instance,
-    incremental_snapshot,
     hostile_signal,
 )
 XA_FAULTS: Final[Mapping[str, Fault]] = {fault.__name__: fault for fault in _ALWAYS if fault is not restart_mysql}
 """Faults of a round with XA transactions."""
 FAULTS: Final[Mapping[str, Fault]] = {fault.__name__: fault for fault in (*_ALWAYS, kill_mysql)}
 """Faults of a round without XA transactions."""
+
+SIGNALS: Final[Mapping[str, Fault]] = {
+    sent.__name__: sent for sent in (incremental_snapshot, stop_snapshot, pause_snapshots, resume_snapshots)
+}
+"""No faults; sent beside them."""
