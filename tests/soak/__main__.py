@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 result = current.run(options.faults, until)
                 cluster = current.cluster
                 results.append(result)
-                _print_round(number, result)
+                _print_round(number, result, folder)
                 keep = keep or bool(result.verdict.problems)
     except SoakError as error:
         sys.stdout.write(f"FAILED: {error}\n")
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _print_total(results)
 
 
-def _print_round(number: int, result: RoundResult) -> None:
+def _print_round(number: int, result: RoundResult, folder: Path) -> None:
     verdict = result.verdict
     sys.stdout.write(
         f"round {number}: {result.faults.total()} faults, {result.signals.total()} signals, "
@@ -59,8 +59,16 @@ def _print_round(number: int, result: RoundResult) -> None:
         f"lost {verdict.lost}, doubled {verdict.doubled}, "
         f"longest recovery {result.longest_s:.1f} s ({result.slowest})\n"
     )
-    for problem in verdict.problems[:10]:
-        sys.stdout.write(f"  {problem[:500]}\n")
+    shown: Counter[str] = Counter()
+    for problem in verdict.problems:
+        table = problem.partition(":")[0]
+        shown[table] += 1
+        if shown[table] <= 2:
+            sys.stdout.write(f"  {problem[:700]}\n")
+    if verdict.problems:
+        problems = folder / f"round{number}" / "problems.txt"
+        problems.write_text("\n".join(verdict.problems))
+        sys.stdout.write(f"  all {len(verdict.problems)} problems: {problems}\n")
     sys.stdout.flush()
 
 
