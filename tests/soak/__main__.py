@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10, help="how long new faults are made (default 10)")
     parser.add_argument("--seed", type=int, default=1, help="seed of writers and faults (default 1)")
     parser.add_argument("--rows", type=int, default=1500, help="rows of each table at the start of a round")
-    parser.add_argument("--faults", type=int, default=25, help="faults of a round (default 25)")
+    parser.add_argument("--faults", type=int, default=60, help="faults of a round (default 60)")
     options = parser.parse_args(arguments)
     prepare(("mysql", "kafka"))
     until = time.monotonic() + options.minutes * 60

@@ -117,8 +117,7 @@ class Round:
         """Make some faults, each while the recovery from the one before may be under way; return their names."""
         available = XA_FAULTS if self._xa else FAULTS
         names: list[str] = []
-        time.sleep(self.rng.random())
-        for _ in range(self.rng.choice((1, 2, 2, 3, 4))):
+        for _ in range(self.rng.choice((1, 3, 5, 6, 8, 10))):
             if self.rng.random() < 0.3:
                 name = self.rng.choice(sorted(SIGNALS))
                 SIGNALS[name](context)
@@ -128,7 +127,7 @@ class Round:
             available[name](context)
             seen[name] += 1
             names.append(name)
-            time.sleep(self.rng.random() * 0.8)
+            time.sleep(self.rng.random() * 1.5)
         return ", ".join(names)
 
     @staticmethod
