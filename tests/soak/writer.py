@@ -80,7 +80,7 @@ class Writers:
                     with suppress(*_ERRORS):
                         session.close()
                 session = None
-            self._stop.wait(0.03)
+            self._stop.wait(0.1)
         if session is not None:
             with suppress(*_ERRORS):
                 session.close()
