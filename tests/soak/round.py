@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.error import URLError
@@ -124,6 +125,8 @@ class Round:
                 signals[name] += 1
                 names.append(name)
             name = self.rng.choice(sorted(available))
+            with (self._folder / "faults.txt").open("a") as file:
+                file.write(f"{datetime.now(UTC):%H:%M:%S} {name}\n")
             available[name](context)
             seen[name] += 1
             names.append(name)

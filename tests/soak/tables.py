@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final
 
 import orjson
@@ -89,6 +90,7 @@ _MICROSECONDS_FROM: Final = 10**14
 """A time of this century is greater in microseconds and less in milliseconds."""
 
 
+@cache
 def base_name(table: str) -> str:
     """Return the table whose copy an online schema change has made, or the name itself."""
     for name in KEYS:
@@ -97,6 +99,7 @@ def base_name(table: str) -> str:
     return table
 
 
+@cache
 def key_columns(table: str) -> tuple[str, ...]:
     """Return the key columns of any table of a round."""
     return KEYS.get(base_name(table), ("id",))

@@ -102,6 +102,9 @@ class _Check:
         entries = self._topic.keys.get(key, [])
         skipped = max(0, len(self._history.truncates) - len(self._topic.truncates))
         history = self._history.keys.get(key, KeyHistory())
+        if self._history.left and self._history.name not in KEYS:
+            self._check_again(key, entries, history)
+            return
         at = 0
         for number, changes in enumerate(self._history.segment(key)):
             here = [entry for entry in entries if entry.segment + skipped == number]
@@ -141,6 +144,39 @@ class _Check:
             self._doubled += len(initial) - 1
             self._problem(f"{key}: {len(initial)} rows of an initial snapshot")
         self._check_snapshot_rows(key, entries, history, at + dropped)
+
+    def _check_again(self, key: str, entries: Sequence[Entry], history: KeyHistory) -> None:
+        """Check a key of a table that was dropped, and maybe created again while the producer was down.
+
+        Then a snapshot reads it: the changes up to a low watermark may be missing, all of them.
+        """
+        rest = iter([entry.change for entry in entries if entry.change is not None])
+        wanted, missing = next(rest, None), list[Change]()
+        for change in history.changes:
+            if change != wanted:
+                missing.append(change)
+                continue
+            self._check_block(key, missing, change)
+            wanted, missing = next(rest, None), []
+        self._check_block(key, missing, None)
+        for surplus in (wanted, *rest) if wanted is not None else ():
+            self._doubled += 1
+            self._problem(f"{key}: not in the binlog, or not in this order: {surplus}")
+        known = [row for states in history.states for row in states]
+        for entry in entries:
+            if entry.change is None and entry.row not in known:
+                self._lost += 1
+                self._problem(f"{key} {entry.where}: a snapshot row that the key did not have: {entry.row}")
+
+    def _check_block(self, key: str, missing: Sequence[Change], following: Change | None) -> None:
+        """Check that a low watermark lies between the missing changes and the one that follows them."""
+        if not missing:
+            return
+        if not any(
+            missing[-1].gtid in low and (following is None or following.gtid not in low) for low in self._without_split
+        ):
+            self._lost += len(missing)
+            self._problem(f"{key}: the topic lacks {missing}, followed by {following}")
 
     def _check_snapshot_rows(self, key: str, entries: Sequence[Entry], history: KeyHistory, at: int) -> None:
         """Check that each row of a snapshot is one that the key had then; ``at`` changes precede the first entry."""
