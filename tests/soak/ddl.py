@@ -54,16 +54,16 @@ def change_created(cursor: Any, rng: random.Random) -> None:
 
 
 def _add_or_drop(cursor: Any, rng: random.Random, table: SoakTable) -> None:
-    place = rng.choice(("", "FIRST", "AFTER v"))
+    position = rng.choice(("", "FIRST", "AFTER v"))
     cursor.execute(f"SHOW COLUMNS FROM {table.name} LIKE '{ADDED_COLUMN}'")
-    action = f"DROP COLUMN {ADDED_COLUMN}" if cursor.fetchone() else f"ADD COLUMN {ADDED_COLUMN} INT NULL {place}"
+    action = f"DROP COLUMN {ADDED_COLUMN}" if cursor.fetchone() else f"ADD COLUMN {ADDED_COLUMN} INT NULL {position}"
     cursor.execute(f"ALTER TABLE {table.name} {action}")
 
 
 def _modify(cursor: Any, rng: random.Random, table: SoakTable) -> None:
     column, types = rng.choice((("v", ("VARCHAR(100)", "VARCHAR(300)", "TEXT")), ("n", ("INT", "BIGINT"))))
-    place = rng.choice(("", f"AFTER {table.key_columns[0]}"))
-    cursor.execute(f"ALTER TABLE {table.name} MODIFY {column} {rng.choice(types)} {place}")
+    position = rng.choice(("", f"AFTER {table.key_columns[0]}"))
+    cursor.execute(f"ALTER TABLE {table.name} MODIFY {column} {rng.choice(types)} {position}")
 
 
 def _widen_time(cursor: Any, rng: random.Random, table: SoakTable) -> None:

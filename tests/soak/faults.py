@@ -219,4 +219,4 @@ FAULTS: Final[Mapping[str, Fault]] = {fault.__name__: fault for fault in (*_ALWA
 SIGNALS: Final[Mapping[str, Fault]] = {
     sent.__name__: sent for sent in (incremental_snapshot, stop_snapshot, pause_snapshots, resume_snapshots)
 }
-"""No faults; sent beside them."""
+"""No faults; sent between them."""

@@ -103,7 +103,7 @@ class _Check:
         skipped = max(0, len(self._history.truncates) - len(self._topic.truncates))
         history = self._history.keys.get(key, KeyHistory())
         if self._history.left and self._history.name not in KEYS:
-            self._check_again(key, entries, history)
+            self._check_recreated(key, entries, history)
             return
         at = 0
         for number, changes in enumerate(self._history.segment(key)):
@@ -145,7 +145,7 @@ class _Check:
             self._problem(f"{key}: {len(initial)} rows of an initial snapshot")
         self._check_snapshot_rows(key, entries, history, at + dropped)
 
-    def _check_again(self, key: str, entries: Sequence[Entry], history: KeyHistory) -> None:
+    def _check_recreated(self, key: str, entries: Sequence[Entry], history: KeyHistory) -> None:
         """Check a key of a table that was dropped, and maybe created again while the producer was down.
 
         Then a snapshot reads it: the changes up to a low watermark may be missing, all of them.
