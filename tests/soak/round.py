@@ -118,7 +118,7 @@ class Round:
         """Make some faults, each while the recovery from the one before may be under way; return their names."""
         available = XA_FAULTS if self._xa else FAULTS
         names: list[str] = []
-        for _ in range(self.rng.choice((1, 3, 5, 6, 8, 10))):
+        for _ in range(self.rng.choice((1, 4, 8, 10, 12, 16))):
             if self.rng.random() < 0.3:
                 name = self.rng.choice(sorted(SIGNALS))
                 SIGNALS[name](context)
@@ -130,7 +130,7 @@ class Round:
             available[name](context)
             seen[name] += 1
             names.append(name)
-            time.sleep(self.rng.random() * 1.5)
+            time.sleep(self.rng.random())
         return ", ".join(names)
 
     @staticmethod
