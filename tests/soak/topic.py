@@ -45,21 +45,29 @@ class Topic:
         """The rows that the last records of the keys give."""
         self.problems: list[str] = []
         self._counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+        self._deleted: set[bytes | None] = set()
+        """Keys whose last record is a delete without its tombstone."""
         for record in records:
             self._add(record)
+        self.problems += [f"{table}: no tombstone after the delete of {key!r}" for key in self._deleted]
 
     def _add(self, record: Read) -> None:
         where = f"{record.topic}/{record.partition}@{record.offset}"
         if record.value is None:
-            if record.key is None or self._key(record.key) in self.rows:
+            if record.key not in self._deleted:
                 self.problems.append(f"{where}: a tombstone without a delete")
+            self._deleted.discard(record.key)
             return
+        if record.key in self._deleted:
+            self.problems.append(f"{where}: no tombstone after the delete before it")
         body = record.json
         if body["op"] == "t":
             self.truncates.append(body["source"]["gtid"])
             self.rows.clear()
             return
         assert record.key is not None
+        if body["op"] == "d":
+            self._deleted.add(record.key)
         key = self._key(record.key)
         before, after = self._row(body["before"]), self._row(body["after"])
         incremental = record.headers.get(INCREMENTAL_HEADER)
