@@ -45,7 +45,9 @@ class SoakTable:
         kind = self.name
         if kind == "by_text":
             return (f"{'äzAß_b'[number % 6]}{number:05d}",)
-        if kind == "by_two":
+        if kind == "by_padded":
+            return (f"{'aéZ.'[number % 4]}{number}",)
+        if kind in {"by_two", "by_unique"}:
             return (number % 17, f"k{number}")
         if kind == "by_bytes":
             return (number.to_bytes(4, "big") + b"\xff\x00",)
@@ -77,6 +79,9 @@ TABLES: Final = (
         "id VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci NOT NULL",
     ),
     SoakTable("by_two", ("a", "b"), "a INT NOT NULL, b VARCHAR(20) NOT NULL, PRIMARY KEY (a, b)"),
+    # The binlog does not describe a unique index that replaces a primary key.
+    SoakTable("by_unique", ("a", "b"), "a INT NOT NULL, b VARCHAR(20) NOT NULL, UNIQUE KEY (a, b)"),
+    SoakTable("by_padded", ("id",), "id CHAR(20) CHARACTER SET latin1 COLLATE latin1_swedish_ci NOT NULL PRIMARY KEY"),
     SoakTable("by_bytes", ("id",), "id VARBINARY(16) NOT NULL PRIMARY KEY"),
     SoakTable("by_decimal", ("id",), "id DECIMAL(12,2) NOT NULL PRIMARY KEY"),
     SoakTable("by_datetime", ("id",), "id DATETIME NOT NULL PRIMARY KEY"),
