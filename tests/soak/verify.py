@@ -54,7 +54,7 @@ def verify(
         topic = Topic(table, read_topic(bootstrap, topic_name))
         own = [mark for mark in marks if mark.topic == topic_name]
         history = audit.history(database, table)
-        verdicts.append(_Check(history, topic, own, first_offset).run(source.get(table, {})))
+        verdicts.append(TableCheck(history, topic, own, first_offset).run(source.get(table, {})))
     return Verdict(
         sum(v.records for v in verdicts),
         sum(v.changes for v in verdicts),
@@ -64,7 +64,7 @@ def verify(
     )
 
 
-class _Check:
+class TableCheck:
     """The check of one table."""
 
     def __init__(self, history: TableHistory, topic: Topic, marks: Sequence[Watermark], first_offset: Gtids) -> None:
