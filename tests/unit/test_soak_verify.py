@@ -15,7 +15,7 @@ from tests.soak.gtids import Gtids
 from tests.soak.history import TableHistory
 from tests.soak.tables import Row
 from tests.soak.topic import Topic
-from tests.soak.verify import Verdict, TableCheck
+from tests.soak.verify import TableCheck, Verdict
 from tests.support.topics import Read
 
 SPLIT = "d.by_integer:run:0"
