@@ -94,7 +94,7 @@ class Round:
             seen, signals = Counter[str](), Counter[str]()
             longest, slowest = 0.0, ""
             while seen.total() < faults and time.monotonic() < until:
-                names = self._burst(context, seen, signals)
+                names = self._burst(context, seen, signals, until)
                 started = time.monotonic()
                 self._recovered(context, names)
                 if time.monotonic() - started > longest:
@@ -114,7 +114,7 @@ class Round:
         )
         return RoundResult(seen, signals, longest, slowest, transactions, verdict)
 
-    def _burst(self, context: RoundContext, seen: Counter[str], signals: Counter[str]) -> str:
+    def _burst(self, context: RoundContext, seen: Counter[str], signals: Counter[str], until: float) -> str:
         """Make some faults, each while the recovery from the one before may be under way; return their names."""
         available = XA_FAULTS if self._xa else FAULTS
         names: list[str] = []
@@ -133,6 +133,8 @@ class Round:
             available[name](context)
             seen[name] += 1
             names.append(name)
+            if time.monotonic() >= until:
+                break
             time.sleep(self.rng.random())
         return ", ".join(names)
 
