@@ -162,15 +162,36 @@ def second_instance(context: RoundContext) -> None:
     context.producer.start()
 
 
+_HOSTILE: Final = (
+    b"{",
+    b"[]",
+    b"\xff",
+    b"[" * 5_000,
+    b'{"id":"' + b"x" * 300 + b'","type":"log","data":{"message":"m"}}',
+    b'{"id":1,"type":"execute-snapshot","data":{"data-collections":5}}',
+    b'{"id":"h","type":"execute-snapshot","data":{"data-collections":["((a|aa)+)+$"]}}',
+    b'{"id":"h","type":"execute-snapshot","data":{"data-collections":["no.such"],"type":"incremental"}}',
+    b'{"id":"h","type":"no-such-type","data":{}}',
+)
+"""Signals that cannot be executed."""
+
+_CONDITIONS: Final = ("", "", "n % 3 = 0", "no_such_column = 1", "n = 1) OR SLEEP(5", "v LIKE 'u%'")
+"""Of these, one names no column, and one is no predicate."""
+
+
 def hostile_signal(context: RoundContext) -> None:
     """A signal that is no signal."""
-    bad = context.round.rng.choice((b"{", b"[]", b'{"type":"execute-snapshot","data":{"data-collections":5}}', b"\xff"))
-    send(context.broker, context.settings["topic.prefix"], bad)
+    send(context.broker, context.settings["topic.prefix"], context.round.rng.choice(_HOSTILE))
 
 
 def incremental_snapshot(context: RoundContext) -> None:
-    """A signal for an incremental snapshot of a table."""
-    _signal(context, "execute-snapshot", context.round.rng.choice(TABLES).name)
+    """A signal for an incremental snapshot of a table, or of the rows that meet a condition."""
+    _signal(
+        context,
+        "execute-snapshot",
+        context.round.rng.choice(TABLES).name,
+        condition=context.round.rng.choice(_CONDITIONS),
+    )
 
 
 def stop_snapshot(context: RoundContext) -> None:
@@ -188,9 +209,12 @@ def resume_snapshots(context: RoundContext) -> None:
     _signal(context, "resume-snapshot")
 
 
-def _signal(context: RoundContext, kind: str, table: str = "") -> None:
+def _signal(context: RoundContext, kind: str, table: str = "", *, condition: str = "") -> None:
     context.signals += 1
-    data = {"data-collections": [f"{context.round.database}.{table}"]} if table else {}
+    name = f"{context.round.database}.{table}"
+    data: dict[str, object] = {"data-collections": [name]} if table else {}
+    if condition:
+        data["additional-conditions"] = [{"data-collection": name, "filter": condition}]
     value = {"id": f"soak-{context.signals}", "type": kind, "data": {**data, "type": "incremental"}}
     send(context.broker, context.settings["topic.prefix"], orjson.dumps(value))
 
