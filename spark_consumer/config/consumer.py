@@ -68,6 +68,12 @@ class ConsumerConfig(RootConfig):
         default="false",
         doc="Whether the query ends when it has read everything that was available at its start.",
     )
+    table_threads: int | None = supported(
+        "tailrace.table.threads",
+        integer(1),
+        default_note="the number of cores of the Spark application, at least 2 and at most 32",
+        doc="Number of tables that are processed at the same time.",
+    )
     sink: str = supported("sink", TEXT, required=True, doc="Name of the sink.")
     sink_options: Section = section(Section)
     client: Mapping[str, SecretStr] = prefixed(
