@@ -37,7 +37,7 @@ def _change(cursor: Any, n: int) -> None:
 
 
 def _writer(database: Database) -> AbstractContextManager[None]:
-    return writing(database, _change, pause_s=0.002)
+    return writing(database, _change, pause_s=0.02)
 
 
 def _fill(database: Database) -> None:
