@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter as Counts
+from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -22,6 +23,7 @@ class Status:
         self._last_end: float | None = None
         self._source_ms: int | None = None
         self._incomplete: dict[str, int] = {}
+        self._parked: dict[str, Any] = {}
         self._state = "starting"
         self.registry = CollectorRegistry()
         self._rows = Counter("tailrace_records_applied", "Records applied, by table", ["topic"], registry=self.registry)
@@ -44,6 +46,9 @@ class Status:
             registry=self.registry,
         )
         held.set_function(lambda: float(self._splits_incomplete()))
+
+        parked = Gauge("tailrace_tables_parked", "Tables that cannot go on", registry=self.registry)
+        parked.set_function(lambda: float(len(self._parked)))
 
     def running(self) -> None:
         """The query has started."""
@@ -71,6 +76,11 @@ class Status:
         with self._lock:
             self._batch, self._batch_s = batch_id, seconds
             self._last_end = time.time()
+
+    def parked(self, tables: Mapping[str, Any]) -> None:
+        """These tables cannot go on."""
+        with self._lock:
+            self._parked = dict(tables)
 
     def lag_ms(self) -> int | None:
         """Return the milliseconds since the newest applied change; the value grows while the source is idle."""
@@ -101,5 +111,6 @@ class Status:
                 "last_batch_at": self._last_end,
                 "lag_ms": self.lag_ms(),
                 "splits_incomplete": self._splits_incomplete(),
+                "parked": dict(self._parked),
                 "applied": dict(self._applied),
             }

@@ -22,7 +22,7 @@ class TablePool:
     """
 
     def __init__(self, spark: SparkSession, threads: int) -> None:
-        self._sessions = [_clone(spark) for _ in range(threads)]
+        self._sessions = [clone_session(spark) for _ in range(threads)]
 
     def run(self, works: Iterable[TableWork], applied: Applied) -> dict[str, BaseException]:
         """Run all works, the largest first; return the errors by topic.
@@ -55,7 +55,7 @@ def _drain(spark: SparkSession, queue: deque[TableWork], applied: Applied, error
             errors[work.topic] = error
 
 
-def _clone(spark: SparkSession) -> SparkSession:
-    # newSession would lose the settings that were made after the start of the session.
+def clone_session(spark: SparkSession) -> SparkSession:
+    """Return a new session with the settings that another one has now; ``newSession`` would lose them."""
     session: Any = spark._jsparkSession  # noqa: SLF001
     return SparkSession(spark.sparkContext, session.cloneSession())
