@@ -24,19 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _CORRUPT: Final = "_corrupt"
+_NO_SEQUENCE: Final = "its sequence is incomplete (header tailrace.event; source.file, pos and row)"
 _OPS: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value, Op.READ.value)
-_TRUNCATE: Final = (
-    "it is a truncate event (op t), which no sink supports: set skipped.operations=t in the producer (the default) and "
-    "start again with another topic.prefix, an empty target and an empty checkpoint; this record stays in the topic"
-)
 
 
 def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
     """Decode the records of one table topic, without tombstones.
 
-    ``raw`` has RAW_COLUMNS. The result has partition, offset, key (bytes), split, seq (struct), op, ts_ms, before,
-    after. An invalid record fails the batch when ``op`` is evaluated. Spark does not evaluate unused columns, so the
-    caller must cache the whole result or read ``op``.
+    ``raw`` has RAW_COLUMNS. The result has partition, offset, key (bytes), split, incremental, seq (struct), op, ts_ms,
+    before, after. A truncate event (op t) has neither key nor images. An invalid record fails the batch when ``op`` is
+    evaluated. Spark does not evaluate unused columns, so the caller must cache the whole result or read ``op``.
     """
     types = _field_types(schema)
     before = image_fields(schema, "before", images)
@@ -49,6 +46,7 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
         "split",
         "event",
         "schema",
+        fn.col("incremental").isNotNull().alias("incremental"),
         fn.from_json(fn.col("value").cast("string"), envelope, options).alias("e"),
     )
     converted = parsed.select(
@@ -56,6 +54,7 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
         "offset",
         "key",
         "split",
+        "incremental",
         sequence_column(fn.col("event"), fn.col("e.source")).alias("seq"),
         fn.col("e.op").alias("op"),
         fn.col("e.source.ts_ms").alias("ts_ms"),
@@ -73,6 +72,7 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
         "offset",
         "key",
         "split",
+        "incremental",
         "seq",
         fn.when(problem.isNotNull(), fn.raise_error(fn.concat(failure_prefix(schema), problem)))
         .otherwise(fn.col("op"))
@@ -165,7 +165,8 @@ def _problem(schema: TableSchema, before: Sequence[ConnectField], types: dict[st
     checks = (
         fn.when(fn.col(_CORRUPT).isNotNull(), fn.lit("its value does not match the table schema"))
         .when(op.isNull(), fn.lit("it has no op; the value must be a JSON envelope without schema"))
-        .when(op == Op.TRUNCATE.value, fn.lit(_TRUNCATE))
+        # It has no row. Its schema header is that of the rows before it, and can be missing.
+        .when(op == Op.TRUNCATE.value, fn.when(no_sequence, fn.lit(_NO_SEQUENCE)))
         .when(
             fn.col("schema").isNull() | (fn.col("schema") != schema.fingerprint),
             fn.concat(
@@ -175,7 +176,7 @@ def _problem(schema: TableSchema, before: Sequence[ConnectField], types: dict[st
         )
         .when(~op.isin(*_OPS), fn.concat(fn.lit("unknown op: "), op))
         .when(fn.col("key").isNull(), fn.lit("it has no key; set key columns with message.key.columns"))
-        .when(no_sequence, fn.lit("its sequence is incomplete (header tailrace.event; source.file, pos and row)"))
+        .when(no_sequence, fn.lit(_NO_SEQUENCE))
         .when(no_row | no_before, fn.lit("it lacks a row image that its op requires"))
     )
     for image, columns in (("before", before), ("after", schema.columns)):
