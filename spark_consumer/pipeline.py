@@ -25,6 +25,7 @@ from tailrace.spark_consumer.source.kafka import range_options
 from tailrace.spark_consumer.source.ranges import BatchRanges, TopicRange, committed, ranges_of_batch
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
 from tailrace.spark_consumer.tables.base import TableResult, TableServices, TableWork
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
@@ -51,6 +52,8 @@ class PipelineSettings:
     """Further options of Spark's Kafka source."""
     checkpoint: str
     images: Images
+    dead_letter_topic: str | None = None
+    """The topic that takes bad records; None: a bad record stops its table."""
     max_offsets: int = 2_000_000
     """The size of a batch, and of the chunks in which the backlog of a table is read."""
     table_threads: int | None = None
@@ -122,7 +125,9 @@ class Pipeline:
         try:
             services, _, pool = self._open(spark)
             works = [self._work(services, topic, found, (), batch_id) for topic, found in chunks.items()]
-            self._finish(spark, chunks, self._run(spark, pool, works))
+            errors = self._run(spark, pool, works)
+            self._finish(spark, chunks, errors)
+            self._raise_if_no_table_goes_on(errors, BatchRanges({}, ends))
         finally:
             self._parked.release(chunks)
         return True
@@ -157,11 +162,14 @@ class Pipeline:
         settings = self._settings
         runs = SnapshotRuns(ControlTopic(watermarks_topic(settings.prefix), settings.client))
         context = SinkContext(query_id=self._query_id, prefix=settings.prefix, client=settings.client, runs=runs)
+        source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
+        letters = settings.dead_letter_topic
         services = TableServices(
-            source=range_options(client=settings.client, query_id=self._query_id, extra=settings.source),
+            source=source,
             sink=self._open_sink(spark, context),
             schemas=SchemaTracker(ControlTopic(schemas_topic(settings.prefix), settings.client)),
             carry_over=CarryOver(settings.checkpoint),
+            dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
         cores = int(spark.sparkContext.defaultParallelism)
         threads = settings.table_threads or min(max(2, cores), _MAX_THREADS)
@@ -205,10 +213,10 @@ class Pipeline:
 
     def _run(self, spark: SparkSession, pool: TablePool, works: Sequence[TableWork]) -> dict[str, BaseException]:
         """Run some works and return the errors by topic; raise one that does not concern only its table."""
+        services, _, _ = self._open(spark)
         if works:
-            services, _, _ = self._open(spark)
             services.schemas.refresh(spark)
-        errors = pool.run(works, self._applied)
+        errors = pool.run(works, self._applied, services.dead_letters)
         for error in errors.values():
             if concerns_all_tables(error):
                 raise error
@@ -218,6 +226,8 @@ class Pipeline:
 
     def _finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, BaseException]) -> None:
         found = {topic: as_tailrace_error(error, "a table cannot go on") for topic, error in errors.items()}
+        for topic, error in errors.items():
+            found[topic].add_context(**describe(spark, self._open(spark)[0].source, error))
         self._errors |= found
         self._parked.finish(spark, done, found)
         self._status.parked(self._parked.as_dict())

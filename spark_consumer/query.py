@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from tailrace.runtime.config.section import Section
 from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.errors import as_tailrace_error
+from tailrace.spark_consumer.monitor.progress import offsets_behind
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
@@ -30,6 +31,7 @@ class RunningQuery:
 
     def __init__(self, spark: SparkSession, config: ConsumerConfig, plugin: SinkPlugin, status: Status) -> None:
         self._spark, self._status = spark, status
+        self._reported = -1
         self._available_now = config.available_now
         self._stopping = threading.Event()
         self._paused = threading.Event()
@@ -43,6 +45,7 @@ class RunningQuery:
             images=plugin.images,
             max_offsets=config.max_offsets,
             table_threads=config.table_threads,
+            dead_letter_topic=config.dead_letter_topic if config.tolerance == "all" else None,
         )
         open_sink = partial(_open_sink, plugin, config.sink_options)
         self._pipeline = Pipeline(settings, open_sink, status)
@@ -64,7 +67,8 @@ class RunningQuery:
                     self._resume.set()
                     self.query.stop()
                     break
-                self._pipeline.catch_up(self._spark)
+                self._catch_up()
+                self._report_progress()
             if self._available_now and not self._stopping.is_set():
                 self._finish_available()
             self._status.stopped("stopped")
@@ -82,9 +86,22 @@ class RunningQuery:
 
     def _finish_available(self) -> None:
         """Read the backlog of the tables that were taken up again; raise if tables are parked."""
-        while self._pipeline.catch_up(self._spark):
+        while self._catch_up():
             pass
         self._pipeline.require_none_parked()
+
+    def _catch_up(self) -> bool:
+        try:
+            return self._pipeline.catch_up(self._spark)
+        except Exception as error:
+            raise as_tailrace_error(error) from error
+
+    def _report_progress(self) -> None:
+        progress: Any = self.query.lastProgress
+        if progress is not None and progress.batchId != self._reported:
+            self._reported = progress.batchId
+            source = progress.sources[0]
+            self._status.progress(offsets_behind(source.endOffset, source.latestOffset), dict(progress.durationMs))
 
     def _is_busy(self) -> bool:
         return bool(self.query.status["isTriggerActive"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import SecretStr
 
@@ -14,6 +14,7 @@ from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, TOPIC_PAR
 from tailrace.runtime.logging import LogFormat, LogLevel
 from tailrace.spark_consumer.source.topics import TableFilter
 
+Tolerance = Literal["none", "all"]
 _CHECKPOINT = "Spark stores the offsets in the checkpoint"
 _BYTES = "Spark reads bytes"
 _CLIENT_VARIABLES: Final = (
@@ -115,6 +116,19 @@ class ConsumerConfig(RootConfig):
         BOOLEAN,
         default="false",
         doc="Whether the query ends when it has read everything that was available at its start.",
+    )
+    tolerance: Tolerance = supported(
+        "errors.tolerance",
+        one_of(Tolerance),
+        default="none",
+        doc="What a record that cannot be decoded does. none: it stops its table. all: it is written to "
+        "errors.deadletterqueue.topic.name and skipped.",
+    )
+    dead_letter_topic: str | None = supported(
+        "errors.deadletterqueue.topic.name",
+        TEXT,
+        doc="Topic for records that are skipped. Headers name topic, partition, offset and reason, as in Kafka "
+        "Connect: `__connect.errors.topic` and so on.",
     )
     table_threads: int | None = supported(
         "tailrace.table.threads",

@@ -64,6 +64,11 @@ def read_range(spark: SparkSession, options: Mapping[str, str], found: TopicRang
             hint="move the target table away to load it from the new topic, and start again",
             partitions=", ".join(str(number) for number in sorted(found.recreated)),
         )
+    return select_raw(read_raw(spark, options, found))
+
+
+def read_raw(spark: SparkSession, options: Mapping[str, str], found: TopicRange) -> DataFrame:
+    """Return the records of one topic in its range with all columns of Spark's Kafka source."""
     starts = {str(number): each.start for number, each in found.partitions.items()}
     ends = {str(number): each.end for number, each in found.partitions.items()}
     own = {
@@ -71,7 +76,7 @@ def read_range(spark: SparkSession, options: Mapping[str, str], found: TopicRang
         "startingOffsets": json.dumps({found.topic: starts}),
         "endingOffsets": json.dumps({found.topic: ends}),
     }
-    return select_raw(spark.read.format("kafka").options(**{**options, **own}).load())
+    return spark.read.format("kafka").options(**{**options, **own}).load()
 
 
 def range_options(*, client: Mapping[str, str], query_id: str, extra: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from tailrace.spark_consumer.source.kafka import read_range
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.topic_ends import end_offsets
 from tailrace.spark_consumer.source.version_decoder import decode_versions, schemas_in
+from tailrace.spark_consumer.tables.bad_record import DeadLetters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,10 +61,13 @@ class TableServices:
     sink: Sink
     schemas: SchemaTracker
     carry_over: CarryOver
+    dead_letters: DeadLetters | None = None
+    """Takes bad records; None: a bad record stops its table."""
 
     def read(self, spark: SparkSession, found: TopicRange) -> DataFrame:
         """Return the raw records of a range."""
-        return read_range(spark, self.source, found)
+        records = read_range(spark, self.source, found)
+        return records if self.dead_letters is None else self.dead_letters.left(records, found)
 
     def end_offsets(self, spark: SparkSession, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """Return the end offsets that a topic has now."""
