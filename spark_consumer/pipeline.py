@@ -107,14 +107,14 @@ class Pipeline:
         self._status.batch_applied(batch_id, seconds)
         log.info("batch applied", batch=batch_id, tables=len(works), seconds=round(seconds, 3))
 
-    def load_places(self, spark: SparkSession) -> None:
+    def load_positions(self, spark: SparkSession) -> None:
         """Read which tables were parked or behind when the query ended."""
         self._parked.load(spark)
 
     def catch_up(self, spark: SparkSession) -> bool:
         """Process one chunk of each table that is taken up again; return whether there was one.
 
-        Called beside the batches, on another thread.
+        Called on another thread than the batches, concurrently.
         """
         if not self._parked.resuming:
             return False
@@ -141,7 +141,7 @@ class Pipeline:
             raise SinkError(
                 f"{len(parked)} tables are parked; all others have been read to their ends",
                 hint="remove the causes and start again: the tables are then taken up where they stopped",
-                **{place.topic: place.reason for place in parked},
+                **{position.topic: position.reason for position in parked},
             )
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class Pipeline:
             self._opened[0].sink.close()
 
     def _open(self, spark: SparkSession) -> tuple[TableServices, TablePool, TablePool]:
-        """Return the services and two pools: one for the batches, one for the tables beside them."""
+        """Return the services and two pools: one for the batches, one for tables in the background."""
         with self._opening:
             if self._opened is None:
                 self._started.wait()
@@ -234,7 +234,7 @@ class Pipeline:
 
     def _raise_if_no_table_goes_on(self, errors: Mapping[str, BaseException], ranges: BatchRanges) -> None:
         tables = {topic for topic, ends in self._without_control(ranges).end.items() if any(ends.values())}
-        stopped = errors.keys() | {place.topic for place in self._parked.parked()}
+        stopped = errors.keys() | {position.topic for position in self._parked.parked()}
         if errors and tables <= stopped:
             raise next(iter(errors.values()))
 

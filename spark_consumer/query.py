@@ -50,7 +50,7 @@ class RunningQuery:
         open_sink = partial(_open_sink, plugin, config.sink_options)
         self._pipeline = Pipeline(settings, open_sink, status)
         self._pipeline.pause_point = self._pause_point
-        self._pipeline.load_places(spark)
+        self._pipeline.load_positions(spark)
         self.query = self._start(spark, config)
         self._pipeline.start(self.query.id)
         status.running()

@@ -95,7 +95,7 @@ class DeltaSink:
         if schema.topic not in self._ledgers and table.exists:
             self._ledgers[schema.topic] = table.ledger(schema.topic)
         ledger = self._ledgers.get(schema.topic)
-        return {} if ledger is None else ledger.places
+        return {} if ledger is None else ledger.applied
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Create the table, or add the columns that the schema has gained."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-Places = Mapping[int, int]
+AppliedOffsets = Mapping[int, int]
 """Partition to the offset before which records are applied."""
 
 _KEY: Final = "tailrace"
@@ -34,8 +34,8 @@ class Ledger:
     """What a table has applied. An empty ledger belongs to a table without rows."""
 
     topic: str
-    append: Places = field(default_factory=dict)
-    merge: Places = field(default_factory=dict)
+    append: AppliedOffsets = field(default_factory=dict)
+    merge: AppliedOffsets = field(default_factory=dict)
 
     @classmethod
     def newest(cls, topic: str, metadata: Iterable[str | None]) -> Ledger | None:
@@ -43,7 +43,7 @@ class Ledger:
         for text in metadata:
             found = _entry(text)
             if found is not None and found.get("topic") == topic:
-                return cls(topic, _places(found["append"]), _places(found["merge"]))
+                return cls(topic, _offsets(found["append"]), _offsets(found["merge"]))
         return None
 
     @property
@@ -52,7 +52,7 @@ class Ledger:
         return json.dumps({_KEY: {"topic": self.topic, "append": self.append, "merge": self.merge}})
 
     @property
-    def places(self) -> Places:
+    def applied(self) -> AppliedOffsets:
         """The offsets before which records need not be read."""
         return {number: min(self.append[number], self.merge[number]) for number in self.append.keys() & self.merge}
 
@@ -65,31 +65,31 @@ class Ledger:
         return Ledger(self.topic, self.append, _advance(self.merge, found))
 
 
-def is_applied(places: Places, found: TopicRange) -> bool:
+def is_applied(applied: AppliedOffsets, found: TopicRange) -> bool:
     """Return whether all records of a range are applied."""
-    return all(places.get(number, 0) >= each.end for number, each in found.partitions.items())
+    return all(applied.get(number, 0) >= each.end for number, each in found.partitions.items())
 
 
-def not_applied(records: DataFrame, places: Places, found: TopicRange) -> DataFrame:
+def not_applied(records: DataFrame, applied: AppliedOffsets, found: TopicRange) -> DataFrame:
     """Return the records of a range without those that are applied."""
-    overlaps = {number: place for number, place in places.items() if _overlaps(number, place, found)}
+    overlaps = {number: offset for number, offset in applied.items() if _overlaps(number, offset, found)}
     if not overlaps:
         return records
-    applied = [(fn.col("partition") == number) & (fn.col("offset") < place) for number, place in overlaps.items()]
-    return records.where(~reduce(_either, applied))
+    skipped = [(fn.col("partition") == number) & (fn.col("offset") < offset) for number, offset in overlaps.items()]
+    return records.where(~reduce(_either, skipped))
 
 
 def _either(one: Column, other: Column) -> Column:
     return one | other
 
 
-def _overlaps(number: int, place: int, found: TopicRange) -> bool:
-    return number in found.partitions and place > found.partitions[number].start
+def _overlaps(number: int, offset: int, found: TopicRange) -> bool:
+    return number in found.partitions and offset > found.partitions[number].start
 
 
-def _advance(places: Places, found: TopicRange) -> Places:
-    ends = {number: max(each.end, places.get(number, 0)) for number, each in found.partitions.items()}
-    return {**places, **ends}
+def _advance(applied: AppliedOffsets, found: TopicRange) -> AppliedOffsets:
+    ends = {number: max(each.end, applied.get(number, 0)) for number, each in found.partitions.items()}
+    return {**applied, **ends}
 
 
 def _entry(text: str | None) -> dict[str, object] | None:
@@ -101,6 +101,6 @@ def _entry(text: str | None) -> dict[str, object] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def _places(found: object) -> Places:
+def _offsets(found: object) -> AppliedOffsets:
     assert isinstance(found, dict)
     return {int(number): int(offset) for number, offset in found.items()}

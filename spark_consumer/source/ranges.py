@@ -39,7 +39,7 @@ class TopicRange:
     topic: str
     partitions: Mapping[int, OffsetRange]
     recreated: frozenset[int] = frozenset()
-    """Partitions that end before offsets that were read: the topic is another one. Their ranges start anew."""
+    """Partitions that end before offsets that were read: the topic is a new one. Their ranges start at the beginning."""
 
     @property
     def offsets(self) -> int:
@@ -55,9 +55,9 @@ class TopicRange:
         }
         return TopicRange(self.topic, cut)
 
-    def after(self, places: Mapping[int, int]) -> TopicRange:
-        """Return the range without the offsets before ``places``."""
-        starts = {number: max(each.start, places.get(number, EARLIEST)) for number, each in self.partitions.items()}
+    def after(self, applied: Mapping[int, int]) -> TopicRange:
+        """Return the range without the offsets before ``applied``."""
+        starts = {number: max(each.start, applied.get(number, EARLIEST)) for number, each in self.partitions.items()}
         left = {n: OffsetRange(starts[n], each.end) for n, each in self.partitions.items() if starts[n] < each.end}
         return TopicRange(self.topic, left)
 

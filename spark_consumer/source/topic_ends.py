@@ -21,11 +21,11 @@ def end_offsets(
             settings.setProperty(name.removeprefix("kafka."), value)
     admin = kafka.clients.admin.AdminClient.create(settings)
     try:
-        asked = {number: kafka.common.TopicPartition(topic, number) for number in partitions}
+        keys = {number: kafka.common.TopicPartition(topic, number) for number in partitions}
         specs = jvm.java.util.HashMap()
-        for partition in asked.values():
+        for partition in keys.values():
             specs.put(partition, kafka.clients.admin.OffsetSpec.latest())
         found = admin.listOffsets(specs)
-        return {n: int(found.partitionResult(partition).get().offset()) for n, partition in asked.items()}
+        return {n: int(found.partitionResult(partition).get().offset()) for n, partition in keys.items()}
     finally:
         admin.close()

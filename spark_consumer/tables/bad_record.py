@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_PLACE: Final = re.compile(r"topic (\S+), partition (\d+), offset (\d+): ([^\n]*)")
+_POSITION: Final = re.compile(r"topic (\S+), partition (\d+), offset (\d+): ([^\n]*)")
 """How an error of the decoder names a record (json_decoder.failure_prefix)."""
 _SHOWN: Final = 200
 _MOST: Final = 1000
@@ -28,7 +28,7 @@ _MOST: Final = 1000
 
 def bad_record(error: BaseException) -> tuple[TopicRange, str] | None:
     """Return the record that an error names and the reason, or None."""
-    found = _PLACE.search(str(error))
+    found = _POSITION.search(str(error))
     if found is None:
         return None
     partition, offset = int(found[2]), int(found[3])
@@ -36,7 +36,7 @@ def bad_record(error: BaseException) -> tuple[TopicRange, str] | None:
 
 
 def describe(spark: SparkSession, source: Mapping[str, str], error: BaseException) -> dict[str, object]:
-    """Return the place and the beginning of the value of the record that an error names."""
+    """Return the position and the beginning of the value of the record that an error names."""
     named = bad_record(error)
     if named is None:
         return {}

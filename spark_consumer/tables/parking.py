@@ -1,8 +1,8 @@
-"""Tables that cannot go on: their places are kept, and the other tables go on without them.
+"""Tables that cannot go on: their positions are kept, and the other tables go on without them.
 
-The place of a table is the offset per partition at which its unapplied records begin. It is a file next to the
-checkpoint. The next start of the query takes the table up again: its backlog is read in chunks beside the stream, and a
-batch takes the table in when the rest is small. From then on the place only excludes what is applied already; it is
+The position of a table is the offset per partition at which its unapplied records begin. It is a file next to the
+checkpoint. The next start of the query takes the table up again: its backlog is read in chunks in the background, and a
+batch takes the table in when the rest is small. From then on the position only excludes what is applied already; it is
 removed when a batch starts at it.
 """
 
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TablePosition:
     """Where the unapplied records of a table begin."""
 
     topic: str
@@ -42,7 +42,7 @@ class Place:
     """Seconds since 1970."""
 
     def range_to(self, ends: Mapping[str, int]) -> TopicRange:
-        """Return the records from the place up to some offsets."""
+        """Return the records from the position up to some offsets."""
         found = {int(name): OffsetRange(self.starts.get(name, EARLIEST), end) for name, end in ends.items()}
         return TopicRange(self.topic, {n: each for n, each in found.items() if max(each.start, 0) < each.end})
 
@@ -52,27 +52,27 @@ class Place:
 
 
 class ParkedTables:
-    """The places of a query. A batch and the chunks beside it never have the same table at the same time."""
+    """The positions of a query. A batch and the background never have the same table at the same time."""
 
     def __init__(self, checkpoint: str, max_offsets: int) -> None:
         self._root = f"{checkpoint.rstrip('/')}/tailrace/parked"
         self._max_offsets = max_offsets
-        self._places: dict[str, Place] = {}
+        self._positions: dict[str, TablePosition] = {}
         self._busy: set[str] = set()
         self._lock = threading.Lock()
 
     def load(self, spark: SparkSession) -> None:
-        """Read the places of earlier runs; their tables are taken up again."""
+        """Read the positions of earlier runs; their tables are taken up again."""
         for name in {name.removesuffix(".tmp") for name in children(spark, self._root)}:
             text = read_text(spark, f"{self._root}/{name}")
             if name.endswith(".json") and text:
-                place = replace(Place(**json.loads(text)), reason=None)
-                self._places[place.topic] = place
-                log.info("table taken up again", topic=place.topic, starts=dict(place.starts))
+                position = replace(TablePosition(**json.loads(text)), reason=None)
+                self._positions[position.topic] = position
+                log.info("table taken up again", topic=position.topic, starts=dict(position.starts))
 
-    def parked(self) -> list[Place]:
+    def parked(self) -> list[TablePosition]:
         """Return the tables that cannot go on."""
-        return [place for place in list(self._places.values()) if place.reason is not None]
+        return [position for position in list(self._positions.values()) if position.reason is not None]
 
     def admit(self, spark: SparkSession, batch: BatchRanges) -> dict[str, TopicRange]:
         """Return the ranges of the tables that take part in a batch; ``finish`` ends it."""
@@ -86,25 +86,25 @@ class ParkedTables:
             return admitted
 
     def _admit(self, spark: SparkSession, topic: str, found: TopicRange, batch: BatchRanges) -> TopicRange | None:
-        place = self._places.get(topic)
-        if place is None:
+        position = self._positions.get(topic)
+        if position is None:
             return found
-        if place.reason is not None or topic in self._busy:
+        if position.reason is not None or topic in self._busy:
             return None
         starts = batch.start.get(topic, {})
-        if place.reaches(starts) and all(starts.get(name, 0) == offset for name, offset in place.starts.items()):
+        if position.reaches(starts) and all(starts.get(name, 0) == offset for name, offset in position.starts.items()):
             self._remove(spark, topic)
             return found
-        own = place.range_to(batch.end[topic])
+        own = position.range_to(batch.end[topic])
         return own if own.offsets <= self._max_offsets else None
 
     def behind(self, committed: Mapping[str, Mapping[str, int]]) -> list[TopicRange]:
         """Return the next chunk of each table that is taken up again and behind; ``finish`` ends it."""
         with self._lock:
             chunks = []
-            for topic, place in self._places.items():
-                if place.reason is None and topic not in self._busy:
-                    chunk = place.range_to(committed.get(topic, {})).first(self._max_offsets)
+            for topic, position in self._positions.items():
+                if position.reason is None and topic not in self._busy:
+                    chunk = position.range_to(committed.get(topic, {})).first(self._max_offsets)
                     if chunk.partitions:
                         chunks.append(chunk)
                         self._busy.add(topic)
@@ -113,18 +113,18 @@ class ParkedTables:
     @property
     def resuming(self) -> bool:
         """Whether a table is taken up again."""
-        return any(place.reason is None for place in list(self._places.values()))
+        return any(position.reason is None for position in list(self._positions.values()))
 
     def finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, TailraceError]) -> None:
-        """Store the places after the work on some ranges; park the tables with an error."""
+        """Store the positions after the work on some ranges; park the tables with an error."""
         with self._lock:
             for topic, found in done.items():
                 self._busy.discard(topic)
                 if topic in errors:
                     self._park(spark, found, errors[topic])
-                elif topic in self._places:
+                elif topic in self._positions:
                     ends = {str(number): each.end for number, each in found.partitions.items()}
-                    self._store(spark, Place(topic, {**self._places[topic].starts, **ends}))
+                    self._store(spark, TablePosition(topic, {**self._positions[topic].starts, **ends}))
 
     def release(self, topics: Mapping[str, TopicRange]) -> None:
         """Forget that tables are being processed, without a result."""
@@ -132,29 +132,33 @@ class ParkedTables:
             self._busy.difference_update(topics)
 
     def _park(self, spark: SparkSession, found: TopicRange, error: TailraceError) -> None:
-        known = self._places.get(found.topic)
+        known = self._positions.get(found.topic)
         starts = {str(number): each.start for number, each in found.partitions.items()}
         details = {name: str(value) for name, value in error.context.items()}
-        place = Place(found.topic, {**(known.starts if known else {}), **starts}, error.message, error.hint, details)
-        self._store(spark, replace(place, parked_at=time.time()))
+        position = TablePosition(
+            found.topic, {**(known.starts if known else {}), **starts}, error.message, error.hint, details
+        )
+        self._store(spark, replace(position, parked_at=time.time()))
         log.error(
             "table parked; the other tables go on",
             topic=found.topic,
             reason=error.message,
             hint=error.hint,
-            starts=dict(place.starts),
+            starts=dict(position.starts),
             **{f"error_{name}": value for name, value in details.items()},
         )
 
-    def _store(self, spark: SparkSession, place: Place) -> None:
-        write_text(spark, f"{self._root}/{place.topic}.json", json.dumps(asdict(place)))
-        self._places[place.topic] = place
+    def _store(self, spark: SparkSession, position: TablePosition) -> None:
+        write_text(spark, f"{self._root}/{position.topic}.json", json.dumps(asdict(position)))
+        self._positions[position.topic] = position
 
     def _remove(self, spark: SparkSession, topic: str) -> None:
         delete(spark, f"{self._root}/{topic}.json")
-        del self._places[topic]
+        del self._positions[topic]
         log.info("table has caught up", topic=topic)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the parked tables for /status."""
-        return {place.topic: {k: v for k, v in asdict(place).items() if k != "topic"} for place in self.parked()}
+        return {
+            position.topic: {k: v for k, v in asdict(position).items() if k != "topic"} for position in self.parked()
+        }

@@ -66,7 +66,7 @@ class UpsertTable:
     def _require_same_topic(self, spark: SparkSession, applied: Mapping[int, int]) -> None:
         """Raise SinkError if the target has applied more than the topic has: it is another topic of the same name."""
         ends = self._services.end_offsets(spark, self.topic, applied)
-        beyond = {number: place for number, place in applied.items() if place > ends[number]}
+        beyond = {number: offset for number, offset in applied.items() if offset > ends[number]}
         if beyond:
             raise SinkError(
                 f"topic {self.topic} was deleted and created again: the target has applied records beyond its end",

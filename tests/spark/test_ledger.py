@@ -65,11 +65,11 @@ def test_newest_entry_of_the_own_topic_counts() -> None:
 
     assert Ledger.newest("p.d.t", [None, "note of a person", "[1]", newer.metadata, older.metadata]) == newer
     assert Ledger.newest("p.d.other", [newer.metadata]) is None
-    assert (newer.places, newer.merged(RANGE).places) == ({0: 7}, {0: 9, 1: 3})
+    assert (newer.applied, newer.merged(RANGE).applied) == ({0: 7}, {0: 9, 1: 3})
 
 
-def test_offsets_before_the_ledger_are_not_read_again() -> None:
-    half = Ledger("p.d.t", {0: 9}, {0: 7}).places
+def test_offsets_before_the_ledger_are_skipped() -> None:
+    half = Ledger("p.d.t", {0: 9}, {0: 7}).applied
 
     assert RANGE.after(half).partitions == {0: (7, 9), 1: (-2, 3)}
     assert not is_applied(half, RANGE)

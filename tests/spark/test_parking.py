@@ -13,7 +13,7 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import ControlTopicError, SinkError, concerns_all_tables
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange
-from tailrace.spark_consumer.tables.parking import Place
+from tailrace.spark_consumer.tables.parking import TablePosition
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Table, connect, table_schema
 from tests.spark.running import consume, settings, table_rows
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.timeout(1800)
-def test_table_is_parked_and_taken_up_again(
+def test_table_is_parked_and_resumed(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)
@@ -55,15 +55,15 @@ def test_table_is_parked_and_taken_up_again(
     assert not file.exists()
 
 
-def test_place_bounds_what_is_read() -> None:
-    place = Place("p.d.t", {"0": 5, "1": 7})
+def test_position_bounds_what_is_read() -> None:
+    position = TablePosition("p.d.t", {"0": 5, "1": 7})
 
-    found = place.range_to({"0": 9, "1": 7, "2": 3})
+    found = position.range_to({"0": 9, "1": 7, "2": 3})
 
     assert found.partitions == {0: OffsetRange(5, 9), 2: OffsetRange(EARLIEST, 3)}
     assert found.first(4).partitions == {0: OffsetRange(5, 8), 2: OffsetRange(EARLIEST, 2)}
-    assert place.reaches({"0": 5, "1": 6})
-    assert not place.reaches({"0": 5, "2": 1})
+    assert position.reaches({"0": 5, "1": 6})
+    assert not position.reaches({"0": 5, "2": 1})
 
 
 def test_lost_broker_or_session_is_not_the_error_of_a_table() -> None:
