@@ -39,7 +39,7 @@ class TopicRange:
     topic: str
     partitions: Mapping[int, OffsetRange]
     recreated: frozenset[int] = frozenset()
-    """Partitions that end before offsets that were read: the topic is a new one. Their ranges start at the beginning."""
+    """Partitions that end before offsets that were read: a new topic. Their ranges start at the beginning."""
 
     @property
     def offsets(self) -> int:
