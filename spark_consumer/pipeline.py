@@ -161,13 +161,20 @@ class Pipeline:
         _tune(spark)
         settings = self._settings
         runs = SnapshotRuns(ControlTopic(watermarks_topic(settings.prefix), settings.client))
-        context = SinkContext(query_id=self._query_id, prefix=settings.prefix, client=settings.client, runs=runs)
+        schemas = SchemaTracker(ControlTopic(schemas_topic(settings.prefix), settings.client))
+        context = SinkContext(
+            query_id=self._query_id,
+            prefix=settings.prefix,
+            client=settings.client,
+            runs=runs,
+            alterations=schemas.alterations,
+        )
         source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
         letters = settings.dead_letter_topic
         services = TableServices(
             source=source,
             sink=self._open_sink(spark, context),
-            schemas=SchemaTracker(ControlTopic(schemas_topic(settings.prefix), settings.client)),
+            schemas=schemas,
             carry_over=CarryOver(settings.checkpoint),
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )

@@ -75,4 +75,4 @@ class TableServices:
 
     def decode(self, raw: DataFrame, topic: str, images: Images) -> tuple[TableSchema, DataFrame]:
         """Decode the records of one topic; return the schema and the rows (json_decoder.py)."""
-        return decode_versions(raw, schemas_in(raw, topic, self.schemas), images)
+        return decode_versions(raw, schemas_in(raw, topic, self.schemas), images, self.schemas.alterations(topic))
