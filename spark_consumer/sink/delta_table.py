@@ -50,6 +50,8 @@ _CLUSTERED: Final = (
 )
 """Types by which Delta can cluster."""
 _MAX_CLUSTERED: Final = 4
+_PLAIN_NAME: Final = re.compile(r"\w+")
+"""Delta takes a dot in the name of a clustering column for a nested column."""
 _WITH_STATISTICS: Final = 32
 _RECENT_COMMITS: Final = 20
 _NEEDS_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
@@ -141,7 +143,9 @@ class DeltaTable:
         if any(needs_mapping(column.name) for column in columns):
             all_properties.setdefault("delta.columnMapping.mode", "name")
         types = {column.name: column.dataType for column in columns}
-        clustered = [name for name in schema.key if isinstance(types[name], _CLUSTERED)][:_MAX_CLUSTERED]
+        clustered = [
+            name for name in schema.key if isinstance(types[name], _CLUSTERED) and _PLAIN_NAME.fullmatch(name)
+        ][:_MAX_CLUSTERED]
         if clustered:
             # File statistics are collected for the first columns only.
             last = 1 + max(index for index, column in enumerate(columns) if column.name in clustered)
