@@ -11,6 +11,8 @@ from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import RootConfig, Section, prefixed, section, supported
 from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, TOPIC_PART, integer, one_of
 from tailrace.runtime.logging import LogFormat, LogLevel
+from tailrace.spark_consumer.config.converters import ConvertersConfig
+from tailrace.spark_consumer.source.formats.settings import FormatSettings
 
 _CHECKPOINT = "Spark stores the offsets in the checkpoint"
 _BYTES = "Spark reads bytes"
@@ -68,6 +70,14 @@ class ConsumerConfig(RootConfig):
         default="false",
         doc="Whether the query ends when it has read everything that was available at its start.",
     )
+    converters: ConvertersConfig = section(ConvertersConfig)
+    table_schemas: Mapping[str, str] = prefixed(
+        "table.schema.*",
+        TEXT,
+        doc="Columns of a table whose records are plain JSON of a connector, as Spark's DDL or as a StructType in JSON, "
+        "e.g. `table.schema.shop.orders`. The comment of a TIMESTAMP_NTZ column names how it is written, e.g. "
+        "`io.debezium.time.MicroTimestamp`.",
+    )
     sink: str = supported("sink", TEXT, required=True, doc="Name of the sink.")
     sink_options: Section = section(Section)
     client: Mapping[str, SecretStr] = prefixed(
@@ -108,6 +118,14 @@ class ConsumerConfig(RootConfig):
         """The options of Spark's Kafka source that are passed on unchanged."""
         given = {"minPartitions": self.min_partitions, "groupIdPrefix": self.group_prefix}
         return {name: str(value) for name, value in given.items() if value is not None}
+
+    @property
+    def format_settings(self) -> FormatSettings | None:
+        """The record format; None if no converter is set."""
+        if not self.converters.are_set:
+            return None
+        key, value = self.converters.key, self.converters.value
+        return FormatSettings(key.registry_settings, value.registry_settings, self.table_schemas)
 
     @property
     def name(self) -> str:

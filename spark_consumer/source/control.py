@@ -10,6 +10,7 @@ describes a real schema or split, and nothing depends on its absence.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,8 +34,10 @@ class ControlRecord(NamedTuple):
 class ControlTopic:
     """A topic with one partition; each poll continues where the last one ended."""
 
-    def __init__(self, topic: str, client: Mapping[str, str]) -> None:
+    def __init__(self, topic: str, client: Mapping[str, str], *, optional: bool = False) -> None:
+        """``optional``: a topic that does not exist has no records."""
         self.topic = topic
+        self._optional = optional
         self._client = dict(client)
         self._next = 0
 
@@ -62,7 +65,8 @@ class ControlTopic:
             **CLIENT_DEFAULTS,
             **self._client,
             "kafka.isolation.level": "read_uncommitted",
-            "subscribe": self.topic,
+            # Spark finds no partitions for a pattern that no topic matches, and waits for none.
+            **({"subscribePattern": f"^{re.escape(self.topic)}$"} if self._optional else {"subscribe": self.topic}),
             "startingOffsets": start,
             "endingOffsets": "latest",
             # Compaction and retention remove old records. The reader of a control record reports a missing one.

@@ -6,7 +6,7 @@ conversion: a NULL that was not in the record fails the batch with topic, partit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
@@ -23,6 +23,9 @@ from tailrace.spark_consumer.source.types import FieldType, field_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+Read = Callable[["DataFrame", tp.StructType], "DataFrame"]
+"""``(records, type)`` -> the records with a column ``e``: the envelope as a struct of that type."""
+
 _CORRUPT: Final = "_corrupt"
 _OPS: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value, Op.READ.value)
 _TRUNCATE: Final = (
@@ -31,26 +34,22 @@ _TRUNCATE: Final = (
 )
 
 
-def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
+def read_json(records: DataFrame, envelope: tp.StructType) -> DataFrame:
+    """Return the records with a column ``e``: the value, a JSON envelope without schema, as a struct of that type."""
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    return records.withColumn("e", fn.from_json(fn.col("value").cast("string"), envelope, options))
+
+
+def decode(raw: DataFrame, schema: TableSchema, images: Images, read: Read = read_json) -> DataFrame:
     """Decode the records of one table topic, without tombstones.
 
-    ``raw`` has RAW_COLUMNS. The result has partition, offset, key (bytes), split, seq (struct), op, ts_ms, before,
+    ``raw`` has RAW_COLUMNS; ``read`` adds the envelope of each record as a struct (formats/record_format.py). The result has partition, offset, key (bytes), split, seq (struct), op, ts_ms, before,
     after. An invalid record fails the batch when ``op`` is evaluated. Spark does not evaluate unused columns, so the
     caller must cache the whole result or read ``op``.
     """
     types = _field_types(schema)
     before = image_fields(schema, "before", images)
-    envelope = _envelope_type(schema.columns, before, types)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parsed = raw.where(fn.col("value").isNotNull()).select(
-        "partition",
-        "offset",
-        "key",
-        "split",
-        "event",
-        "schema",
-        fn.from_json(fn.col("value").cast("string"), envelope, options).alias("e"),
-    )
+    parsed = read(raw.where(fn.col("value").isNotNull()), _envelope_type(schema.columns, before, types))
     converted = parsed.select(
         "partition",
         "offset",
