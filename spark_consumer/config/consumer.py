@@ -74,8 +74,8 @@ class ConsumerConfig(RootConfig):
     table_schemas: Mapping[str, str] = prefixed(
         "table.schema.*",
         TEXT,
-        doc="Columns of a table whose records are plain JSON of a connector, as Spark's DDL or as a StructType in JSON, "
-        "e.g. `table.schema.shop.orders`. The comment of a TIMESTAMP_NTZ column names how it is written, e.g. "
+        doc="Columns of a table whose records are plain JSON of a connector, as Spark's DDL or as a StructType in "
+        "JSON, e.g. `table.schema.shop.orders`. The comment of a TIMESTAMP_NTZ column names how it is written, e.g. "
         "`io.debezium.time.MicroTimestamp`.",
     )
     sink: str = supported("sink", TEXT, required=True, doc="Name of the sink.")

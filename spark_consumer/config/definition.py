@@ -28,10 +28,14 @@ def definition(sink: str | None) -> ConfigDefinition[ConsumerConfig]:
     plugins = installed_sinks()
     plugin = plugins.pop(sink, None) if sink else None
     if plugin is None:
-        return ConfigDefinition(ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink, _check_registries))
+        return ConfigDefinition(
+            ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink, _check_registries)
+        )
     own = Group(f"Sink {plugin.name}", (_OPTIONS,))
     others = _others(plugins, {entry.name for entry in options_of(plugin)})
-    return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections={_OPTIONS: plugin.options}, checks=(_check_registries,))
+    return ConfigDefinition(
+        ConsumerConfig, (COMMON, own, others), sections={_OPTIONS: plugin.options}, checks=(_check_registries,)
+    )
 
 
 def options_of(plugin: SinkPlugin) -> tuple[Property, ...]:

@@ -9,9 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+from confluent_kafka import Producer
+
 from tests.debezium_parity import golden
+from tests.debezium_parity.debezium import PARTITIONS
 from tests.debezium_parity.payload import has_schema, split_schema
 from tests.debezium_parity.topics import KafkaRecord
+from tests.embedded.kafka import KafkaBroker
 from tests.embedded.registry import SchemaRegistry
 from tests.support.avro import Avro
 
@@ -26,6 +30,16 @@ def recorded(variant: str, *, prefix: str) -> dict[str, list[KafkaRecord]]:
         value = None if record.value is None else record.value.replace(b'"<binlog>"', b'"' + FILE + b'"')
         found.setdefault(record.topic, []).append(record._replace(value=value))
     return found
+
+
+def write(broker: KafkaBroker, topics: Mapping[str, Iterable[KafkaRecord]]) -> None:
+    """Create topics and write their records, each to its partition."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "log_level": 0})
+    for topic, records in topics.items():
+        broker.create_topic(topic, partitions=PARTITIONS)
+        for each in records:
+            producer.produce(topic, each.value, each.key, each.partition, headers=list(each.headers))
+    producer.flush(60)
 
 
 def in_avro(records: Iterable[KafkaRecord], registry: SchemaRegistry) -> Iterator[KafkaRecord]:
@@ -52,9 +66,11 @@ def _avro_value(value: Any, schema: Any, named: dict[str, Any]) -> Any:
     if isinstance(schema, list):
         return None if value is None else _avro_value(value, next(each for each in schema if each != "null"), named)
     if isinstance(schema, str):
-        return b64decode(value) if schema == "bytes" else _avro_value(value, named[schema], named) if schema in named else value
+        if schema in named:
+            return _avro_value(value, named[schema], named)
+        return b64decode(value) if schema == "bytes" else value
     if schema["type"] == "record":
-        named[schema["name"]] = schema
+        named[schema["name"]] = named[f"{schema.get('namespace')}.{schema['name']}"] = schema
         return {each["name"]: _avro_value(value[each["name"]], each["type"], named) for each in schema["fields"]}
     if schema["type"] == "array":
         return [_avro_value(each, schema["items"], named) for each in value]
@@ -105,5 +121,3 @@ def value(printed: Any, schema: Mapping[str, Any]) -> Any:
     if kind in {"float", "double"}:
         return float(printed)
     return b64decode(printed) if kind == "bytes" else printed
-
-

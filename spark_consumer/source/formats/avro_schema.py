@@ -50,7 +50,9 @@ def _connect(schema: Any, named: dict[str, ConnectSchema], space: str) -> Connec
     if isinstance(schema, list):
         present = [each for each in schema if each != "null"]
         if len(present) != 1:
-            raise SchemaError("an Avro schema has a union of several types", hint="write it with Debezium", union=schema)
+            raise SchemaError(
+                "an Avro schema has a union of several types", hint="write it with Debezium", union=schema
+            )
         found = _connect(present[0], named, space)
         return found.as_optional() if len(schema) > 1 else found
     if isinstance(schema, str):

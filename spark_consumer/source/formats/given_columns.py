@@ -49,7 +49,9 @@ _COMMENTS: Final = f"{_TIME}Timestamp (milliseconds), {_TIME}MicroTimestamp or {
 def parse_columns(text: str) -> tp.StructType:
     """Return the columns of a setting: Spark's DDL, or the JSON of a StructType. Needs a running session."""
     try:
-        found = tp.StructType.fromJson(json.loads(text)) if text.lstrip().startswith("{") else tp.StructType.fromDDL(text)
+        found = (
+            tp.StructType.fromJson(json.loads(text)) if text.lstrip().startswith("{") else tp.StructType.fromDDL(text)
+        )
     except Exception as error:  # Spark's parser, the JSON parser and fromJson raise many types
         raise ConfigError([f"table.schema: {text[:200]!r} is neither DDL nor a StructType in JSON: {error}"]) from error
     if not isinstance(found, tp.StructType):
@@ -84,5 +86,7 @@ def _type(kind: tp.DataType, where: str) -> ConnectSchema:
     if isinstance(kind, tp.ArrayType):
         return ConnectSchema("array", optional=True, items=_type(kind.elementType, where))
     if type(kind) not in _TYPES:
-        raise ConfigError([f"table.schema.{where} has the type {kind.simpleString()}, which no connector writes in JSON"])
+        raise ConfigError(
+            [f"table.schema.{where} has the type {kind.simpleString()}, which no connector writes in JSON"]
+        )
     return ConnectSchema(_TYPES[type(kind)], optional=True)

@@ -164,5 +164,3 @@ def _unknown(name: str, table: TableSchema, sample: Sample) -> ConnectSchema:
         return ConnectSchema(VARIANT, optional=True)
     value = json.loads(sample.key).get(name)
     return ConnectSchema(_KEY_TYPES.get(type(value), "string"))
-
-

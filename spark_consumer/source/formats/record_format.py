@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """The records of one table topic, ready for ``decode_versions``."""

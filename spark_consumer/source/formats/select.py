@@ -23,7 +23,9 @@ def record_format(settings: FormatSettings | None) -> RecordFormat:
         return TailraceFormat()
     keys = JsonKeys() if settings.key is None else AvroKeys(SchemaRegistry(settings.key))
     values = (
-        JsonValues(_GivenColumns(settings.columns)) if settings.value is None else AvroValues(SchemaRegistry(settings.value))
+        JsonValues(_GivenColumns(settings.columns))
+        if settings.value is None
+        else AvroValues(SchemaRegistry(settings.value))
     )
     return ConnectorFormat(keys, values)
 
