@@ -8,6 +8,6 @@ Public modules; everything else is internal and may change:
 - ``sink.base``: the protocol that a sink implements.
 - ``archive``: builds the archive for ``spark-submit --py-files``.
 
-Imports point downwards: app, cli > query, session > config, pipeline > sink > changelog, normalize > source >
-monitor, images, background.
+Imports point downwards: app, cli > query, session > config, pipeline > tables > sink > changelog, normalize >
+source > monitor, images, background, files.
 """

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import StreamingQueryException
 
+from tailrace.runtime.config.section import Section
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.monitor.status import Status
-from tailrace.spark_consumer.pipeline import Pipeline
+from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
+from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.source.kafka import read_stream, stream_options
 
@@ -32,14 +35,17 @@ class RunningQuery:
         self._paused = threading.Event()
         self._resume = threading.Event()
         self._error: BaseException | None = None
-        self._pipeline = Pipeline(
+        settings = PipelineSettings(
             prefix=config.topic_prefix,
             client=config.kafka_client,
-            images=plugin.images,
-            open_sink=lambda session, context: plugin.open(session, config.sink_options, context),
+            source=config.source_options,
             checkpoint=config.checkpoint,
-            status=status,
+            images=plugin.images,
+            format=config.format_settings,
+            table_threads=config.table_threads,
         )
+        open_sink = partial(_open_sink, plugin, config.sink_options)
+        self._pipeline = Pipeline(settings, open_sink, status)
         self._pipeline.pause_point = self._pause_point
         self.query = self._start(spark, config)
         self._pipeline.start(self.query.id)
@@ -115,6 +121,10 @@ class RunningQuery:
                 raise
 
         return run
+
+
+def _open_sink(plugin: SinkPlugin, options: Section, spark: SparkSession, context: SinkContext) -> Sink:
+    return plugin.open(spark, options, context)
 
 
 def _first_lines(text: str, count: int = 3) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tailrace.producer.config.definition import DEFINITION, GROUPS
-from tailrace.runtime.config.property import Status
+from tailrace.runtime.config.property import Support
 from tailrace.runtime.config.reference import GENERATED, supported_table, unsupported_table
 
 _SUPPORTED: Final = f"""# Configuration of the producer
@@ -61,7 +61,7 @@ def pages() -> dict[str, str]:
     supported, unsupported = [_SUPPORTED], [_UNSUPPORTED]
     for group in GROUPS:
         properties = DEFINITION.properties_of(group)
-        if any(entry.status is Status.SUPPORTED for entry in properties):
+        if any(entry.support is Support.SUPPORTED for entry in properties):
             supported.append(f"\n## {group.title}\n\n{supported_table(properties)}")
         if group.unsupported:
             unsupported.append(f"\n## {group.title}\n\n{unsupported_table(properties)}")

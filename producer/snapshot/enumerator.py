@@ -273,7 +273,7 @@ class Enumerator:
 
     def _resume_plan(self, table: TableId, stored: TableState) -> TablePlan:
         """Continue a stored plan: finished splits stay, the ranges between them are planned again."""
-        found = self._planner.describe(table)
+        found = self._planner.plan_input(table)
         columns = found.columns[: len(stored.key)]
         if definitions(columns) != stored.key_order:
             raise key_changed(table, stored.key_order, definitions(found.columns))

@@ -140,7 +140,7 @@ class InitialSnapshot(SnapshotPolicy):
     def start(self, table: TableId, stale: Iterable[bytes]) -> StartedPlan | None:  # noqa: ARG002 - never any
         """Fix the greatest key behind a barrier: the keys above it are a split that had no rows then."""
         planner, coordinator = self._planner, self._coordinator
-        found = planner.describe(table)
+        found = planner.plan_input(table)
         order = planner.stream_order(found.columns)
         barrier = self._call(lambda: coordinator.start_table(table, order))
         if barrier is None:
@@ -201,7 +201,7 @@ class IncrementalSnapshot(SnapshotPolicy):
         if stored.mode is not TableMode.INCREMENTAL or not self._planner.exists(table):
             return False
         current = self._planner.current_offset()
-        columns = self._planner.describe(table).columns[: len(stored.key)]
+        columns = self._planner.plan_input(table).columns[: len(stored.key)]
         return definitions(columns) == stored.key_order and all(split.high.same_server(current) for split in splits)
 
     def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
@@ -214,7 +214,7 @@ class IncrementalSnapshot(SnapshotPolicy):
             self._cancel(table)
             return None
         planner = self._planner
-        found = planner.describe(table)
+        found = planner.plan_input(table)
         condition = self.condition(table)
         if condition:
             planner.check_condition(table, condition)

@@ -12,7 +12,7 @@ from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
 from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
 
 
-class TableDescription(NamedTuple):
+class PlanInput(NamedTuple):
     """What planning needs to know about a table."""
 
     columns: tuple[KeyColumn, ...]
@@ -36,11 +36,11 @@ class TablePlanner:
         self._tables = tables
         self._settings = settings
 
-    def describe(self, table: TableId) -> TableDescription:
+    def plan_input(self, table: TableId) -> PlanInput:
         """Read a table's definition. Raises SchemaError if the table does not exist or has no key."""
         found = self._session.describe(table)
         key = self._tables.key_of(found)
-        return TableDescription(self._session.splitting_columns(found, key), found.rows)
+        return PlanInput(self._session.splitting_columns(found, key), found.rows)
 
     def splitter(self, table: TableId, columns: tuple[KeyColumn, ...]) -> ChunkSplitter:
         """Return what cuts the table on these columns."""

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import SecretStr, ValidationError
 
 from tailrace.runtime.config.draft import Draft
-from tailrace.runtime.config.property import Property, Status
+from tailrace.runtime.config.property import Property, Support
 from tailrace.runtime.config.property_table import MASK, PropertyTable
 from tailrace.runtime.config.section import RootConfig, Section, SectionSpec, properties_of, sections_of
 from tailrace.runtime.errors import ConfigError
@@ -105,7 +105,7 @@ class ConfigDefinition(Generic[C]):
         """Return the effective settings by property, secrets masked."""
         found: dict[str, str] = {}
         for entry in self.table.properties:
-            if entry.status is not Status.SUPPORTED:
+            if entry.support is not Support.SUPPORTED:
                 continue
             value = attrgetter(entry.target)(config)
             if entry.is_prefix:

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from tailrace.runtime.config.environment import read_environment, resolve_placeholders
 from tailrace.runtime.config.files import Setting, Settings, read_file
-from tailrace.runtime.config.property import Property, Status
+from tailrace.runtime.config.property import Property, Support
 from tailrace.runtime.config.property_table import PropertyTable
 from tailrace.runtime.config.value_types import InvalidValueError
 
@@ -57,15 +57,15 @@ class Draft:
             entry = self.table.find(name)
             if entry is None:
                 self.problems.append(f"{name} is not a known property{self.table.suggestion(name)}")
-            elif entry.status is Status.SUPPORTED:
+            elif entry.support is Support.SUPPORTED:
                 self._read_supported(entry, name, setting)
             elif setting.value.strip().lower() not in entry.no_op_values:
-                if entry.status is Status.REJECTED:
+                if entry.support is Support.REJECTED:
                     self.problems.append(self._rejection(entry, name, setting))
                 else:
                     self.warnings.append(f"{name} has no effect: {entry.reason}")
         for entry in self.table.properties:
-            if entry.status is Status.SUPPORTED and not entry.is_wildcard and entry.target not in self.values:
+            if entry.support is Support.SUPPORTED and not entry.is_wildcard and entry.target not in self.values:
                 self._fill_in(entry)
 
     def _rejection(self, entry: Property, name: str, setting: Setting) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from tailrace.runtime.config.value_types import ANY_TEXT, ValueType
 
 
-class Status(StrEnum):
+class Support(StrEnum):
     """What happens when a property is set."""
 
     SUPPORTED = "supported"
@@ -35,7 +35,7 @@ class Property:
     value_type: ValueType[Any] = ANY_TEXT
     default: str | None = None
     """The default as a user would write it; None if there is no default."""
-    status: Status = Status.SUPPORTED
+    support: Support = Support.SUPPORTED
     reason: str = ""
     """Why the property is ignored or rejected."""
     target: str = ""
@@ -92,9 +92,9 @@ class Property:
 
 def ignored(name: str, doc: str, reason: str, **more: Any) -> Property:
     """Declare a property that is read without effect."""
-    return Property(name, doc, status=Status.IGNORED, reason=reason, **more)
+    return Property(name, doc, support=Support.IGNORED, reason=reason, **more)
 
 
 def rejected(name: str, doc: str, reason: str, *no_op_values: str, **more: Any) -> Property:
     """Declare a property that is an error unless its value is one of ``no_op_values``."""
-    return Property(name, doc, status=Status.REJECTED, reason=reason, no_op_values=no_op_values, **more)
+    return Property(name, doc, support=Support.REJECTED, reason=reason, no_op_values=no_op_values, **more)

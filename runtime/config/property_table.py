@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from tailrace.runtime.config.property import Property, Status
+from tailrace.runtime.config.property import Property, Support
 
 MASK: Final = "********"
 _HARMLESS: Final = re.compile(
@@ -51,7 +51,7 @@ class PropertyTable:
     def is_secret(self, name: str) -> bool:
         """Return whether the value of a setting must not be shown."""
         entry = self.find(name)
-        if entry is not None and entry.status is Status.SUPPORTED:
+        if entry is not None and entry.support is Support.SUPPORTED:
             if not entry.is_wildcard:
                 return entry.secret
             if entry.is_prefix and entry.secret:

@@ -77,6 +77,11 @@ class ConsumerConfig(RootConfig):
         doc="Columns of a table whose records are plain JSON of a connector, as Spark's DDL or as a StructType in "
         "JSON, e.g. `table.schema.shop.orders`. The comment of a TIMESTAMP_NTZ column names how it is written, e.g. "
         "`io.debezium.time.MicroTimestamp`.",
+    table_threads: int | None = supported(
+        "tailrace.table.threads",
+        integer(1),
+        default_note="the number of cores of the Spark application, at least 2 and at most 32",
+        doc="Number of tables that are processed at the same time.",
     )
     sink: str = supported("sink", TEXT, required=True, doc="Name of the sink.")
     sink_options: Section = section(Section)

@@ -10,7 +10,7 @@ from typing import Final
 
 from tailrace.runtime.config.definition import ConfigDefinition, Group
 from tailrace.runtime.config.draft import Draft
-from tailrace.runtime.config.property import Property, Status
+from tailrace.runtime.config.property import Property, Support
 from tailrace.runtime.config.section import SectionSpec, properties_of
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.config import converters
@@ -49,7 +49,7 @@ def _others(plugins: Mapping[str, SinkPlugin], own: set[str]) -> Group:
         for entry in options_of(plugin):
             if entry.name not in own:
                 reason = f"it is a property of the sink {plugin.name}"
-                found.setdefault(entry.name, replace(entry, status=Status.IGNORED, reason=reason))
+                found.setdefault(entry.name, replace(entry, support=Support.IGNORED, reason=reason))
     return Group("Other sinks", (), tuple(found.values()))
 
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class Status:
-    """Written by the thread of the query, read by the threads of the HTTP server."""
+    """Written by the threads of the query and its tables, read by the threads of the HTTP server."""
 
     def __init__(self, query: str, sink: str) -> None:
         self._lock = threading.Lock()
@@ -21,7 +21,7 @@ class Status:
         self._batch_s = 0.0
         self._last_end: float | None = None
         self._source_ms: int | None = None
-        self._incomplete = 0
+        self._incomplete: dict[str, int] = {}
         self._state = "starting"
         self.registry = CollectorRegistry()
         self._rows = Counter("tailrace_records_applied", "Records applied, by table", ["topic"], registry=self.registry)
@@ -43,7 +43,7 @@ class Status:
             "Incomplete snapshot splits, which are held",
             registry=self.registry,
         )
-        held.set_function(lambda: float(self._incomplete))
+        held.set_function(lambda: float(self._splits_incomplete()))
 
     def running(self) -> None:
         """The query has started."""
@@ -55,25 +55,29 @@ class Status:
         with self._lock:
             self._state = reason
 
-    def table_applied(self, topic: str, records: int, source_ms: int | None) -> None:
-        """The sink has written the records of one table."""
+    def table_applied(self, topic: str, records: int, source_ms: int | None, incomplete: int) -> None:
+        """The sink has written the records of one table, which now holds ``incomplete`` splits."""
         self._rows.labels(topic).inc(records)
         with self._lock:
+            self._incomplete[topic] = incomplete
             self._applied[topic] += records
             if source_ms is not None:
                 self._source_ms = max(source_ms, self._source_ms or 0)
 
-    def batch_applied(self, batch_id: int, seconds: float, incomplete: int) -> None:
+    def batch_applied(self, batch_id: int, seconds: float) -> None:
         """The sink has written a whole batch."""
         self._batches.inc()
         self._seconds.observe(seconds)
         with self._lock:
-            self._batch, self._batch_s, self._incomplete = batch_id, seconds, incomplete
+            self._batch, self._batch_s = batch_id, seconds
             self._last_end = time.time()
 
     def lag_ms(self) -> int | None:
         """Return the milliseconds since the newest applied change; the value grows while the source is idle."""
         return None if self._source_ms is None else max(0, int(time.time() * 1000) - self._source_ms)
+
+    def _splits_incomplete(self) -> int:
+        return sum(list(self._incomplete.values()))
 
     @property
     def alive(self) -> bool:
@@ -96,6 +100,6 @@ class Status:
                 "last_batch_seconds": round(self._batch_s, 3),
                 "last_batch_at": self._last_end,
                 "lag_ms": self.lag_ms(),
-                "splits_incomplete": self._incomplete,
+                "splits_incomplete": self._splits_incomplete(),
                 "applied": dict(self._applied),
             }

@@ -42,6 +42,9 @@ class TableBatch:
 class Sink(Protocol):
     """A target for all tables of a prefix, opened by its plug-in in the session of the first batch.
 
+    Several threads call it at the same time, but only one per table. The session of a batch's records belongs to the
+    table for the time of the call.
+
     After a failure the same batch is written again, by a new sink with the same query id. The guarantee of the plug-in
     says what the target then contains.
     """

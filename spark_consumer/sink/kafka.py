@@ -7,6 +7,7 @@ than the last one it has read.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +60,7 @@ class KafkaSink:
         own = {f"kafka.{name}": value.get_secret_value() for name, value in options.client.items()}
         self._client = {**context.client, **own}
         self._existing: set[str] = set()
+        self._lock = threading.Lock()
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Do nothing: a topic is created with its first rows."""
@@ -66,13 +68,16 @@ class KafkaSink:
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - part of the protocol
         """Write the changelog rows of one table."""
         target = self._target(batch.schema)
-        if target not in self._existing:
-            _ensure_topic(self._spark, self._client, target, self._options.partitions)
-            self._existing.add(target)
+        with self._lock:
+            if target not in self._existing:
+                _ensure_topic(self._spark, self._client, target, self._options.partitions)
+                self._existing.add(target)
         tasks = int(self._spark.sparkContext.defaultParallelism)
         # The writer sends rows in the order it gets them: one task per key, sorted by the order of the changes.
         ordered = batch.records.repartition(tasks, "key").sortWithinPartitions("key", *ORDER)
-        writer = changelog_records(ordered, batch.schema.topic).write.format("kafka").options(**self._client)
+        writer = (
+            changelog_records(ordered, batch.schema.topic).write.format("kafka").mode("append").options(**self._client)
+        )
         writer.option("topic", target).option("includeHeaders", "true").save()
 
     def close(self) -> None:

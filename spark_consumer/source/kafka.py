@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,8 @@ from tailrace.schemas.names import EVENT_HEADER, SCHEMA_HEADER, SPLIT_HEADER, sc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tailrace.spark_consumer.source.ranges import TopicRange
 
 RAW_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "split", "event", "schema")
 """A record in the pipeline: Kafka's columns, and the headers ``tailrace.split``, ``tailrace.event`` and
@@ -51,16 +54,44 @@ def stream_options(
         "subscribePattern": subscribe_pattern(prefix),
         "startingOffsets": "earliest",
         "failOnDataLoss": "true",
-        "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(max_offsets),
     }
 
 
 def read_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """Return the stream of raw records."""
-    # Several tasks can read one partition: the order of records comes from (partition, offset), not from the tasks.
-    tasks = {"maxRecordsPerPartition": str(_RECORDS_PER_TASK)}
-    return select_raw(spark.readStream.format("kafka").options(**{**tasks, **options}).load())
+    """Return the stream that plans the batches. Its records are never read: each table reads its own range."""
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def read_range(spark: SparkSession, options: Mapping[str, str], found: TopicRange) -> DataFrame:
+    """Return the raw records of one topic in its range; ``options`` come from ``range_options``."""
+    starts = {str(number): each.start for number, each in found.partitions.items()}
+    ends = {str(number): each.end for number, each in found.partitions.items()}
+    own = {
+        "assign": json.dumps({found.topic: sorted(found.partitions)}),
+        "startingOffsets": json.dumps({found.topic: starts}),
+        "endingOffsets": json.dumps({found.topic: ends}),
+    }
+    return select_raw(spark.read.format("kafka").options(**{**options, **own}).load())
+
+
+def range_options(*, client: Mapping[str, str], query_id: str, extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of all range reads of a query.
+
+    One consumer group for all reads lets an executor use a Kafka consumer again in the next batch. The group assigns no
+    partitions and commits no offsets.
+    """
+    return {
+        **CLIENT_DEFAULTS,
+        **client,
+        # Several tasks can read one partition: the order of records comes from (partition, offset), not from the tasks.
+        "maxRecordsPerPartition": str(_RECORDS_PER_TASK),
+        **extra,
+        "kafka.isolation.level": READ_COMMITTED,
+        "kafka.group.id": f"{extra.get('groupIdPrefix', 'spark-kafka-source')}-{query_id}",
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+    }
 
 
 def select_raw(records: DataFrame) -> DataFrame:

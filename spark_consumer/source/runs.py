@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ class SnapshotRuns:
 
     def __init__(self, watermarks: ControlTopic) -> None:
         self._watermarks = watermarks
+        self._lock = threading.Lock()
         self._run_of: dict[str, str] = {}
         self._first: dict[str, SnapshotRun] = {}
 
@@ -38,9 +40,10 @@ class SnapshotRuns:
             self.refresh(spark)
 
     def refresh(self, spark: SparkSession) -> None:
-        """Read the watermarks that were appended since the last call."""
-        for record in self._watermarks.poll(spark):
-            self.add(Watermark.from_json(record.value))
+        """Read the watermarks that were appended since the last call; waits for a call of another thread."""
+        with self._lock:
+            for record in self._watermarks.poll(spark):
+                self.add(Watermark.from_json(record.value))
 
     def add(self, watermark: Watermark) -> None:
         """Add one watermark; only the LOW watermarks of ordinary snapshots matter here."""

@@ -11,10 +11,9 @@ from confluent_kafka import Consumer, TopicPartition
 from tailrace.schemas.names import watermarks_topic
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.monitor.status import Status
-from tailrace.spark_consumer.pipeline import Pipeline
+from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.plugin import load_sink
-from tailrace.spark_consumer.source.kafka import select_raw
 from tests.sinks.backend import SinkBackend
 from tests.spark.records import Feed, Message, Table
 from tests.support.topics import end_offset
@@ -22,7 +21,7 @@ from tests.support.topics import end_offset
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Offsets = dict[str, dict[str, int]]
 """Topic to partition to offset."""
@@ -76,8 +75,10 @@ class BatchRunner:
         self._run()
 
     def _run(self) -> None:
+        self._plan()
         with self.backend.capture():
-            self._pipeline(self._records(), self._number)
+            # The pipeline takes only the session from the records of the stream.
+            self._pipeline(self._spark.range(0), self._number)
 
     def _new_pipeline(self, cut: tuple[str, str] | None) -> Pipeline:
         def open_sink(spark: SparkSession, context: SinkContext) -> Sink:
@@ -86,27 +87,27 @@ class BatchRunner:
                 _cut(sink, *cut)
             return sink
 
-        pipeline = Pipeline(
+        settings = PipelineSettings(
             prefix=self.feed.prefix,
             client=self._config.kafka_client,
-            images=self._plugin.images,
-            open_sink=open_sink,
+            source={},
             checkpoint=self._checkpoint,
-            status=Status("conformance", self._plugin.name),
+            images=self._plugin.images,
         )
+        pipeline = Pipeline(settings, open_sink, Status("conformance", self._plugin.name))
         pipeline.start("query-1")
         return pipeline
 
-    def _records(self) -> DataFrame:
-        options = {
-            **self._config.kafka_client,
-            "kafka.isolation.level": "read_committed",
-            "subscribe": ",".join(self._end),
-            "startingOffsets": json.dumps(self._start),
-            "endingOffsets": json.dumps(self._end),
-            "includeHeaders": "true",
-        }
-        return select_raw(self._spark.read.format("kafka").options(**options).load())
+    def _plan(self) -> None:
+        """Write the offset log of the batch, as the streaming query does."""
+        log = Path(self._checkpoint) / "offsets"
+        log.mkdir(parents=True, exist_ok=True)
+        before = log / str(self._number - 1)
+        if self._number == 0:
+            before = Path(self._checkpoint) / "sources" / "0" / "0"
+            before.parent.mkdir(parents=True, exist_ok=True)
+        before.write_text(f"v1\n{{}}\n{json.dumps(self._start)}", encoding="utf-8")
+        (log / str(self._number)).write_text(f"v1\n{{}}\n{json.dumps(self._end)}", encoding="utf-8")
 
     def _ends(self) -> Offsets:
         client = Consumer(

@@ -23,9 +23,9 @@ from tailrace.spark_consumer.sink import initial_load
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.plugin import load_sink
-from tailrace.spark_consumer.source import offsets
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.kafka import stream_options, subscribe_pattern
+from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange, parse_offsets, ranges_between
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.sequence import position_sequence
@@ -87,7 +87,7 @@ def test_configuration_cannot_weaken_the_stream_options() -> None:
 
     assert options["kafka.isolation.level"] == "read_committed"
     assert (options["failOnDataLoss"], options["startingOffsets"]) == ("true", "earliest")
-    assert (options["includeHeaders"], options["maxOffsetsPerTrigger"]) == ("true", "5")
+    assert options["maxOffsetsPerTrigger"] == "5"
 
 
 def test_binlog_files_are_compared_as_numbers() -> None:
@@ -245,11 +245,25 @@ def test_earliest_is_never_after_a_record(spark: SparkSession) -> None:
     assert summarize(decoded)[0].earliest == Sequence(1, 3, 700, 0, 0)
 
 
-def test_offset_log_of_an_unknown_format_is_ignored() -> None:
-    assert offsets.parse('v1\n{"batchWatermarkMs":0}\n{"p.d.t":{"0":5}}') == {"p.d.t": {"0": 5}}
-    assert offsets.parse('v2\n{}\n{"p.d.t":{"0":5}}') is None
-    assert offsets.parse('v1\n{}\n{"p.d.t":{"0":5}}\n{"other":{"0":1}}') is None
-    assert offsets.parse("v1\n{}\n17") is None
+def test_offset_log_of_an_unknown_format_is_refused() -> None:
+    assert parse_offsets('v1\n{"batchWatermarkMs":0}\n{"p.d.t":{"0":5}}') == {"p.d.t": {"0": 5}}
+    assert parse_offsets('\0v1\n{"p.d.t":{"0":5}}') == {"p.d.t": {"0": 5}}  # the initial offsets
+    assert parse_offsets('v2\n{}\n{"p.d.t":{"0":5}}') is None
+    assert parse_offsets('v1\n{}\n{"p.d.t":{"0":5}}\n{"other":{"0":1}}') is None
+    assert parse_offsets("v1\n{}\n17") is None
+
+
+def test_batch_has_a_range_for_each_topic_that_advances() -> None:
+    start = {"p.d.still": {"0": 3}, "p.d.t": {"0": 5, "1": 7}, "p.d.deleted": {"0": 9}}
+    end = {"p.d.still": {"0": 3}, "p.d.t": {"0": 6, "1": 7, "2": 4}, "p.d.new": {"0": 0, "1": 2}}
+
+    found = ranges_between(start, end)
+
+    assert found == {
+        "p.d.t": TopicRange("p.d.t", {0: OffsetRange(5, 6), 2: OffsetRange(EARLIEST, 4)}),
+        "p.d.new": TopicRange("p.d.new", {1: OffsetRange(EARLIEST, 2)}),
+    }
+    assert (found["p.d.t"].offsets, found["p.d.new"].offsets) == (5, 2)
 
 
 def test_decimal_beyond_38_digits_is_refused_with_a_hint() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tailrace.producer.config.definition import DEFINITION, GROUPS
 from tailrace.producer.config.reference import pages
 from tailrace.runtime.config.environment import variables_of
-from tailrace.runtime.config.property import Property, Status
+from tailrace.runtime.config.property import Property, Support
 from tailrace.runtime.config.section import Section
 from tests.unit.test_layers import imported
 
@@ -88,7 +88,7 @@ def test_words_of_a_property_are_those_of_its_field() -> None:
     """The type checker cannot compare ``one_of(X)`` with the annotation X."""
     for entry in PROPERTIES:
         section, _, attribute = entry.target.rpartition(".")
-        if entry.status is not Status.SUPPORTED or section == "" or entry.is_wildcard:
+        if entry.support is not Support.SUPPORTED or section == "" or entry.is_wildcard:
             continue
         annotation = DEFINITION.sections[section].model.model_fields[attribute].annotation
         if get_origin(annotation) is Literal:
@@ -101,7 +101,7 @@ def test_names_are_unique_and_texts_are_complete() -> None:
     assert len(names) == len(set(names))
     for entry in PROPERTIES:
         assert entry.doc.endswith("."), entry.name
-        assert (entry.status is Status.SUPPORTED) != bool(entry.reason), entry.name
+        assert (entry.support is Support.SUPPORTED) != bool(entry.reason), entry.name
         if entry.default is not None:
             assert entry.value_type.read(entry.default) is not None
 

@@ -11,10 +11,11 @@ LAYERS = (
     {"app", "cli"},
     {"query", "session"},
     {"config", "pipeline"},
+    {"tables"},
     {"sink"},
     {"changelog", "normalize"},
     {"source"},
-    {"archive", "artifacts", "background", "errors", "images", "jars", "monitor"},
+    {"archive", "artifacts", "background", "errors", "files", "images", "jars", "monitor"},
 )
 """Modules and packages of each layer, the highest layer first."""
 

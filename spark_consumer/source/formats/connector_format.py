@@ -48,7 +48,7 @@ _POSITION: Final = _source_type(file=tp.StringType(), pos=tp.LongType())
 class ConnectorFormat:
     """A ``RecordFormat`` of a key side and a value side (sides.py)."""
 
-    needs_control_topics = False
+    finds_schemas = True
 
     def __init__(self, key: KeySide, value: ValueSide) -> None:
         self._key = key

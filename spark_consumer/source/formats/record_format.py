@@ -30,8 +30,8 @@ class RecordFormat(Protocol):
     """How the records of all topics of a prefix are written; one object per query."""
 
     @property
-    def needs_control_topics(self) -> bool:
-        """Whether a prefix without Tailrace's control topics is an error."""
+    def finds_schemas(self) -> bool:
+        """Whether ``resolve`` always reads the records, to find their schemas."""
 
     def resolve(self, raw: DataFrame, topic: str, tracker: SchemaTracker) -> Resolved:
         """Return the records of one topic with their schemas. ``raw`` has RAW_COLUMNS; it may run several jobs.
@@ -43,7 +43,7 @@ class RecordFormat(Protocol):
 class TailraceFormat:
     """Plain JSON whose schemas Tailrace has published; each record names its schema in a header."""
 
-    needs_control_topics = True
+    finds_schemas = False
 
     def resolve(self, raw: DataFrame, topic: str, tracker: SchemaTracker) -> Resolved:
         """Return the records unchanged."""

@@ -1,0 +1,53 @@
+"""Small files on the file system of the checkpoint, through Hadoop: any file system that Spark can write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def read_text(spark: SparkSession, name: str) -> str | None:
+    """Return the content of a file, or None if it cannot be read."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the only access to the cluster's file systems
+    path = _path(spark, name)
+    try:
+        stream = _file_system(spark, path).open(path)
+        try:
+            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+    except Py4JError:
+        return None
+
+
+def exists(spark: SparkSession, name: str) -> bool:
+    """Return whether a file or directory exists."""
+    path = _path(spark, name)
+    return bool(_file_system(spark, path).exists(path))
+
+
+def children(spark: SparkSession, name: str) -> list[str]:
+    """Return the names in a directory, sorted; an empty list if there is no such directory."""
+    path = _path(spark, name)
+    files = _file_system(spark, path)
+    return sorted(str(entry.getPath().getName()) for entry in files.listStatus(path)) if files.exists(path) else []
+
+
+def delete(spark: SparkSession, name: str) -> None:
+    """Remove a file, or a directory with its content."""
+    path = _path(spark, name)
+    _file_system(spark, path).delete(path, True)
+
+
+def _path(spark: SparkSession, name: str) -> Any:
+    jvm: Any = spark._jvm  # noqa: SLF001
+    return jvm.org.apache.hadoop.fs.Path(name)
+
+
+def _file_system(spark: SparkSession, path: Any) -> Any:
+    session: Any = spark._jsparkSession  # noqa: SLF001
+    return path.getFileSystem(session.sessionState().newHadoopConf())

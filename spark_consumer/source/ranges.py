@@ -1,0 +1,92 @@
+"""The offset range of each topic in a batch, from the offset log that Spark keeps in the checkpoint.
+
+A batch ends at the offsets of ``offsets/<n>`` and starts at those of ``offsets/<n-1>``. The first batch starts at the
+offsets that the source found when the query was new (``sources/0/0``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.files import read_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EARLIEST: Final = -2
+"""The start of a partition that is new in a batch, in the notation of Spark's Kafka source."""
+
+Offsets = Mapping[str, Mapping[str, int]]
+"""Topic to partition to offset."""
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of one partition; ``end`` is exclusive."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRange:
+    """The offsets of one topic in a batch, without partitions that have none."""
+
+    topic: str
+    partitions: Mapping[int, OffsetRange]
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets; markers of transactions count too."""
+        return sum(found.end - max(found.start, 0) for found in self.partitions.values())
+
+
+def ranges_of_batch(spark: SparkSession, checkpoint: str, batch_id: int) -> dict[str, TopicRange]:
+    """Return the ranges of the topics whose offsets advance in a batch."""
+    root = checkpoint.rstrip("/")
+    start = f"{root}/offsets/{batch_id - 1}" if batch_id else f"{root}/sources/0/0"
+    return ranges_between(_offsets(spark, start), _offsets(spark, f"{root}/offsets/{batch_id}"))
+
+
+def ranges_between(start: Offsets, end: Offsets) -> dict[str, TopicRange]:
+    """Return the range of each topic that has offsets between two positions."""
+    found = {}
+    for topic, ends in end.items():
+        starts = start.get(topic, {})
+        moved = {int(name): OffsetRange(starts.get(name, EARLIEST), offset) for name, offset in ends.items()}
+        moved = {number: each for number, each in moved.items() if max(each.start, 0) < each.end}
+        if moved:
+            found[topic] = TopicRange(topic, moved)
+    return found
+
+
+def _offsets(spark: SparkSession, path: str) -> Offsets:
+    text = read_text(spark, path)
+    found = None if text is None else parse_offsets(text)
+    if found is None:
+        raise SinkError(
+            "the offsets of a batch cannot be read from the checkpoint",
+            hint="restore the whole checkpoint directory, and use a Spark version that this release supports",
+            path=path,
+            content=None if text is None else text[:200],
+        )
+    return found
+
+
+def parse_offsets(text: str) -> Offsets | None:
+    """Return the offsets in an entry of the offset log, or in the file of the initial offsets; None if there are none.
+
+    The offsets of the only source are the last line. A zero byte precedes the initial offsets.
+    """
+    lines = text.strip("\0\n").splitlines()
+    if len(lines) not in {2, 3} or lines[0] != "v1":
+        return None
+    try:
+        offsets = json.loads(lines[-1])
+    except json.JSONDecodeError:
+        return None
+    valid = isinstance(offsets, dict) and all(isinstance(partitions, dict) for partitions in offsets.values())
+    return offsets if valid else None

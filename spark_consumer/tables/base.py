@@ -1,0 +1,76 @@
+"""A table in a batch: the unit of work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pyspark.storagelevel import StorageLevel
+
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.normalize.carry_over import CarryOver
+from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.source.formats.record_format import RecordFormat
+from tailrace.spark_consumer.source.kafka import read_range
+from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.version_decoder import decode_versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.source.ranges import TopicRange
+
+CACHE: Final = StorageLevel.MEMORY_AND_DISK
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """What a table wrote in a batch."""
+
+    records: int
+    newest_ms: int | None
+    """Greatest ``source.ts_ms``, if there are records."""
+    incomplete: int = 0
+    """Incomplete splits, which are held."""
+
+
+class TableWork(Protocol):
+    """The work of one table in one batch."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of the table."""
+
+    @property
+    def offsets(self) -> int:
+        """The size of the work."""
+
+    def run(self, spark: SparkSession) -> TableResult:
+        """Read, decode and write the records of the table. ``spark`` is a session that no other table uses now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableServices:
+    """What all tables of a query share; every member is safe to use from several threads."""
+
+    source: Mapping[str, str]
+    """Options of the Kafka source (``range_options``)."""
+    sink: Sink
+    schemas: SchemaTracker
+    carry_over: CarryOver
+    format: RecordFormat
+
+    def read(self, spark: SparkSession, found: TopicRange) -> DataFrame:
+        """Return the raw records of a range."""
+        return read_range(spark, self.source, found)
+
+    def decode(self, raw: DataFrame, topic: str, images: Images) -> tuple[TableSchema, DataFrame]:
+        """Decode the records of one topic; return the schema and the rows (json_decoder.py)."""
+        found = self.format.resolve(raw, topic, self.schemas)
+        return decode_versions(found.records, found.schemas, images, read=found.read)
+
+    def reads_twice(self, topic: str) -> bool:
+        """Return whether ``decode`` reads the records of a topic more than once, so that a cache of them pays."""
+        return self.format.finds_schemas or len(self.schemas.versions(topic)) > 1

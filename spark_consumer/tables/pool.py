@@ -1,0 +1,61 @@
+"""Runs the work of several tables at the same time, each in a session of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.util import InheritableThread
+
+from tailrace.spark_consumer.tables.base import TableResult, TableWork
+
+Applied = Callable[[TableWork, TableResult], None]
+"""Called on the thread of the table when its work is done."""
+
+
+class TablePool:
+    """A number of sessions, each for one thread. A session has its own temporary views and settings.
+
+    The sessions share the cache, the catalog and the settings that ``spark`` has when the pool is made.
+    """
+
+    def __init__(self, spark: SparkSession, threads: int) -> None:
+        self._sessions = [_clone(spark) for _ in range(threads)]
+
+    def run(self, works: Iterable[TableWork], applied: Applied) -> dict[str, BaseException]:
+        """Run all works, the largest first; return the errors by topic.
+
+        The jobs belong to the job group of the calling thread, so stopping the query stops them too.
+        """
+        queue = deque(sorted(works, key=lambda work: -work.offsets))
+        errors: dict[str, BaseException] = {}
+        threads = [
+            InheritableThread(target=_drain, args=(session, queue, applied, errors), name=f"tailrace-table-{number}")
+            for number, session in enumerate(self._sessions[: len(queue)])
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return errors
+
+
+def _drain(spark: SparkSession, queue: deque[TableWork], applied: Applied, errors: dict[str, BaseException]) -> None:
+    while True:
+        try:
+            work = queue.popleft()
+        except IndexError:
+            return
+        try:
+            spark.sparkContext.setJobDescription(work.topic)
+            applied(work, work.run(spark))
+        except BaseException as error:  # noqa: BLE001 - the caller decides about it
+            errors[work.topic] = error
+
+
+def _clone(spark: SparkSession) -> SparkSession:
+    # newSession would lose the settings that were made after the start of the session.
+    session: Any = spark._jsparkSession  # noqa: SLF001
+    return SparkSession(spark.sparkContext, session.cloneSession())
