@@ -77,6 +77,7 @@ class ConsumerConfig(RootConfig):
         doc="Columns of a table whose records are plain JSON of a connector, as Spark's DDL or as a StructType in "
         "JSON, e.g. `table.schema.shop.orders`. The comment of a TIMESTAMP_NTZ column names how it is written, e.g. "
         "`io.debezium.time.MicroTimestamp`.",
+    )
     table_threads: int | None = supported(
         "tailrace.table.threads",
         integer(1),

@@ -43,10 +43,10 @@ def read_json(records: DataFrame, envelope: tp.StructType) -> DataFrame:
 def decode(raw: DataFrame, schema: TableSchema, images: Images, read: Read = read_json) -> DataFrame:
     """Decode the records of one table topic, without tombstones.
 
-    ``raw`` has RAW_COLUMNS; ``read`` adds the envelope of each record as a struct (formats/record_format.py). The result
-    has partition, offset, key (bytes), split, seq (struct), op, ts_ms, before, after. An invalid record fails the batch
-    when ``op`` is evaluated. Spark does not evaluate unused columns, so the caller must cache the whole result or read
-    ``op``.
+    ``raw`` has RAW_COLUMNS; ``read`` adds the envelope of each record as a struct (formats/record_format.py). The
+    result has partition, offset, key (bytes), split, seq (struct), op, ts_ms, before, after. An invalid record fails
+    the batch when ``op`` is evaluated. Spark does not evaluate unused columns, so the caller must cache the whole
+    result or read ``op``.
     """
     types = _field_types(schema)
     before = image_fields(schema, "before", images)

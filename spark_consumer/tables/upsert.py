@@ -38,7 +38,7 @@ class UpsertTable:
     def run(self, spark: SparkSession) -> TableResult:
         """Write the range to the sink."""
         raw = self._services.read(spark, self._range)
-        # Records with one known schema are read once. Otherwise their schemas are found first, and select their records.
+        # Records with one known schema are read once. Otherwise their schemas are found first.
         cached = self._services.reads_twice(self.topic)
         if cached:
             raw = raw.persist(CACHE)
