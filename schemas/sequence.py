@@ -29,6 +29,16 @@ class Sequence(NamedTuple):
         """Return the sequence of a binlog position: not greater than that of any row there."""
         return cls(epoch, file_number(file), pos, event, 0)
 
+    @classmethod
+    def from_text(cls, text: str) -> Sequence:
+        """Read what ``text`` returned."""
+        return cls(*(int(number) for number in text.split(".")))
+
+    @property
+    def text(self) -> str:
+        """The fields with dots between them."""
+        return ".".join(map(str, self))
+
 
 @lru_cache(maxsize=64)
 def file_number(file: str) -> int:

@@ -1,4 +1,4 @@
-"""Fixtures on real servers. Each starts once per run, with the first test that uses it."""
+"""Fixtures on real servers. Each starts once per process, with the first test that uses it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
 
-pytest_plugins = ("tests.support.prepare_plugin", "tests.support.duration_plugin")
+pytest_plugins = (
+    "tests.support.prepare_plugin",
+    "tests.support.duration_plugin",
+    "tests.support.workers_plugin",
+)
 
 # The servers' modules are imported where they are needed: unit tests do not load drivers that they do not use.
 
 
 @pytest.fixture(scope="session")
 def mysql_server() -> Iterator[MySqlServer]:
-    """One MySQL server for the whole run; tests that stop or change it start their own."""
+    """One MySQL server for all tests of this process; tests that stop or change it start their own."""
     from tests.embedded.mysql import MySqlServer  # noqa: PLC0415
 
     with MySqlServer() as server:
@@ -31,7 +35,7 @@ def mysql_server() -> Iterator[MySqlServer]:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
-    """One Kafka broker for the whole run; tests that stop or change it start their own."""
+    """One Kafka broker for all tests of this process; tests that stop or change it start their own."""
     from tests.embedded.kafka import KafkaBroker  # noqa: PLC0415
 
     with KafkaBroker() as broker:
@@ -78,7 +82,7 @@ def prefix() -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One local Spark session for the whole run, with Kafka, Avro and Delta."""
+    """One local Spark session for all tests of this process, with Kafka, Avro and Delta."""
     from tests.embedded.spark import start_session  # noqa: PLC0415
 
     session = start_session(tmp_path_factory.mktemp("spark"))

@@ -106,8 +106,6 @@ class Collation:
     name: str
     pads: bool
     """PAD SPACE: trailing blanks are ignored."""
-    max_chars: int
-    """The greatest length of the column in characters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ _BATCH: Final = 500
 
 _COLUMNS: Final = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_OCTET_LENGTH, "
-    "CHARACTER_MAXIMUM_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, "
+    "NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, "
     "COLLATION_NAME, COLUMN_DEFAULT, COLUMN_COMMENT, EXTRA, GENERATION_EXPRESSION, ORDINAL_POSITION "
     "FROM information_schema.COLUMNS WHERE {}"
 )
@@ -183,8 +183,8 @@ def _definition(
 
 
 def _column(table: TableId, row: tuple[Any, ...], pads: Mapping[str, bool]) -> tuple[Column, Collation | None]:
-    name, native_type, column_type, nullable, octets, characters, digits, scale, fsp, charset, collation = row[:11]
-    default, comment, extra, generation = row[11:]
+    name, native_type, column_type, nullable, octets, digits, scale, fsp, charset, collation = row[:10]
+    default, comment, extra, generation = row[10:]
     column_type, extra = _text(column_type), _text(extra)
     native_type = _text(native_type).lower()
     data_type = CATALOG_NAMES.get(native_type)
@@ -221,7 +221,7 @@ def _column(table: TableId, row: tuple[Any, ...], pads: Mapping[str, bool]) -> t
     )
     if family is not TextType or collation is None:
         return described, None
-    return described, Collation(collation, pads.get(collation, True), int(characters))
+    return described, Collation(collation, pads.get(collation, True))
 
 
 def _text(value: Any) -> str:

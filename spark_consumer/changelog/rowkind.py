@@ -1,4 +1,9 @@
-"""Change events to changelog rows: c and r give +I, u gives -U and +U, d gives -D."""
+"""Change events to changelog rows: c and r give +I, u gives -U and +U, d gives -D.
+
+An incremental snapshot reads rows that the changelog already has, or lacks: its rows, and the changes that belong to
+them, repeat what is known. They give one +U without -U, or -D: a reader sets the row of the key, as in an upsert
+changelog of Flink.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from tailrace.schemas.rowkind import Op, RowKind
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-ORDER: Final = ("partition", "offset", "part")
+ORDER: Final = ("seq", "partition", "offset", "part")
 """Columns that order the changelog rows of a key."""
 
 JSON_OPTIONS: Final[Mapping[str, str]] = {
@@ -27,15 +32,17 @@ JSON_OPTIONS: Final[Mapping[str, str]] = {
 def to_changelog(decoded: DataFrame) -> DataFrame:
     """Return one row per changelog entry: key, partition, offset, part, kind, seq, ts_ms, row.
 
+    The rows of an incremental snapshot must have the sequence of what they contain (normalize/latest.py).
     ``part`` is 0, or 1 for the second row of an update. ``row`` is the row image as a struct.
     """
     op = fn.col("op")
     entries = (
-        fn.when(op == Op.UPDATE.value, _entries((RowKind.UPDATE_BEFORE, "before"), (RowKind.UPDATE_AFTER, "after")))
+        fn.when(fn.col("incremental") & (op != Op.DELETE.value), _entries((RowKind.UPDATE_AFTER, "after")))
+        .when(op == Op.UPDATE.value, _entries((RowKind.UPDATE_BEFORE, "before"), (RowKind.UPDATE_AFTER, "after")))
         .when(op == Op.DELETE.value, _entries((RowKind.DELETE, "before")))
         .otherwise(_entries((RowKind.INSERT, "after")))
     )
-    exploded = decoded.select(
+    exploded = decoded.where(op != Op.TRUNCATE.value).select(
         "key", "partition", "offset", "seq", "ts_ms", fn.posexplode(entries).alias("part", "entry")
     )
     return exploded.select(

@@ -26,6 +26,7 @@ CARRY_OVER_TYPE: Final = tp.StructType(
         tp.StructField("split", tp.StringType()),
         tp.StructField("event", tp.StringType()),
         tp.StructField("schema", tp.StringType()),
+        tp.StructField("incremental", tp.StringType()),
     ]
 )
 

@@ -1,7 +1,7 @@
 """Reduces a batch to the last change per key, which is all that an upsert needs.
 
-Kafka keeps the order of a key within its partition, so the record with the greatest offset is the last change. The
-records are sorted once. An aggregation would copy every candidate row.
+The sequence orders the records of a key. Kafka's order (partition, offset) decides between equal sequences only: a key
+moves to another partition if a topic gets more partitions, and its older records may then be read later.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
+from tailrace.schemas.rowkind import Op
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -18,12 +20,26 @@ if TYPE_CHECKING:
 def last_per_key(decoded: DataFrame, *, incremental: bool = False) -> DataFrame:
     """Return the last record of each key, with the same columns.
 
-    ``incremental``: the batch may contain rows of an incremental snapshot. Such a row contains all changes before it in
-    the topic, but its sequence can be that of an earlier position. It then gets the greatest sequence of its key in the
-    batch. Otherwise a sink that compares sequences would drop both the row and the change.
+    ``incremental``: the batch may contain rows of an incremental snapshot (``with_contained_sequence``).
     """
-    key = Window.partitionBy("key")
-    newest_first = key.orderBy(fn.col("partition").desc(), fn.col("offset").desc())
     if incremental:
-        decoded = decoded.withColumn("seq", fn.max("seq").over(key))
+        decoded = with_contained_sequence(decoded)
+    newest_first = Window.partitionBy("key").orderBy(
+        fn.col("seq").desc(), fn.col("partition").desc(), fn.col("offset").desc()
+    )
     return decoded.withColumn("_rank", fn.row_number().over(newest_first)).where(fn.col("_rank") == 1).drop("_rank")
+
+
+def with_contained_sequence(decoded: DataFrame) -> DataFrame:
+    """Give each row of an incremental snapshot the greatest sequence of what it contains, with the same columns.
+
+    Such a row contains all changes before it in its partition, but its own sequence can be that of an earlier position.
+    A sink that compares sequences would otherwise drop the row.
+    """
+    until_row = (
+        Window.partitionBy("key", "partition")
+        .orderBy("offset")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    is_row = (fn.col("op") == Op.READ.value) & fn.col("split").isNull()
+    return decoded.withColumn("seq", fn.when(is_row, fn.max("seq").over(until_row)).otherwise(fn.col("seq")))

@@ -24,11 +24,13 @@ class SplitStats(NamedTuple):
     rows: int
     """Snapshot rows (op r)."""
     changes: int
-    """Change records, without tombstones."""
+    """Change records (op c, u, d), without tombstones."""
     newest_ms: int | None
     """Greatest source.ts_ms."""
     earliest: Sequence = Sequence(0, 0, 0, 0, 0)
     """A lower bound of the sequences: the least epoch combined with the least position of any epoch."""
+    truncates: int = 0
+    """Truncate events (op t)."""
 
     @property
     def incremental(self) -> bool:
@@ -45,7 +47,8 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
         decoded.groupBy("split")
         .agg(
             fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
-            fn.count_if(fn.col("op") != Op.READ.value).alias("changes"),
+            fn.count_if(~fn.col("op").isin(Op.READ.value, Op.TRUNCATE.value)).alias("changes"),
+            fn.count_if(fn.col("op") == Op.TRUNCATE.value).alias("truncates"),
             fn.max("ts_ms").alias("newest"),
             fn.min("seq.epoch").alias("epoch"),
             fn.min(fn.col("seq.file") * fn.lit(_FILE) + fn.col("seq.pos")).alias("position"),
@@ -57,4 +60,5 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
 
 def _stats(row: Row) -> SplitStats:
     file, pos = divmod(row["position"], _FILE)
-    return SplitStats(row["split"], row["rows"], row["changes"], row["newest"], Sequence(row["epoch"], file, pos, 0, 0))
+    earliest = Sequence(row["epoch"], file, pos, 0, 0)
+    return SplitStats(row["split"], row["rows"], row["changes"], row["newest"], earliest, row["truncates"])

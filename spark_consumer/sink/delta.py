@@ -9,7 +9,8 @@ through MERGE, which finds each of them already applied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -20,14 +21,24 @@ from pyspark.sql import functions as fn
 from tailrace.runtime.config.section import Section, prefixed, supported
 from tailrace.runtime.config.value_types import ANY_TEXT, TEXT
 from tailrace.schemas.rowkind import Op
-from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
+from tailrace.spark_consumer.normalize.truncation import last_truncate, later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_table import KEY, QUERY, TOPIC, DeltaTable, key_text, path_segment, quote
+from tailrace.spark_consumer.sink.delta_table import (
+    KEY,
+    QUERY,
+    TOPIC,
+    TRUNCATED,
+    DeltaTable,
+    key_text,
+    path_segment,
+    quote,
+)
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 
@@ -98,9 +109,10 @@ class DeltaSink:
             self._schemas[schema.topic] = schema
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:
-        """Append and merge the records of one table."""
+        """Append and merge the records of one table; a truncate event first deletes the rows before it."""
         table, empty = self._tables[batch.schema.topic], batch.schema.topic in self._empty
         self._empty.discard(batch.schema.topic)
+        batch = self._truncate(table, batch)
         load = self._open_load(table, batch)
         if load is not None:
             self._load(table, batch, batch_id, load, empty=empty)
@@ -113,6 +125,23 @@ class DeltaSink:
 
     def close(self) -> None:
         """Do nothing: no resources are held."""
+
+    def _truncate(self, table: DeltaTable, batch: TableBatch) -> TableBatch:
+        """Delete the rows that the truncate events of the batch have removed; return the batch without such rows.
+
+        The property is set first: a batch that runs again deletes again, which changes nothing.
+        """
+        stored = Sequence.from_text(table.properties[TRUNCATED]) if TRUNCATED in table.properties else None
+        found = last_truncate(batch.records, batch.stats)
+        truncated = later(stored, found)
+        if truncated is None:
+            return batch
+        if truncated != stored:
+            table.set({TRUNCATED: truncated.text})
+        if found is not None:
+            table.delete_before(truncated)
+            log.info("table truncated", table=table.path, sequence=truncated)
+        return replace(batch, records=without_truncated(batch.records, truncated))
 
     def _open_load(self, table: DeltaTable, batch: TableBatch) -> InitialLoad | None:
         """Return the initial load for this batch, or None if it is closed; updates the table properties."""
@@ -199,7 +228,7 @@ def _other_columns(table: DeltaTable, schema: TableSchema) -> list[str]:
     return [field.name for field in table.columns if field.name.lower() not in own]
 
 
-def merge_statement(target: str, schema: TableSchema, others: Sequence[str] = ()) -> str:
+def merge_statement(target: str, schema: TableSchema, others: Iterable[str] = ()) -> str:
     """Return the MERGE statement from the batch view into a table; ``others`` are columns without a source."""
     names = [quote(column.name) for column in schema.columns] + [quote(SEQUENCE_COLUMN)]
     optional = {column.name for column in schema.columns if column.schema.optional}

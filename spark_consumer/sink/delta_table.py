@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from pyspark.sql import types as tp
 
-from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
@@ -27,6 +27,8 @@ KEY: Final = "tailrace.key"
 """Table property: the key columns as a JSON array."""
 QUERY: Final = "tailrace.query"
 """Table property: the id of the query that created the table."""
+TRUNCATED: Final = "tailrace.truncated"
+"""Table property: the sequence of the last truncate event; records with a smaller sequence stay out."""
 
 DEFAULTS: Final[Mapping[str, str]] = {
     # A change marks rows as deleted instead of rewriting every file that contains one.
@@ -180,6 +182,11 @@ class DeltaTable:
                 stored=stored,
                 now=key_text(schema),
             )
+
+    def delete_before(self, sequence: Sequence) -> None:
+        """Delete the rows with a smaller sequence."""
+        fields = ", ".join(f"'{name}', {value}L" for name, value in sequence._asdict().items())
+        self._spark.sql(f"DELETE FROM {self.sql_name} WHERE {SEQUENCE_COLUMN} < named_struct({fields})")
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""

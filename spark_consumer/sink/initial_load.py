@@ -67,7 +67,7 @@ class InitialLoad:
         """Return the open initial load of a table; None if it is closed or another query has created the table."""
         if properties.get(QUERY) != query_id or RUN not in properties:
             return None
-        start = Sequence(*(int(number) for number in properties[START].split(".")))
+        start = Sequence.from_text(properties[START])
         hashes = properties.get(EARLY_KEYS, "")
         return cls(properties[RUN], start, frozenset(int(number) for number in hashes.split(",") if number))
 
@@ -76,7 +76,7 @@ class InitialLoad:
         """Return the properties of a table that is about to be created."""
         if run is None:
             return {}
-        return {RUN: run.id, START: ".".join(str(number) for number in run.start)}
+        return {RUN: run.id, START: run.start.text}
 
     def closes_for(self, stats: Iterable[SplitStats], own_splits: Collection[str]) -> bool:
         """Return whether a batch has rows of another run; ``own_splits`` are the splits of this run in the batch."""

@@ -1,6 +1,6 @@
 """Reads the control topics of a prefix (table schemas and watermarks) in Spark batch jobs, up to the end of the topic.
 
-The isolation level is read_uncommitted on purpose. The producer writes a schema or a LOW watermark before the first
+The isolation level is read_uncommitted by default, on purpose. The producer writes a schema or a LOW watermark before the first
 row that needs it, or in the same Kafka transaction. A transaction commits only after all its records are written. So if
 a row is visible as committed, its control record is in the topic, even if the commit marker of that partition is not
 written yet; a read_committed reader could miss it. A control record of an aborted transaction does no harm: it
@@ -21,7 +21,7 @@ from tailrace.runtime.errors import KafkaRequestError
 from tailrace.spark_consumer.source.kafka import CLIENT_DEFAULTS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 
 class ControlRecord(NamedTuple):
@@ -34,11 +34,14 @@ class ControlRecord(NamedTuple):
 class ControlTopic:
     """A topic with one partition; each poll continues where the last one ended."""
 
-    def __init__(self, topic: str, client: Mapping[str, str], *, optional: bool = False) -> None:
+    def __init__(
+        self, topic: str, client: Mapping[str, str], isolation: str = "read_uncommitted", *, optional: bool = False
+    ) -> None:
         """``optional``: a topic that does not exist has no records."""
         self.topic = topic
         self._optional = optional
         self._client = dict(client)
+        self._isolation = isolation
         self._next = 0
 
     def poll(self, spark: SparkSession) -> list[ControlRecord]:
@@ -46,25 +49,36 @@ class ControlTopic:
 
         Raises KafkaRequestError if the topic cannot be read.
         """
+        rows = self._collect(self._read(spark).select("offset", "value").where(fn.col("value").isNotNull()))
+        return [ControlRecord(row["offset"], bytes(row["value"])) for row in rows]
+
+    def poll_fields(self, spark: SparkSession, fields: str, where: Column) -> list[Row]:
+        """Return fields of the JSON records appended since the last call, in order; ``where`` selects records.
+
+        The driver gets only these fields of these records. Raises KafkaRequestError as ``poll``.
+        """
+        parsed = self._read(spark).select("offset", fn.from_json(fn.col("value").cast("string"), fields).alias("e"))
+        return self._collect(parsed.select("offset", "e.*").where(where))
+
+    def _collect(self, records: DataFrame) -> list[Row]:
         try:
-            rows = self._read(spark).select("offset", "value").where(fn.col("value").isNotNull()).collect()
+            rows = sorted(records.collect(), key=lambda row: int(row["offset"]))
         except PySparkException as error:
             raise KafkaRequestError(
                 f"topic {self.topic} cannot be read",
                 hint="start the producer of this prefix first, and allow this client to read the topic",
                 cause=str(error).splitlines()[0],
             ) from error
-        records = sorted(ControlRecord(row["offset"], bytes(row["value"])) for row in rows)
-        if records:
-            self._next = records[-1].offset + 1
-        return records
+        if rows:
+            self._next = rows[-1]["offset"] + 1
+        return rows
 
     def _read(self, spark: SparkSession) -> DataFrame:
         start = json.dumps({self.topic: {"0": self._next}}) if self._next else "earliest"
         options = {
             **CLIENT_DEFAULTS,
             **self._client,
-            "kafka.isolation.level": "read_uncommitted",
+            "kafka.isolation.level": self._isolation,
             # Spark finds no partitions for a pattern that no topic matches, and waits for none.
             **({"subscribePattern": f"^{re.escape(self.topic)}$"} if self._optional else {"subscribe": self.topic}),
             "startingOffsets": start,

@@ -27,11 +27,9 @@ Read = Callable[["DataFrame", tp.StructType], "DataFrame"]
 """``(records, type)`` -> the records with a column ``e``: the envelope as a struct of that type."""
 
 _CORRUPT: Final = "_corrupt"
+_NO_SEQUENCE: Final = "its sequence is incomplete (header tailrace.event; source.file, pos and row)"
+_NO_HEADER: Final = "no header; if a Debezium connector began this topic, set key.converter and value.converter"
 _OPS: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value, Op.READ.value)
-_TRUNCATE: Final = (
-    "it is a truncate event (op t), which no sink supports: set skipped.operations=t in the producer (the default) and "
-    "start again with another topic.prefix, an empty target and an empty checkpoint; this record stays in the topic"
-)
 
 
 def read_json(records: DataFrame, envelope: tp.StructType) -> DataFrame:
@@ -44,18 +42,20 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images, read: Read = rea
     """Decode the records of one table topic, without tombstones.
 
     ``raw`` has RAW_COLUMNS; ``read`` adds the envelope of each record as a struct (formats/record_format.py). The
-    result has partition, offset, key (bytes), split, seq (struct), op, ts_ms, before, after. An invalid record fails
-    the batch when ``op`` is evaluated. Spark does not evaluate unused columns, so the caller must cache the whole
-    result or read ``op``.
+    result has partition, offset, key (bytes), split, incremental, seq (struct), op, ts_ms, before, after. A truncate
+    event (op t) has neither key nor images. An invalid record fails the batch when ``op`` is evaluated. Spark does not
+    evaluate unused columns, so the caller must cache the whole result or read ``op``.
     """
     types = _field_types(schema)
     before = image_fields(schema, "before", images)
-    parsed = read(raw.where(fn.col("value").isNotNull()), _envelope_type(schema.columns, before, types))
+    rows = raw.where(fn.col("value").isNotNull()).withColumn("incremental", fn.col("incremental").isNotNull())
+    parsed = read(rows, _envelope_type(schema.columns, before, types))
     converted = parsed.select(
         "partition",
         "offset",
         "key",
         "split",
+        "incremental",
         sequence_column(fn.col("event"), fn.col("e.source")).alias("seq"),
         fn.col("e.op").alias("op"),
         fn.col("e.source.ts_ms").alias("ts_ms"),
@@ -73,6 +73,7 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images, read: Read = rea
         "offset",
         "key",
         "split",
+        "incremental",
         "seq",
         fn.when(problem.isNotNull(), fn.raise_error(fn.concat(failure_prefix(schema), problem)))
         .otherwise(fn.col("op"))
@@ -164,18 +165,21 @@ def _problem(schema: TableSchema, before: Sequence[ConnectField], types: dict[st
     no_before = (op == Op.UPDATE.value) & fn.col("before").isNull()
     checks = (
         fn.when(fn.col(_CORRUPT).isNotNull(), fn.lit("its value does not match the table schema"))
-        .when(op.isNull(), fn.lit("it has no op; the value must be a JSON envelope without schema"))
-        .when(op == Op.TRUNCATE.value, fn.lit(_TRUNCATE))
+        .when(
+            op.isNull(), fn.lit("it has no op; without key.converter and value.converter the value must be plain JSON")
+        )
+        # It has no row. Its schema header is that of the rows before it, and can be missing.
+        .when(op == Op.TRUNCATE.value, fn.when(no_sequence, fn.lit(_NO_SEQUENCE)))
         .when(
             fn.col("schema").isNull() | (fn.col("schema") != schema.fingerprint),
             fn.concat(
                 fn.lit(f"its header {SCHEMA_HEADER} is not {schema.fingerprint}, the published schema: "),
-                fn.coalesce(fn.col("schema"), fn.lit("no header")),
+                fn.coalesce(fn.col("schema"), fn.lit(_NO_HEADER)),
             ),
         )
         .when(~op.isin(*_OPS), fn.concat(fn.lit("unknown op: "), op))
         .when(fn.col("key").isNull(), fn.lit("it has no key; set key columns with message.key.columns"))
-        .when(no_sequence, fn.lit("its sequence is incomplete (header tailrace.event; source.file, pos and row)"))
+        .when(no_sequence, fn.lit(_NO_SEQUENCE))
         .when(no_row | no_before, fn.lit("it lacks a row image that its op requires"))
     )
     for image, columns in (("before", before), ("after", schema.columns)):

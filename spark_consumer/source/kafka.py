@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
-from tailrace.schemas.names import EVENT_HEADER, SCHEMA_HEADER, SPLIT_HEADER, schemas_topic, state_topic
+from tailrace.schemas.names import (
+    EVENT_HEADER,
+    INCREMENTAL_HEADER,
+    SCHEMA_HEADER,
+    SPLIT_HEADER,
+    schemas_topic,
+    state_topic,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-RAW_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "split", "event", "schema")
-"""A record in the pipeline: Kafka's columns, and the headers ``tailrace.split``, ``tailrace.event`` and
-``tailrace.schema`` as text."""
+RAW_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "split", "event", "schema", "incremental")
+"""A record in the pipeline: Kafka's columns, and the headers ``tailrace.split``, ``tailrace.event``,
+``tailrace.schema`` and ``tailrace.incremental`` as text."""
 
 READ_COMMITTED: Final = "read_committed"
 
@@ -105,6 +112,7 @@ def select_raw(records: DataFrame) -> DataFrame:
         _header(SPLIT_HEADER).alias("split"),
         _header(EVENT_HEADER).alias("event"),
         _header(SCHEMA_HEADER).alias("schema"),
+        _header(INCREMENTAL_HEADER).alias("incremental"),
     )
 
 

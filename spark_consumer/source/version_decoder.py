@@ -91,6 +91,7 @@ def _convert(decoded: DataFrame, schema: TableSchema, merged: TableSchema, image
         "offset",
         "key",
         "split",
+        "incremental",
         "seq",
         fn.when(problem.isNotNull(), failure).otherwise(fn.col("op")).alias("op"),
         "ts_ms",

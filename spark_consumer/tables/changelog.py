@@ -104,5 +104,7 @@ class ChangelogTable:
 
     def _raw(self, spark: SparkSession, ends: Sequence[Watermark]) -> DataFrame:
         """Return END watermarks as raw records of another topic; order and position do not matter."""
-        rows = [("", 0, 0, bytearray(end.record_key()), bytearray(end.to_json()), None, None, None) for end in ends]
+        rows = [
+            ("", 0, 0, bytearray(end.record_key()), bytearray(end.to_json()), None, None, None, None) for end in ends
+        ]
         return spark.createDataFrame(rows, CARRY_OVER_TYPE).select(*RAW_COLUMNS)

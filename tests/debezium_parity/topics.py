@@ -38,15 +38,18 @@ def topics_of(bootstrap: str, prefix: str) -> list[str]:
 
 
 def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) -> Iterator[KafkaRecord]:
-    """Yield all committed records up to the current ends, in order within each partition."""
-    consumer = _consumer(bootstrap)
+    """Yield all records up to the current ends, in order within each partition; wait until they are committed.
+
+    A commit returns before its markers are written, so an end that leaves them out could miss a record.
+    """
+    consumer, everything = _consumer(bootstrap), _consumer(bootstrap, isolation="read_uncommitted")
     end_at = time.monotonic() + deadline_s
     try:
         known = consumer.list_topics(timeout=10).topics
         assigned, left = [], {}
         for topic in topics:
             for partition in known[topic].partitions if topic in known else ():
-                low, high = _ends(consumer, TopicPartition(topic, partition), end_at)
+                low, high = _ends(everything, TopicPartition(topic, partition), end_at)
                 if high > low:
                     assigned.append(TopicPartition(topic, partition, low))
                     left[topic, partition] = high
@@ -67,6 +70,7 @@ def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) ->
                 if position.offset >= left[position.topic, position.partition]:
                     del left[position.topic, position.partition]
     finally:
+        everything.close()
         consumer.close()
 
 
@@ -93,14 +97,14 @@ def _record(message: Message) -> KafkaRecord:
     return KafkaRecord(topic, partition, offset, message.key(), message.value(), bare)
 
 
-def _consumer(bootstrap: str) -> Consumer:
+def _consumer(bootstrap: str, isolation: str = "read_committed") -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "parity",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "enable.partition.eof": True,
             "log_level": 0,
         }

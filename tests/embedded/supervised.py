@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import queue
+import random
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import IO, Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_PORTS: Final = range(20_000, 32_000)
+"""Below those that Linux gives to outgoing connections: none of them takes the port of a server that restarts."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _Job = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[bytes]]"]
@@ -114,11 +117,17 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback address that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a free TCP port of the loopback address, which no other process gets from here while this one runs."""
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket(socket.AF_UNIX) as reservation, socket.socket() as probe:
+            try:
+                reservation.bind(f"\0tailrace-test-port-{port}")  # an abstract name: it is gone with this process
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            reservation.detach()
+            return port
+    raise OSError(f"no port from {_PORTS[0]} to {_PORTS[-1]} is free")
 
 
 def wait_until(ready: Callable[[], bool], *, what: str, deadline_s: float, pause_s: float = 0.05) -> None:

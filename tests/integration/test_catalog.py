@@ -93,7 +93,7 @@ def test_definitions_include_what_only_the_catalog_has(database: Database) -> No
 
 
 def test_collations_say_whether_blanks_count(database: Database) -> None:
-    """PAD SPACE and NO PAD, and the lengths in characters."""
+    """PAD SPACE and NO PAD."""
     database.execute(
         "CREATE TABLE t (a VARCHAR(9) COLLATE utf8mb4_0900_ai_ci, b CHAR(8) COLLATE utf8mb4_bin, "
         "c TINYTEXT COLLATE latin1_swedish_ci, d VARBINARY(5), e INT, f ENUM('x'))"
@@ -102,9 +102,9 @@ def test_collations_say_whether_blanks_count(database: Database) -> None:
         found = read_table(session, TableId(database.name, "t"))
 
     assert found.collations == {
-        "a": Collation("utf8mb4_0900_ai_ci", pads=False, max_chars=9),
-        "b": Collation("utf8mb4_bin", pads=True, max_chars=8),
-        "c": Collation("latin1_swedish_ci", pads=True, max_chars=255),
+        "a": Collation("utf8mb4_0900_ai_ci", pads=False),
+        "b": Collation("utf8mb4_bin", pads=True),
+        "c": Collation("latin1_swedish_ci", pads=True),
     }
 
 

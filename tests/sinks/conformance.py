@@ -261,12 +261,20 @@ class SinkConformance:
             run.repeat()
 
     def test_truncate(self, run: BatchRunner) -> None:
-        """No sink supports truncate events: the batch fails, and the rows stay."""
-        run.batch(run.table.change("c", None, row(1), pos=100))
-        source = b'{"file":"binlog.000007","pos":110,"row":0,"ts_ms":1}'
-        value = b'{"before":null,"after":null,"source":' + source + b',"op":"t"}'
+        """Rows before a truncate event are removed; rows after it stay, and older rows that are read later stay out."""
+        self.write_truncate(run)
 
-        with pytest.raises(Exception, match=r"truncate event \(op t\)"):
-            run.batch([Message(run.table.schema.topic, b"", value)])
+        self.expect(run, row(3), row(5, 1), changelog={1: "+I -D", 2: "+I -D", 3: "+I", 5: "+I -U +U"})
 
-        self.expect(run, row(1), changelog={1: "+I"})
+    def write_truncate(self, run: BatchRunner) -> None:
+        """Write a truncate event and rows before and after it, in several batches."""
+        # The event is in one partition; the row 5 of another one was written after it and read before it.
+        run.batch(*(run.table.change("c", None, row(key), pos=100 + key) for key in (1, 2)))
+        run.batch(run.table.change("c", None, row(5), pos=300))
+        run.batch(
+            run.table.truncate(pos=200),
+            run.table.change("c", None, row(3), pos=210),
+            run.table.change("c", None, row(4), pos=190),
+        )
+        run.repeat()
+        run.batch(run.table.change("c", None, row(6), pos=150), run.table.change("u", row(5), row(5, 1), pos=310))

@@ -46,10 +46,17 @@ class TestConsoleSink(SinkConformance):
 
     backend_type = ConsoleBackend
     not_claimed: ClassVar = {
+        "test_truncate": "the rows of a changelog stay after a truncate event",
         "test_out_of_order": "a changelog keeps the order of the topic and compares no sequences",
         "test_repeated_batch": _NO_TARGET,
         "test_batch_cut_off": _NO_TARGET,
     }
+
+    def test_truncate(self, run: BatchRunner) -> None:
+        """A truncate event gives no changelog row."""
+        self.write_truncate(run)
+
+        self.expect(run, *(row(key) for key in (1, 2, 3, 4, 6)), row(5, 1))
 
     def test_out_of_order(self, run: BatchRunner) -> None:
         """The older change is printed at its position in the topic."""

@@ -52,7 +52,16 @@ class TestKafkaSink(SinkConformance):
     """Conformance of the Kafka sink."""
 
     backend_type = KafkaBackend
-    not_claimed: ClassVar = {"test_out_of_order": "a changelog keeps the order of the topic and compares no sequences"}
+    not_claimed: ClassVar = {
+        "test_truncate": "the rows of a changelog stay after a truncate event",
+        "test_out_of_order": "a changelog keeps the order of the topic and compares no sequences",
+    }
+
+    def test_truncate(self, run: BatchRunner) -> None:
+        """A truncate event gives no changelog row."""
+        self.write_truncate(run)
+
+        self.expect(run, *(row(key) for key in (1, 2, 3, 4, 6)), row(5, 1))
 
     def test_out_of_order(self, run: BatchRunner) -> None:
         """The older change is in the changelog, at its position in the topic."""

@@ -173,7 +173,7 @@ def reference_changelog(messages: list[Message], topic: str) -> dict[bytes, list
                 ended.add(mark.split)
     by_key: dict[bytes, list[tuple[str | None, Row]]] = defaultdict(list)
     for message in messages:
-        if message.topic == topic and message.value is not None:
+        if message.topic == topic and message.key is not None and message.value is not None:
             tag = dict(message.headers).get(SPLIT_HEADER)
             by_key[message.key].append((tag.decode() if tag else None, orjson.loads(message.value)))
     result: dict[bytes, list[tuple[str, Row]]] = {}

@@ -61,7 +61,7 @@ class Message:
     """One record to write."""
 
     topic: str
-    key: bytes
+    key: bytes | None
     value: bytes | None
     partition: int = 0
     headers: tuple[tuple[str, bytes], ...] = ()
@@ -106,6 +106,13 @@ class Table:
         if op != "d":
             return [made]
         return [made, Message(self.schema.topic, key, None, made.partition, tuple(headers))]
+
+    def truncate(self, *, pos: int, partition: int = 0) -> list[Message]:
+        """Return the record of a TRUNCATE; it is in one partition, whatever the keys of the rows."""
+        source = {"version": "x", "ts_ms": 1_700_000_000_000 + pos, "file": FILE, "pos": pos, "row": 0}
+        value = orjson.dumps({"before": None, "after": None, "source": source, "op": "t", "ts_ms": 1})
+        headers = ((EVENT_HEADER, f"{EPOCH}.0".encode()), (SCHEMA_HEADER, self.schema.fingerprint.encode()))
+        return [Message(self.schema.topic, None, value, partition, headers)]
 
     def watermark(
         self, prefix: str, kind: WatermarkKind, number: int, *, pos: int, rows: int = 0, backfill: int = 0

@@ -48,9 +48,10 @@ def envelope(**row: Any) -> bytes:
 def decoded(spark: SparkSession, values: list[bytes | None], schema: TableSchema = SCHEMA) -> list[Any]:
     """Decode values at the offsets 0, 1, … of partition 3."""
     columns = "topic string, partition int, offset bigint, key binary, value binary"
-    headers = "split string, event string, schema string"
+    headers = "split string, event string, schema string, incremental string"
     rows = [
-        (schema.topic, 3, number, b"k", value, None, "1.0", schema.fingerprint) for number, value in enumerate(values)
+        (schema.topic, 3, number, b"k", value, None, "1.0", schema.fingerprint, None)
+        for number, value in enumerate(values)
     ]
     return (
         decode(spark.createDataFrame(rows, f"{columns}, {headers}"), schema, Images.UPSERT)
@@ -181,9 +182,10 @@ def test_invalid_record_fails_the_batch_with_its_offset(spark: SparkSession, bad
         decoded(spark, [envelope(), bad])
 
 
-def test_truncate_event_is_refused_with_the_setting_that_excludes_it(spark: SparkSession) -> None:
-    """It has no key and no row, but the error names neither."""
+def test_truncate_event_has_a_sequence_and_no_row(spark: SparkSession) -> None:
     truncate = b'{"before":null,"after":null,"source":{"file":"b.1","pos":1,"row":0},"op":"t"}'
+    [row] = decoded(spark, [truncate])
 
-    with pytest.raises(PySparkException, match=r"offset 0: .*truncate event \(op t\).*skipped\.operations=t"):
-        decoded(spark, [truncate])
+    assert (row["op"], tuple(row["seq"]), row["id"]) == ("t", (1, 1, 1, 0, 0), None)
+    with pytest.raises(PySparkException, match=r"offset 0: .*sequence is incomplete"):
+        decoded(spark, [truncate.replace(b'"pos":1,', b"")])

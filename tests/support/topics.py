@@ -10,6 +10,9 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 _EOF = KafkaError._PARTITION_EOF
+_OPEN_S = 5.0
+"""How long a reader waits for transactions. A commit returns before its markers are written, which is soon; the
+transaction of a producer that was killed stays open until the next one starts."""
 _NO_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION})
 
 
@@ -30,7 +33,7 @@ class Read(NamedTuple):
 
 
 def read_topic(bootstrap: str, topic: str, *, committed: bool = True) -> list[Read]:
-    """Return all records of a topic up to its current end."""
+    """Return all records of a topic up to its current end, those of commits that have just returned included."""
     return sorted(_read(bootstrap, topic, committed=committed), key=lambda r: (r.partition, r.offset))
 
 
@@ -46,24 +49,33 @@ def _read(bootstrap: str, topic: str, *, committed: bool) -> Iterator[Read]:
     )
     try:
         partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
-        # The current end: other records may follow meanwhile.
-        ends = {p: end_offset(consumer, TopicPartition(topic, p)) for p in partitions}
+        for partition in partitions:
+            end_offset(consumer, TopicPartition(topic, partition))  # it has its leader
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-        open_partitions = set(partitions)
-        deadline = time.monotonic() + 300
+        ends: dict[int, int] = {}  # when the reader gets there: other records may follow meanwhile
+        open_partitions, waiting = set(partitions), set[int]()
+        deadline, patient_until = time.monotonic() + 300, time.monotonic() + _OPEN_S
         while open_partitions:
             assert time.monotonic() < deadline, f"{topic}: no end of partitions {open_partitions}"
-            message = consumer.poll(0.5)
+            if time.monotonic() > patient_until:
+                open_partitions -= waiting
+            message = consumer.poll(0.1 if waiting else 0.5)
             if message is None:
                 continue
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            if partition not in ends:
+                # This end includes what is not committed. The broker's answer to this consumer does not.
+                ends[partition] = consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)[1]
             error = message.error()
             if error is not None:
                 if error.code() != _EOF:
                     raise KafkaException(error)
-                open_partitions.discard(message.partition())
+                if offset is not None and offset < ends[partition]:
+                    waiting.add(partition)
+                else:
+                    open_partitions.discard(partition)
                 continue
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None
             assert offset is not None
             if offset >= ends[partition]:
                 open_partitions.discard(partition)

@@ -19,6 +19,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionCommit,
 )
 from tailrace.producer.model.table import Column, TableId
+from tailrace.producer.mysql.binlog import definition_cache
 from tailrace.producer.mysql.binlog import parser as module
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.runtime.errors import SchemaError
@@ -354,7 +355,7 @@ def test_packet_without_an_event_is_rejected() -> None:
 
 def test_caches_are_bounded_and_a_used_definition_keeps_its_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """Codecs belong to the object: another one for an equal definition would be compiled once more."""
-    monkeypatch.setattr(module, "_MAX_CACHED_DEFINITIONS", 4)
+    monkeypatch.setattr(definition_cache, "_MAX_DEFINITIONS", 4)
     monkeypatch.setattr(module, "_MAX_TABLE_IDS", 6)
     log = LogBytes()
     for n in range(30):
@@ -366,5 +367,5 @@ def test_caches_are_bounded_and_a_used_definition_keeps_its_object(monkeypatch: 
 
     assert len(events) == 60
     assert len({id(event.table) for event in events if event.table.id.table == "orders"}) == 1
-    assert len(parser._definitions) + len(parser._unused_definitions) <= 8
+    assert len(parser._definitions) <= 8
     assert len(parser._tables) <= 8

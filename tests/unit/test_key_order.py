@@ -39,7 +39,7 @@ def test_a_column_whose_weights_are_not_its_order_ends_the_splitting_columns() -
             primary_key=table.key,
             unique_key=(),
             prefix_columns=frozenset(),
-            collations={"s": Collation(collation, pads=True, max_chars=9)},
+            collations={"s": Collation(collation, pads=True)},
             rows=0,
         )
         expected = [KeyColumn(number, is_integer=True)]

@@ -16,13 +16,13 @@ from typing import Final
 from zlib import crc32
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent, TableVersion, TransactionCommit
+from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent, TransactionCommit
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.cached_table import CachedTable
+from tailrace.producer.mysql.binlog.definition_cache import DefinitionCache
 from tailrace.producer.mysql.binlog.packets import MAX_PACKET, bytes_needed, multi_packet_length, packet_header
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
-from tailrace.producer.mysql.binlog.table_map import read_id, read_table_map
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
 from tailrace.producer.mysql.binlog.transaction_payload import payload_packets
 from tailrace.runtime.errors import SchemaError, TailraceError
@@ -34,8 +34,6 @@ _CRC_RESIDUE: Final = 0x2144DF1C
 """CRC-32 of any bytes followed by their own CRC-32."""
 _NO_TABLE: Final = b"\xff\xff\xff\0\0\0"
 """Table id of a rows event that only marks the end of a statement."""
-_MAX_CACHED_DEFINITIONS: Final = 20_000
-"""Definitions before those without a recent event are dropped: a server may create tables continuously."""
 _MAX_TABLE_IDS: Final = 10_000
 """Table ids before all are dropped with the next transaction, which describes its tables again."""
 
@@ -52,14 +50,12 @@ class BinlogParser:
         self._chunks: list[bytes] = []
         self._buffered = self._required = 0
         self._checksum_bytes = 0  # at the end of each event
-        self._year_has_sign = False
         self._joined = False  # the input was joined from packets: their lengths may be joined
         self._payload_pos: int | None = None  # position of the compressed transaction that the input comes from
         self._payload: Iterator[bytes] | None = None  # the rest of a compressed transaction
         self._suspended = False  # the loop must stop for the payload
         self._tables: dict[bytes, CachedTable | None] = {}
-        self._definitions: dict[bytes, CachedTable | None] = {}
-        self._unused_definitions: dict[bytes, CachedTable | None] = {}
+        self._definitions = DefinitionCache(captures)
         self._transactions = TransactionParser(captures)
         self._query: str | None = None
 
@@ -69,9 +65,8 @@ class BinlogParser:
         return self._transactions.has_xa
 
     def inherit_definitions(self, parser: BinlogParser) -> None:
-        """Take over the table definitions of a parser that is not used any more."""
-        self._definitions, self._unused_definitions = parser._definitions, parser._unused_definitions
-        self._year_has_sign = parser._year_has_sign
+        """Take over the table definitions of a parser that captures the same tables and is not used any more."""
+        self._definitions = parser._definitions
 
     @property
     def pending(self) -> bool:
@@ -112,7 +107,7 @@ class BinlogParser:
         unpack = _HEAD.unpack_from
         new = tuple.__new__
         verify = self._verify
-        tables, definitions, transactions = self._tables, self._definitions, self._transactions
+        tables, definitions, transactions = self._tables, self._definitions.recent, self._transactions
         changed = transactions.changed.add
         pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
         at, limit = 0, len(data)
@@ -166,7 +161,7 @@ class BinlogParser:
                     try:
                         tables[data[at + 24 : at + 30]] = definitions[body]
                     except KeyError:
-                        tables[data[at + 24 : at + 30]] = self._cache_table_map(body)
+                        tables[data[at + 24 : at + 30]] = self._definitions.add(body)
                 elif event_types.WRITE_ROWS <= event_type <= event_types.DELETE_ROWS:
                     try:
                         cached = tables[data[at + 24 : at + 30]]
@@ -259,25 +254,6 @@ class BinlogParser:
         if stop <= len(data):
             raise from_err_packet(data[at + 4 : stop], self.file, self.pos)
 
-    def _cache_table_map(self, body: bytes) -> CachedTable | None:
-        if len(self._definitions) >= _MAX_CACHED_DEFINITIONS:
-            # Those in use are taken over one by one, so that each keeps its object, which codecs belong to.
-            self._unused_definitions = self._definitions.copy()
-            self._definitions.clear()
-        known = body in self._unused_definitions
-        cached = self._unused_definitions.pop(body) if known else self._read_table_map(body)
-        self._definitions[body] = cached
-        return cached
-
-    def _read_table_map(self, body: bytes) -> CachedTable | None:
-        table = read_id(body)
-        if not self._captures(table):
-            return None
-        try:
-            return CachedTable(read_table_map(body, year_has_sign=self._year_has_sign))
-        except SchemaError as error:
-            return CachedTable(TableVersion(table, (), (), b""), error)
-
     def _require_table_map(self, table_id: bytes) -> None:
         if table_id != _NO_TABLE:
             raise BinlogError(
@@ -369,9 +345,7 @@ class BinlogParser:
         self._checksum_bytes = file_format.checksum
         self._transactions.server_version = file_format.server_version
         self._tables.clear()
-        if file_format.year_has_sign != self._year_has_sign:
-            self._year_has_sign = file_format.year_has_sign
-            self._definitions.clear()
+        self._definitions.on_format(year_has_sign=file_format.year_has_sign)
 
     def _on_rotate(self, data: bytes, start: int, stop: int, events: list[Event]) -> None:
         # The dump thread creates some of these itself, the first one before the format of the file is known. The event

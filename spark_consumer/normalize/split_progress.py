@@ -1,0 +1,164 @@
+"""How far the snapshot of a table has been read: counts of incomplete splits, and which splits are complete.
+
+A split is complete when its END certificate is known and the number of rows and backfill events that were read equals
+the counts in it. The progress adds up what each batch has read, so no record is counted twice, and it is small: complete
+splits are kept as ranges of their numbers and of their bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tailrace.runtime.errors import KafkaRequestError
+from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.normalize.split_stats import SplitStats
+from tailrace.spark_consumer.source.split_ends import SplitEnd
+
+_FIRST = ""
+_LAST = "end"
+_CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """The complete splits of one snapshot run."""
+
+    numbers: tuple[tuple[int, int], ...] = ()
+    """Ranges of split numbers, both ends included."""
+    bounds: Mapping[str, str] = field(default_factory=dict)
+    """Lower bound to upper bound of the key ranges that are complete; neighbors are joined."""
+    above: bool = False
+    """The split above the greatest planned key is complete."""
+
+    def has(self, number: int) -> bool:
+        """Return whether a split is complete."""
+        return any(first <= number <= last for first, last in self.numbers)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the complete splits cover the key from its start to its end."""
+        end = self.bounds.get(_FIRST)
+        return end == _LAST or (end == _CLOSED and self.above)
+
+    def adding(self, end: SplitEnd) -> RunProgress:
+        """Return the progress with one more split complete."""
+        numbers = _joined(self.numbers, end.number)
+        if end.above:
+            return replace(self, numbers=numbers, above=True)
+        bounds = dict(self.bounds)
+        lower = _FIRST if end.lower is None else end.lower
+        upper = _CLOSED if end.closed else _LAST if end.upper is None else end.upper
+        start = next((first for first, last in bounds.items() if last == lower), lower)
+        bounds[start] = bounds.pop(upper, upper)
+        return replace(self, numbers=numbers, bounds=bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitProgress:
+    """The progress of one topic after a batch."""
+
+    open: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Incomplete splits to the rows and backfill events that were read."""
+    runs: Mapping[str, RunProgress] = field(default_factory=dict)
+
+    def has(self, end: SplitEnd) -> bool:
+        """Return whether a split is complete."""
+        return end.run in self.runs and self.runs[end.run].has(end.number)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all splits of a run were read."""
+        return any(run.complete for run in self.runs.values())
+
+    @property
+    def loading(self) -> bool:
+        """Whether splits were read, but not all of a run."""
+        return bool(self.open or self.runs) and not self.complete
+
+    def advance(
+        self, stats: Iterable[SplitStats], ends: Iterable[SplitEnd], *, accept: Iterable[str] = ()
+    ) -> SplitStep:
+        """Return the progress after a batch, and the splits that it completes.
+
+        ``accept`` names splits that count as complete although records of them are missing. Raises KafkaRequestError if
+        a split has more records than its END certificate says.
+        """
+        counts = dict(self.open)
+        for stat in stats:
+            if stat.split is not None:
+                rows, backfill = counts.get(stat.split, (0, 0))
+                counts[stat.split] = (rows + stat.rows, backfill + stat.changes)
+        runs, completed, missing = dict(self.runs), {}, []
+        accepted = frozenset(accept)
+        for end in ends:
+            if self.has(end):
+                continue
+            rows, backfill = counts.get(end.split, (0, 0))
+            if rows > end.rows or backfill > end.backfill:
+                raise _too_many(end, rows, backfill)
+            if (rows, backfill) != (end.rows, end.backfill) and end.split not in accepted:
+                missing.append(MissingRecords(end, end.rows - rows, end.backfill - backfill))
+                continue
+            counts.pop(end.split, None)
+            completed[end.split] = end.high
+            runs[end.run] = runs.get(end.run, RunProgress()).adding(end)
+        return SplitStep(SplitProgress(counts, runs), completed, tuple(missing))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the progress for a file."""
+        runs = {
+            name: {"numbers": run.numbers, "bounds": dict(run.bounds), "above": run.above}
+            for name, run in self.runs.items()
+        }
+        return {"open": dict(self.open), "runs": runs}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> SplitProgress:
+        """Read what ``to_json`` returned, also through JSON."""
+        runs = {
+            name: RunProgress(tuple((first, last) for first, last in run["numbers"]), run["bounds"], run["above"])
+            for name, run in body["runs"].items()
+        }
+        return cls({split: (rows, changes) for split, (rows, changes) in body["open"].items()}, runs)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRecords:
+    """A split whose certificate is known, and the records that were not read yet."""
+
+    end: SplitEnd
+    rows: int
+    backfill: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitStep:
+    """What a batch changes."""
+
+    progress: SplitProgress
+    completed: Mapping[str, Sequence]
+    """Splits that are complete now, to the sequence of their high watermark."""
+    missing: tuple[MissingRecords, ...] = ()
+
+
+def _joined(ranges: Iterable[tuple[int, int]], number: int) -> tuple[tuple[int, int], ...]:
+    """Return sorted ranges with one more number; ranges that touch become one."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted([*ranges, (number, number)]):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
+
+
+def _too_many(end: SplitEnd, rows: int, backfill: int) -> KafkaRequestError:
+    return KafkaRequestError(
+        f"split {end.split} has more records than its END watermark says",
+        hint="check for another writer to the topic; a producer without transactions repeats records",
+        topic=end.topic,
+        rows=f"{rows} read, {end.rows} in END",
+        backfill=f"{backfill} read, {end.backfill} in END",
+    )

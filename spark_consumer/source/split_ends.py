@@ -1,0 +1,105 @@
+"""Reads the END certificates of splits, independent of the stream, and keeps those that no table has used yet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as fn
+
+from tailrace.schemas.sequence import Sequence, file_number
+from tailrace.schemas.watermark import BinlogPosition, WatermarkKind
+from tailrace.spark_consumer.source.control import ControlTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+_FIELDS: Final = (
+    "kind string, split string, snapshot string, topic string, number bigint, lower string, upper string, "
+    "closed boolean, rows bigint, backfill bigint, checksum string, incremental boolean, lower_open boolean, "
+    "position struct<kind: string, epoch: bigint, file: string, pos: bigint>"
+)
+"""Fields of a watermark; the GTID sets of the positions do not leave the executors."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitEnd:
+    """The END certificate of a split, as far as a reader needs it."""
+
+    topic: str
+    split: str
+    run: str
+    number: int
+    """Number of the split; unique in its run."""
+    rows: int
+    backfill: int
+    high: Sequence
+    lower: str | None
+    """Lower bound as JSON; None where open."""
+    upper: str | None
+    """Upper bound as JSON; None where open, or where it is the greatest key of the plan (``closed``)."""
+    closed: bool = False
+    above: bool = False
+    """The split of the keys above the greatest planned one."""
+
+
+class SplitEnds:
+    """The certificates that were read and not taken, by topic; those of incremental snapshots are ignored.
+
+    No record waits for a certificate of an incremental snapshot. The topic is read committed: an aborted certificate may
+    have other counts than the one that follows.
+    """
+
+    def __init__(self, watermarks: ControlTopic) -> None:
+        self._watermarks = watermarks
+        self._lock = threading.Lock()
+        self._pending: dict[str, dict[str, SplitEnd]] = {}
+
+    def refresh(self, spark: SparkSession) -> set[str]:
+        """Read the certificates that were appended since the last call; return their topics."""
+        wanted = (fn.col("kind") == WatermarkKind.END.value) & ~fn.coalesce("incremental", fn.lit(False))
+        return self.add(map(_end, self._watermarks.poll_fields(spark, _FIELDS, wanted)))
+
+    def add(self, ends: Iterable[SplitEnd]) -> set[str]:
+        """Add certificates; return their topics."""
+        topics = set()
+        with self._lock:
+            for end in ends:
+                self._pending.setdefault(end.topic, {})[end.split] = end
+                topics.add(end.topic)
+        return topics
+
+    def pending(self, topic: str) -> Mapping[str, SplitEnd]:
+        """Return the certificates of a topic by split."""
+        with self._lock:
+            return dict(self._pending.get(topic, {}))
+
+    def release(self, topic: str, splits: Iterable[str]) -> None:
+        """Forget the certificates of splits that are complete."""
+        with self._lock:
+            pending = self._pending.get(topic, {})
+            for split in splits:
+                pending.pop(split, None)
+            if not pending:
+                self._pending.pop(topic, None)
+
+
+def _end(row: Row) -> SplitEnd:
+    position = row["position"]
+    if position["kind"] != BinlogPosition.KIND:
+        raise ValueError(f"a position of kind {position['kind']!r} cannot be read")
+    return SplitEnd(
+        topic=row["topic"],
+        split=row["split"],
+        run=row["snapshot"],
+        number=row["number"],
+        rows=row["rows"],
+        backfill=row["backfill"],
+        high=Sequence(position["epoch"], file_number(position["file"]), position["pos"], 0, 0),
+        lower=row["lower"],
+        upper=row["upper"],
+        closed=row["closed"],
+        above=bool(row["lower_open"]),
+    )

@@ -1,0 +1,104 @@
+"""A pytest plugin: the tests that start servers run in two processes, if the machine is large enough for them.
+
+Each process starts servers of its own, and runs whole files, so that the fixtures of a module are made once. All tests
+that start Spark run in one process: two sessions need too much memory, and the other tests mostly wait meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+WORKERS: Final = 2
+
+MEMORY: Final = 6 << 30
+"""Bytes that two processes with their servers and one Spark session need."""
+
+_WITHOUT_SERVERS: Final = ("tests/unit", "tests/docs")
+"""Folders whose tests take seconds: a second process would only cost its start."""
+
+_SPARK: Final = ("tests/spark/", "tests/sinks/", "tests/integration/test_demo.py", "tests/integration/test_embedded.py")
+"""Where tests start Spark."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the number of processes for ``-n auto``; 0 runs the tests in this one."""
+    if not any(_starts_servers(Path(argument), config.rootpath) for argument in config.args):
+        return 0
+    return WORKERS if _cpus() >= WORKERS and _memory() >= MEMORY else 0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """Distribute files in the order of the collection; None: as the options say."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler.loadscope import LoadScopeScheduling  # noqa: PLC0415 - only the distributing process needs it
+
+    config.option.loadscopereorder = False
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = _unit_of_work
+    return scheduler
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several processes: Spark first, because it takes longest; last the files that take no time.
+
+    The latter keep both processes busy to the end. The order is otherwise the random one.
+    Raises UsageError if a test starts Spark that the processes would not know of.
+    """
+    for item in items:
+        if item.get_closest_marker("spark") and not item.nodeid.startswith(_SPARK):
+            raise pytest.UsageError(f"{item.nodeid} starts Spark: name its file in _SPARK of {__name__}")
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _unit_of_work(nodeid: str) -> str:
+    return "spark" if nodeid.startswith(_SPARK) else nodeid.split("::", maxsplit=1)[0]
+
+
+def _rank(nodeid: str) -> int:
+    if nodeid.startswith(_SPARK):
+        return 0
+    return 2 if nodeid.startswith(_WITHOUT_SERVERS) else 1
+
+
+def _starts_servers(argument: Path, root: Path) -> bool:
+    """Whether an argument of pytest is a folder with tests that start servers; a single file has one process."""
+    folder = (Path.cwd() / argument).resolve()
+    if not folder.is_dir():
+        return False
+    return not any(folder.is_relative_to(root / each) for each in _WITHOUT_SERVERS)
+
+
+def _cpus() -> float:
+    """Return the processors that this process may use."""
+    usable = float(len(os.sched_getaffinity(0)))
+    quota, period = _words("/sys/fs/cgroup/cpu.max", "max 1")
+    return usable if quota == "max" else min(usable, int(quota) / int(period))
+
+
+def _memory() -> int:
+    """Return the bytes that this process may use."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    [limit] = _words("/sys/fs/cgroup/memory.max", "max")
+    return available if limit == "max" else min(available, int(limit))
+
+
+def _words(path: str, otherwise: str) -> Iterable[str]:
+    """Return the words of a file of the control group, ``otherwise`` if the group has none."""
+    try:
+        return Path(path).read_text(encoding="ascii").split()
+    except OSError:
+        return otherwise.split()
