@@ -78,15 +78,15 @@ def test_recorded_topics_of_a_connector_reach_their_tables(
         found = delta_rows(spark, tmp_path, "odd", table)
         expected = final_rows(with_schemas[f"{prefix}.odd.{table}"]).values()
         assert found == {row["id"]: row for row in expected}
-    # VARCHAR, then DECIMAL in a table of that name that was created anew, then one more column.
-    again = {1: {"v": "1.5", "id": 1, "extra": None}, 3: {"v": "3.5", "id": 3, "extra": None}}
-    assert delta_rows(spark, tmp_path, "odd", "again") == again
+    # VARCHAR, then DECIMAL in a table of that name that was created once more, then one more column.
+    repeated = {1: {"v": "1.5", "id": 1, "extra": None}, 3: {"v": "3.5", "id": 3, "extra": None}}
+    assert delta_rows(spark, tmp_path, "odd", "again") == repeated
 
 
 def envelope(op: str, before: object, after: object, *, pos: int, **source: object) -> bytes:
     """Return the envelope that a connector writes without schemas."""
-    place = {"db": "shop", "table": "t", "ts_ms": 1, "file": "binlog.000003", "pos": pos, "row": 0, **source}
-    return orjson.dumps({"before": before, "after": after, "source": place, "op": op, "ts_ms": 1, "transaction": None})
+    origin = {"db": "shop", "table": "t", "ts_ms": 1, "file": "binlog.000003", "pos": pos, "row": 0, **source}
+    return orjson.dumps({"before": before, "after": after, "source": origin, "op": op, "ts_ms": 1, "transaction": None})
 
 
 def record(topic: str, row: dict[str, Any], value: bytes | None, offset: int = 0) -> KafkaRecord:

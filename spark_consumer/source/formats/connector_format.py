@@ -121,13 +121,13 @@ class ConnectorFormat:
             )
             .collect()
         )
-        places: dict[str, tuple[int, ...]] = {}
-        for value_id, key_id, *place in rows:
+        positions: dict[str, tuple[int, ...]] = {}
+        for value_id, key_id, *position in rows:
             if (value_id, key_id) in schemas:
                 fingerprint = schemas[value_id, key_id].fingerprint
-                seen = tuple(-1 if number is None else number for number in place)
-                places[fingerprint] = max(places.get(fingerprint, seen), seen)
-        return [distinct[fingerprint] for fingerprint in sorted(distinct, key=lambda each: places[each])]
+                seen = tuple(-1 if number is None else number for number in position)
+                positions[fingerprint] = max(positions.get(fingerprint, seen), seen)
+        return [distinct[fingerprint] for fingerprint in sorted(distinct, key=lambda each: positions[each])]
 
     def _without_key(
         self, records: DataFrame, topic: str, found: Sequence[Identity], tracker: SchemaTracker

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _HEAD: Final = '{"schema":'
 _MIDDLE: Final = ',"payload":'
+_INCREMENTAL: Final = '"snapshot":"incremental"'
 _EMBEDDED: Final = "md5:"
 _PUBLISHED: Final = "published:"
 
@@ -89,7 +90,11 @@ class JsonValues:
 
     def reader(self, records: DataFrame, value_ids: Sequence[str]) -> tuple[DataFrame, Read]:  # noqa: ARG002
         """Return the records with values without schemas."""
-        return records.withColumn("value", _payload(fn.col("value").cast("string")).cast("binary")), read_json
+        text = fn.col("value").cast("string")
+        # A quote in a value is escaped, so this text occurs in the source block only.
+        marked = fn.when(text.contains(_INCREMENTAL), fn.lit("connector"))
+        complete = {"value": _payload(text).cast("binary"), "incremental": fn.coalesce(fn.col("incremental"), marked)}
+        return records.withColumns(complete), read_json
 
     def columns(
         self, table: TableSchema, value_id: str, sample: Sample, published: Sequence[TableSchema]
