@@ -2,7 +2,7 @@
 
 The library is what this package exports; ``changes`` has its documentation::
 
-    from tailrace.spark_consumer import apply_changes, changelog, decode, latest, read_changes
+    from tailrace.spark_consumer import apply_changes, decode, latest, read_changes, to_changelog
 
 Public modules; everything else is internal and may change:
 
@@ -22,9 +22,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tailrace.spark_consumer.changes import apply_changes, changelog, decode, latest, read_changes
+    from tailrace.spark_consumer.changes import apply_changes, decode, latest, read_changes, to_changelog
 
-__all__ = ["apply_changes", "changelog", "decode", "latest", "read_changes"]
+__all__ = ["apply_changes", "decode", "latest", "read_changes", "to_changelog"]
 
 
 def __getattr__(name: str) -> Any:

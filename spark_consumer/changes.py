@@ -95,7 +95,7 @@ def decode(
     return _changes(rows, schema)
 
 
-def changelog(changes: DataFrame) -> DataFrame:
+def to_changelog(changes: DataFrame) -> DataFrame:
     """Return one row per changelog entry: an update gives ``-U`` with ``before`` and ``+U`` with ``after``.
 
     The columns are those of ``decode`` with ``row`` in place of ``before`` and ``after``.

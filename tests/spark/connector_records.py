@@ -54,11 +54,28 @@ def in_avro(records: Iterable[KafkaRecord], registry: SchemaRegistry) -> Iterato
             answer = registry.request(f"/subjects/{topic}-{side}/versions", {"schema": text})
             known[text] = answer["id"], Avro(json.loads(text)), json.loads(text)
         number, avro, schema = known[text]
-        return b"\0" + number.to_bytes(4, "big") + avro.write(_avro_value(json.loads(payload), schema, {}))
+        return (
+            b"\0"
+            + number.to_bytes(4, "big")
+            + avro.write(_avro_value(json.loads(payload), schema, dict(_named(schema))))
+        )
 
     for record in records:
         key = write(record.topic, "key", record.key)
         yield record._replace(key=key, value=write(record.topic, "value", record.value))
+
+
+def _named(schema: Any, space: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the records within a schema by their short and their full names."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _named(each, space)
+    elif isinstance(schema, dict) and schema["type"] == "record":
+        space = schema.get("namespace", space)
+        yield schema["name"], schema
+        yield f"{space}.{schema['name']}", schema
+        for field in schema["fields"]:
+            yield from _named(field["type"], space)
 
 
 def _avro_value(value: Any, schema: Any, named: dict[str, Any]) -> Any:
@@ -70,7 +87,6 @@ def _avro_value(value: Any, schema: Any, named: dict[str, Any]) -> Any:
             return _avro_value(value, named[schema], named)
         return b64decode(value) if schema == "bytes" else value
     if schema["type"] == "record":
-        named[schema["name"]] = named[f"{schema.get('namespace')}.{schema['name']}"] = schema
         return {each["name"]: _avro_value(value[each["name"]], each["type"], named) for each in schema["fields"]}
     if schema["type"] == "array":
         return [_avro_value(each, schema["items"], named) for each in value]

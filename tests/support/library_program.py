@@ -15,7 +15,7 @@ def run(spark: SparkSession, bootstrap: str, prefix: str, topic: str, work: Path
     """Read the changes of a table, stream them into a Delta table, and return what was seen."""
     from pyspark.sql import functions as fn  # noqa: PLC0415 - Spark Connect chooses its functions when the session starts
 
-    from tailrace.spark_consumer import apply_changes, changelog, decode, latest, read_changes  # noqa: PLC0415
+    from tailrace.spark_consumer import apply_changes, decode, latest, read_changes, to_changelog  # noqa: PLC0415
 
     target = f"delta.`{work}/target`"
     stream = read_changes(spark, topic, prefix=prefix, bootstrap_servers=bootstrap)
@@ -41,7 +41,7 @@ def run(spark: SparkSession, bootstrap: str, prefix: str, topic: str, work: Path
     )
     return {
         "kinds": rows(changes, "kind", "_change_type", row_id),
-        "changelog": rows(changelog(changes), "kind", "row.id"),
+        "changelog": rows(to_changelog(changes), "kind", "row.id"),
         "latest": rows(latest(changes), "key.id", "kind"),
         "table": rows(spark.sql(f"SELECT id, name, n FROM {target}"), "*"),
         "metadata": list(first.collect()[0]),

@@ -101,6 +101,10 @@ class AvroValues:
 
         return records, read
 
+    def named(self, topic: str, value_id: str, published: Sequence[TableSchema]) -> TableSchema | None:  # noqa: ARG002
+        """Return None: the registry has the schema of each record, with or without a header."""
+        return None
+
     def columns(
         self,
         table: TableSchema,

@@ -83,6 +83,9 @@ class ConnectorFormat:
     ) -> TableSchema:
         """Read the schema of an identity from one of its records and from what the converters know."""
         value_id, key_id = identity
+        named = None if value_id is None else self._value.named(topic, value_id, published)
+        if named is not None:
+            return named
         one = records.where(_has(identity)).limit(1)
         key_text = self._key.normalized(_texts([key_id])).cast("string")
         sampled, read = self._value.reader(

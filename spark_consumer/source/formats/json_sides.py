@@ -96,14 +96,26 @@ class JsonValues:
         complete = {"value": _payload(text).cast("binary"), "incremental": fn.coalesce(fn.col("incremental"), marked)}
         return records.withColumns(complete), read_json
 
+    def named(self, topic: str, value_id: str, published: Sequence[TableSchema]) -> TableSchema | None:
+        """Return the published schema that a header names."""
+        if not value_id.startswith(_PUBLISHED):
+            return None
+        fingerprint = value_id.removeprefix(_PUBLISHED)
+        for schema in published:
+            if schema.fingerprint == fingerprint:
+                return schema
+        raise SchemaError(
+            f"records of topic {topic} name a table schema that is not published",
+            hint="allow only the producer to write to the topics of its prefix, and do not delete the schemas topic",
+            schema=fingerprint,
+        )
+
     def columns(
         self, table: TableSchema, value_id: str, sample: Sample, published: Sequence[TableSchema]
     ) -> tuple[ConnectField, ...]:
         """Return the columns of a value."""
         if value_id.startswith(_EMBEDDED):
             return row_fields(_embedded(table, sample), table.topic)
-        if value_id.startswith(_PUBLISHED):
-            return _published(table, value_id.removeprefix(_PUBLISHED), published)
         names = json.loads(value_id)
         given = self._given(table.database, table.table)
         if given is not None:
@@ -122,17 +134,6 @@ def _embedded(table: TableSchema, sample: Sample) -> ConnectSchema:
             hint="write the topic with org.apache.kafka.connect.json.JsonConverter",
             schema=(sample.text or "")[:200],
         ) from error
-
-
-def _published(table: TableSchema, fingerprint: str, published: Sequence[TableSchema]) -> tuple[ConnectField, ...]:
-    for schema in published:
-        if schema.fingerprint == fingerprint:
-            return schema.columns
-    raise SchemaError(
-        f"records of topic {table.topic} name a table schema that is not published",
-        hint="allow only the producer to write to the topics of its prefix, and do not delete the schemas topic",
-        schema=fingerprint,
-    )
 
 
 def _subset(table: TableSchema, names: Sequence[str], given: Sequence[ConnectField]) -> tuple[ConnectField, ...]:

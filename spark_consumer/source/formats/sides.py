@@ -53,6 +53,9 @@ class ValueSide(Protocol):
     def reader(self, records: DataFrame, value_ids: Sequence[str]) -> tuple[DataFrame, Read]:
         """Return the records, prepared for the reader of their envelopes, and that reader."""
 
+    def named(self, topic: str, value_id: str, published: Sequence[TableSchema]) -> TableSchema | None:
+        """Return the schema if the identity names a published one, else None. Raises SchemaError if it is missing."""
+
     def columns(
         self, table: TableSchema, value_id: str, sample: Sample, published: Sequence[TableSchema]
     ) -> tuple[ConnectField, ...]:
