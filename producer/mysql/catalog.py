@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 SYSTEM_DATABASES: Final = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 
 
+class _DefinitionChangedError(Exception):
+    """The columns and the keys of a table were read before and after a statement that altered it."""
+
+
 def list_tables(connection: Connection[Any], wanted: Callable[[TableId], bool]) -> list[TableId]:
     """Return the base tables that are wanted, sorted; the server's own databases are never among them."""
     rows = query(
@@ -73,6 +77,8 @@ def read_tables(
                     yield table, _definition(connection, table, columns[table], keys.get(table, []), pads or {})
                 except TableMissingError:
                     continue  # dropped meanwhile
+                except _DefinitionChangedError:
+                    yield from read_tables(connection, (table,))
                 except SchemaError as error:
                     yield table, error
 
@@ -167,6 +173,8 @@ def _definition(
         order = dict.fromkeys(str(row[2]) for row in query(connection, f"SHOW KEYS FROM {table.quoted}"))
         unique = {index: unique[index] for index in order if index in unique}
     primary_key = tuple(column for column, _ in primary if column is not None)
+    if not {column.name for column, _ in described}.issuperset(primary_key):
+        raise _DefinitionChangedError
     unique_key = next(iter(unique.values()), ())
     return CatalogTable(
         table=Table(

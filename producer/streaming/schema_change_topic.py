@@ -17,7 +17,7 @@ from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.protocols import CatalogSession, Offset
-from tailrace.producer.model.table import TableId, quote
+from tailrace.producer.model.table import CatalogTable, TableId, quote
 from tailrace.producer.serialization.envelope.java_hash_order import hash_order
 from tailrace.producer.serialization.envelope.json import Struct
 from tailrace.producer.serialization.envelope.schema_change import (
@@ -25,6 +25,7 @@ from tailrace.producer.serialization.envelope.schema_change import (
     change_key,
     change_value,
     table_change,
+    without_counter,
 )
 from tailrace.producer.serialization.envelope.source_info import source_struct
 from tailrace.producer.serialization.record_converter import TopicConverter
@@ -81,9 +82,8 @@ class SchemaChangeTopic:
                 write(name, None, f"CREATE DATABASE {quote(name)} CHARSET {charset} COLLATE {collation}")
                 write(name, None, f"USE {quote(name)}")
             for table, found in self._session.describe_all([table for table in new if table.database == name]):
-                statement = self._create_statement(table)
-                if statement is not None and not isinstance(found, SchemaError):
-                    described = TableDefinition(found, statement)
+                described = None if isinstance(found, SchemaError) else self._describe(table, found)
+                if described is not None:
                     write(name, table.table, described.create_statement, [self._change("CREATE", table, described)])
         self._known |= {str(table) for table in new}
         if first:
@@ -143,15 +143,24 @@ class SchemaChangeTopic:
             effect.renamed_from is not None and filters.includes(effect.renamed_from)
         )
 
-    def _describe(self, table: TableId) -> TableDefinition | None:
-        """Return the current definition of a table, or None if it no longer exists."""
+    def _describe(self, table: TableId, found: CatalogTable | None = None) -> TableDefinition | None:
+        """Return the current definition of a table, or None if it no longer exists; ``found`` was read just before.
+
+        Two queries give it. They are repeated if a statement has altered the table between them.
+        """
         statement = self._create_statement(table)
-        if statement is None:
-            return None
         try:
-            return TableDefinition(self._session.describe(table), statement)
+            while statement is not None:
+                described = TableDefinition(found or self._session.describe(table), statement)
+                if described.agrees:
+                    return described
+                before, statement = statement, self._create_statement(table)
+                if found is None and statement is not None and without_counter(statement) == without_counter(before):
+                    return described  # the catalog prints a type in another way
+                found = None
         except SchemaError:
-            return None
+            pass
+        return None
 
     def _create_statement(self, table: TableId) -> str | None:
         try:

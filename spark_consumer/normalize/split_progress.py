@@ -1,8 +1,8 @@
 """How far the snapshot of a table has been read: counts of incomplete splits, and which splits are complete.
 
 A split is complete when its END certificate is known and the number of rows and backfill events that were read equals
-the counts in it. The progress adds up what each batch has read, so no record is counted twice, and it is small: complete
-splits are kept as ranges of their numbers and of their bounds.
+the counts in it. The progress adds up what each batch has read, so no record is counted twice, and it is small:
+complete splits are kept as ranges of their numbers and of their bounds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Reads the control topics of a prefix (table schemas and watermarks) in Spark batch jobs, up to the end of the topic.
 
-The isolation level is read_uncommitted by default, on purpose. The producer writes a schema or a LOW watermark before the first
-row that needs it, or in the same Kafka transaction. A transaction commits only after all its records are written. So if
-a row is visible as committed, its control record is in the topic, even if the commit marker of that partition is not
-written yet; a read_committed reader could miss it. A control record of an aborted transaction does no harm: it
-describes a real schema or split, and nothing depends on its absence.
+The isolation level is read_uncommitted by default, on purpose. The producer writes a schema or a LOW watermark before
+the first row that needs it, or in the same Kafka transaction. A transaction commits only after all its records are
+written. So if a row is visible as committed, its control record is in the topic, even if the commit marker of that
+partition is not written yet; a read_committed reader could miss it. A control record of an aborted transaction does no
+harm: it describes a real schema or split, and nothing depends on its absence.
 """
 
 from __future__ import annotations

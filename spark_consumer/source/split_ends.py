@@ -48,8 +48,8 @@ class SplitEnd:
 class SplitEnds:
     """The certificates that were read and not taken, by topic; those of incremental snapshots are ignored.
 
-    No record waits for a certificate of an incremental snapshot. The topic is read committed: an aborted certificate may
-    have other counts than the one that follows.
+    No record waits for a certificate of an incremental snapshot. The topic is read committed: an aborted certificate
+    may have other counts than the one that follows.
     """
 
     def __init__(self, watermarks: ControlTopic) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,13 @@ import orjson
 
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.catalog import read_table
+from tailrace.producer.mysql.catalog_session import MySqlCatalogSession
+from tailrace.producer.mysql.connection import connect
 from tailrace.producer.serialization.envelope.schema_change import TableDefinition, table_change
+from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tests.debezium_parity import golden
 from tests.debezium_parity.statements import BEFORE_SNAPSHOT
+from tests.support.binlog import settings_of
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, records_of
 from tests.support.topics import Read, read_topic
 
@@ -86,6 +91,41 @@ def test_table_definitions_equal_those_of_debezium(mysql_server: MySqlServer, da
         compared += 1
     session.close()
     assert compared == sum(statement.startswith("CREATE TABLE") for statement in BEFORE_SNAPSHOT)
+
+
+class _ChangedBetween(MySqlCatalogSession):
+    """A statement alters the table after the first of two queries for its definition."""
+
+    def __init__(self, database: Database, statements: list[str]) -> None:
+        super().__init__(lambda: connect(settings_of(database.server)))
+        self._database, self._statements = database, statements
+
+    def create_statement(self, table: TableId) -> str:
+        """Read it, then alter the table."""
+        found = super().create_statement(table)
+        if self._statements:
+            self._database.execute(self._statements.pop(0))
+        return found
+
+
+def test_definition_of_a_table_that_changes_meanwhile(database: Database) -> None:
+    """The parts of a definition are of one time, also if they come from two queries."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('a'))")
+    table = TableId(database.name, "t")
+    before = read_table(database.connect(), table)
+    statements = ["ALTER TABLE t ADD COLUMN w INT", "ALTER TABLE t MODIFY e INT", "ALTER TABLE t DROP COLUMN id"]
+    with closing(_ChangedBetween(database, [])) as session:
+        unused: Any = None
+        changes = SchemaChangeTopic(unused, session, unused, unused)
+        for found in (None, before):
+            session._statements = list(statements)
+            described = changes._describe(table, found)
+
+            assert described is not None
+            assert described.agrees
+            assert table_change("ALTER", table, described)["table"]
+            database.execute("DROP TABLE t")
+            database.execute("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('a'), later INT)")
 
 
 def _changes(broker: KafkaBroker, prefix: str) -> list[Any]:

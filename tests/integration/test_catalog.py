@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from pymysql import OperationalError
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.table import Collation, ColumnCatalog, TableId
@@ -106,6 +109,54 @@ def test_collations_say_whether_blanks_count(database: Database) -> None:
         "b": Collation("utf8mb4_bin", pads=True),
         "c": Collation("latin1_swedish_ci", pads=True),
     }
+
+
+class _Altering:
+    """A session in which a statement of another session comes before one of its queries."""
+
+    def __init__(self, session: Any, database: Database, query: str, statement: str) -> None:
+        self._session, self._database, self._query, self._statement = session, database, query, statement
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def cursor(self) -> _Altering:
+        return _Altering(self._session.cursor(), self._database, self._query, self._statement)
+
+    def __enter__(self) -> _Altering:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def execute(self, sql: str, args: Any = None) -> None:
+        if self._query in sql and self._statement:
+            with suppress(OperationalError):  # it has run already
+                self._database.execute(self._statement)
+        self._session.execute(sql, args)
+
+
+@pytest.mark.parametrize(
+    ("query", "statement"),
+    [
+        ("information_schema.STATISTICS", "ALTER TABLE t RENAME COLUMN id TO nr"),
+        ("information_schema.COLUMNS", "ALTER TABLE t RENAME COLUMN id TO nr"),
+        (
+            "information_schema.STATISTICS",
+            "ALTER TABLE t ADD COLUMN nr INT FIRST, DROP PRIMARY KEY, ADD PRIMARY KEY (nr)",
+        ),
+    ],
+)
+def test_definition_that_changes_between_two_queries(
+    database: Database, query: str, statement: str
+) -> None:
+    """Its key would otherwise have a column that it does not have."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    with connect(settings_of(database.server)) as session:
+        found = read_table(_Altering(session, database, query, statement), TableId(database.name, "t"))  # type: ignore[arg-type]
+
+    assert found.primary_key == ("nr",)
+    assert found.table.columns[0].name == "nr"
 
 
 def test_row_estimate_is_not_a_day_old(database: Database) -> None:

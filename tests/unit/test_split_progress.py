@@ -54,8 +54,8 @@ def test_counts_add_up_over_batches() -> None:
     assert step.completed == {"run1:0": HIGH}
     assert step.progress.open == {}
     # After a restart all certificates are read again.
-    again = step.progress.advance([], [end(0, 5, 2)])
-    assert (again.completed, again.progress) == ({}, step.progress)
+    repeated = step.progress.advance([], [end(0, 5, 2)])
+    assert (repeated.completed, repeated.progress) == ({}, step.progress)
 
 
 def test_more_records_than_the_certificate_says_is_an_error() -> None:
@@ -92,7 +92,7 @@ def test_split_of_an_empty_table_is_a_complete_run() -> None:
     assert SplitProgress().advance([], [whole]).progress.complete
 
 
-def test_run_that_started_again_does_not_count_with_the_former_one() -> None:
+def test_restarted_run_does_not_count_with_the_earlier_one() -> None:
     progress = SplitProgress().advance([], [end(0, last=1), end(-1, last=1), end(1, last=1, run="run2")]).progress
 
     assert (progress.loading, progress.complete) == (True, False)

@@ -93,6 +93,21 @@ class TableDefinition(NamedTuple):
     create_statement: str
     """The result of SHOW CREATE TABLE."""
 
+    @property
+    def agrees(self) -> bool:
+        """Whether both have the same columns with the same types."""
+        columns = self.catalog.table.columns
+        return self.create_statement.count("\n  `") == len(columns) and all(
+            f"\n  {quote(column.name)} {column.catalog.column_type}" in self.create_statement
+            for column in columns
+            if column.catalog is not None
+        )
+
+
+def without_counter(statement: str) -> str:
+    """Return a result of SHOW CREATE TABLE without what an INSERT changes."""
+    return re.sub(r" AUTO_INCREMENT=\d+", "", statement)
+
 
 def change_key(database: str) -> Struct:
     """Return a key of CHANGE_KEY."""
