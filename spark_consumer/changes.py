@@ -188,6 +188,9 @@ def _changes(rows: DataFrame, schema: TableSchema) -> DataFrame:
         .when(op == Op.DELETE.value, RowKind.DELETE.value)
         .otherwise(fn.raise_error(fn.lit(f"a truncate event of topic {schema.topic} has no row kind")).cast("string"))
     )
+    # Spark moves no filter below an expression that is not deterministic. Otherwise a filter of the caller would come
+    # before the selection of the records of each schema, and records would be decoded with the schema of others.
+    kind = fn.when(fn.spark_partition_id() < 0, fn.lit(None)).otherwise(kind)
     key = fn.struct(*(fn.coalesce(fn.col("after")[name], fn.col("before")[name]).alias(name) for name in schema.key))
     return rows.select(
         kind.alias("kind"),
