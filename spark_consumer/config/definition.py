@@ -33,9 +33,9 @@ def definition(sink: str | None) -> ConfigDefinition[ConsumerConfig]:
         )
     own = Group(f"Sink {plugin.name}", (_OPTIONS,))
     others = _others(plugins, {entry.name for entry in options_of(plugin)})
-    return ConfigDefinition(
-        ConsumerConfig, (COMMON, own, others), sections={_OPTIONS: plugin.options}, checks=(_check_registries,)
-    )
+    sections = {_OPTIONS: plugin.options}
+    checks = (_check_dead_letters, _check_registries)
+    return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections=sections, checks=checks)
 
 
 def options_of(plugin: SinkPlugin) -> tuple[Property, ...]:
@@ -67,6 +67,20 @@ def _check_registries(draft: Draft) -> None:
             url = f"{side}.converter.schema.registry.url"
             if not draft.is_set(url):
                 draft.problems.append(f"{url} is required: {side}.converter is Avro")
+
+
+def _check_dead_letters(draft: Draft) -> None:
+    def text(name: str) -> str:
+        return draft.settings[name].value.strip() if draft.is_set(name) else ""
+
+    topic = text("errors.deadletterqueue.topic.name")
+    if text("errors.tolerance").lower() == "all" and not topic:
+        draft.problems.append("errors.deadletterqueue.topic.name: it is needed for errors.tolerance=all")
+    if topic.startswith(text("topic.prefix") + "."):
+        draft.problems.append(
+            f"errors.deadletterqueue.topic.name: {topic!r} would be read as a captured table; "
+            "use a name that does not start with the topic prefix"
+        )
 
 
 def load(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -14,7 +14,9 @@ from tailrace.spark_consumer.sink.base import Sink
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat
 from tailrace.spark_consumer.source.kafka import read_range
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.topic_ends import end_offsets
 from tailrace.spark_consumer.source.version_decoder import decode_versions
+from tailrace.spark_consumer.tables.bad_record import DeadLetters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,15 +63,29 @@ class TableServices:
     schemas: SchemaTracker
     carry_over: CarryOver
     format: RecordFormat
+    dead_letters: DeadLetters | None = None
+    """Takes bad records; None: a bad record stops its table."""
 
     def read(self, spark: SparkSession, found: TopicRange) -> DataFrame:
         """Return the raw records of a range."""
-        return read_range(spark, self.source, found)
+        records = read_range(spark, self.source, found)
+        return records if self.dead_letters is None else self.dead_letters.left(records, found)
+
+    def end_offsets(self, spark: SparkSession, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the end offsets that a topic has now."""
+        return end_offsets(spark, self.source, topic, partitions)
 
     def decode(self, raw: DataFrame, topic: str, images: Images) -> tuple[TableSchema, DataFrame]:
         """Decode the records of one topic; return the schema and the rows (json_decoder.py)."""
         found = self.format.resolve(raw, topic, self.schemas)
         return decode_versions(found.records, found.schemas, images, read=found.read)
+
+    def newest_schema(self, spark: SparkSession, found: TopicRange) -> TableSchema:
+        """Return the newest known schema of a topic; records of the range are read if none is known."""
+        known = self.format.known_schema(found.topic, self.schemas)
+        if known is not None:
+            return known
+        return self.format.resolve(self.read(spark, found), found.topic, self.schemas).schemas[-1]
 
     def reads_twice(self, topic: str) -> bool:
         """Return whether ``decode`` reads the records of a topic more than once, so that a cache of them pays."""

@@ -55,6 +55,11 @@ class ConnectorFormat:
         self._value = value
         self._known: dict[str, dict[Identity, TableSchema]] = {}
 
+    def known_schema(self, topic: str, tracker: SchemaTracker) -> TableSchema | None:
+        """Return the schema that was found last, else the latest published one."""
+        found = [*tracker.published(topic), *self._known.get(topic, {}).values()]
+        return found[-1] if found else None
+
     def resolve(self, raw: DataFrame, topic: str, tracker: SchemaTracker) -> Resolved:
         """Return the records with the fingerprints of their schemas; one job, and more for schemas not seen before."""
         records = raw.withColumns({VALUE_ID: self._value.identity(), KEY_ID: self._key.identity()})
@@ -137,8 +142,13 @@ class ConnectorFormat:
     ) -> TableSchema:
         """Return a schema for records of which none has both a value schema and a key."""
         published = tracker.published(topic)
+        if published:
+            return published[-1]
+        if not found:  # only tombstones
+            database, table = topic.rsplit(".", 2)[-2:]
+            return TableSchema(topic, database, table, (), ())
         best = max(found, key=lambda identity: identity[0] is not None)
-        return published[-1] if published else self._read_schema(records, topic, best, published)
+        return self._read_schema(records, topic, best, published)
 
 
 def _texts(identities: object) -> list[str]:

@@ -33,6 +33,9 @@ class RecordFormat(Protocol):
     def finds_schemas(self) -> bool:
         """Whether ``resolve`` always reads the records, to find their schemas."""
 
+    def known_schema(self, topic: str, tracker: SchemaTracker) -> TableSchema | None:
+        """Return the newest schema of a topic that is known without its records, or None."""
+
     def resolve(self, raw: DataFrame, topic: str, tracker: SchemaTracker) -> Resolved:
         """Return the records of one topic with their schemas. ``raw`` has RAW_COLUMNS; it may run several jobs.
 
@@ -44,6 +47,10 @@ class TailraceFormat:
     """Plain JSON whose schemas Tailrace has published; each record names its schema in a header."""
 
     finds_schemas = False
+
+    def known_schema(self, topic: str, tracker: SchemaTracker) -> TableSchema | None:
+        """Return the latest published schema. Raises SchemaError if there is none."""
+        return tracker.versions(topic)[-1]
 
     def resolve(self, raw: DataFrame, topic: str, tracker: SchemaTracker) -> Resolved:
         """Return the records unchanged."""
