@@ -74,8 +74,12 @@ class SchemaTracker:
     def alterations(self, topic: str) -> list[Alteration]:
         """Return the alterations of a table up to its latest schema, in order."""
         known = self._alterations.get(topic)
-        if not known:
+        if not known or topic not in self._versions:
             return []
         sequence, latest = max(self._versions[topic].values(), key=lambda entry: entry[0])
         in_order = [known[position] for position in sorted(known)]
         return until(in_order, [column.name for column in latest.columns], sequence)
+
+    def published(self, topic: str) -> list[TableSchema]:
+        """Return the schemas of a topic like ``versions``; none for a topic that only another connector wrote."""
+        return self.versions(topic) if topic in self._versions else []

@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from tailrace.runtime.errors import SchemaError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.conversion import convert
-from tailrace.spark_consumer.source.json_decoder import decode
+from tailrace.spark_consumer.source.json_decoder import Read, decode, read_json
 from tailrace.spark_consumer.source.schema_merge import merge_schemas
 
 if TYPE_CHECKING:
@@ -45,7 +45,11 @@ def schemas_in(raw: DataFrame, topic: str, tracker: SchemaTracker) -> list[Table
 
 
 def decode_versions(
-    raw: DataFrame, schemas: Sequence[TableSchema], images: Images, alterations: Sequence[Alteration] = ()
+    raw: DataFrame,
+    schemas: Sequence[TableSchema],
+    images: Images,
+    alterations: Sequence[Alteration] = (),
+    read: Read = read_json,
 ) -> tuple[TableSchema, DataFrame]:
     """Decode the records of one topic; return the merged schema and the rows in its types (json_decoder.py).
 
@@ -53,10 +57,10 @@ def decode_versions(
     """
     merged = merge_schemas(schemas, alterations)
     if len(schemas) == 1:
-        return merged, convert(decode(raw, schemas[0], images), schemas[0], merged, images, alterations)
+        return merged, convert(decode(raw, schemas[0], images, read), schemas[0], merged, images, alterations)
     parts = []
     for schema in schemas:
         named = fn.coalesce(fn.col("schema"), fn.lit(schemas[-1].fingerprint))
-        own = decode(raw.where(named == schema.fingerprint), schema, images)
+        own = decode(raw.where(named == schema.fingerprint), schema, images, read)
         parts.append(convert(own, schema, merged, images, alterations))
     return merged, reduce(DataFrame.unionByName, parts)
