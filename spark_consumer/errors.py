@@ -2,14 +2,52 @@
 
 ::
 
-    TailraceError    runtime/errors.py
-    └── SinkError    the target rejected a batch
+    TailraceError              runtime/errors.py
+    ├── SinkError              the target rejected a batch
+    └── KafkaRequestError      runtime/errors.py
+        └── ControlTopicError  a control topic cannot be read: no table can go on
 """
 
 from __future__ import annotations
 
-from tailrace.runtime.errors import TailraceError
+import re
+from typing import Final
+
+from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, TailraceError
 
 
 class SinkError(TailraceError):
     """The target rejected a batch."""
+
+
+class ControlTopicError(KafkaRequestError):
+    """A control topic cannot be read."""
+
+
+_NOT_OF_ONE_TABLE: Final = re.compile(
+    r"stopped SparkContext|SparkContext was shut down|cancelled job group|Job \d+ cancelled|JOB_CANCELLED"
+    r"|OutOfMemoryError|ExecutorLostFailure|Failed to create new KafkaAdminClient|BrokerNotAvailable"
+    r"|common\.errors\.(?:Timeout|Disconnect|Network|SaslAuthentication|SslAuthentication)\w*Exception"
+    r"|java\.net\.(?:Connect|SocketTimeout|UnknownHost|NoRouteToHost)Exception"
+)
+
+
+def concerns_all_tables(error: BaseException) -> bool:
+    """Return whether an error of one table says that no table can go on: the session or the broker is lost."""
+    if isinstance(error, TailraceError):
+        return isinstance(error, (ControlTopicError, KafkaUnavailableError))
+    if not isinstance(error, Exception) or isinstance(error, (OSError, MemoryError)):
+        return True
+    return bool(_NOT_OF_ONE_TABLE.search(str(error)))
+
+
+def as_tailrace_error(error: BaseException, message: str = "the query failed") -> TailraceError:
+    """Return the error itself, or a SinkError with the first lines of Spark's message."""
+    if isinstance(error, TailraceError):
+        return error
+    return SinkError(message, hint="read the log above for the complete error", cause=_first_lines(str(error)))
+
+
+def _first_lines(text: str, count: int = 3) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return " ".join(lines[:count])[:1000]

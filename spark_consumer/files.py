@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 def read_text(spark: SparkSession, name: str) -> str | None:
     """Return the content of a file, or None if it cannot be read."""
+    content = _read(spark, name)
+    return _read(spark, f"{name}.tmp") if content is None else content
+
+
+def _read(spark: SparkSession, name: str) -> str | None:
     jvm: Any = spark._jvm  # noqa: SLF001 - the only access to the cluster's file systems
     path = _path(spark, name)
     try:
@@ -22,6 +27,21 @@ def read_text(spark: SparkSession, name: str) -> str | None:
             stream.close()
     except Py4JError:
         return None
+
+
+def write_text(spark: SparkSession, name: str, text: str) -> None:
+    """Write a file, or replace it; if the process dies in between, ``read_text`` returns the old or the new content."""
+    path, draft = _path(spark, name), _path(spark, f"{name}.tmp")
+    files = _file_system(spark, path)
+    stream = files.create(draft, True)
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+    # Most file systems do not rename to a name that exists. Until the second step the draft is complete.
+    files.delete(path, False)
+    if not files.rename(draft, path):
+        raise OSError(f"{draft} cannot be renamed to {path}")
 
 
 def exists(spark: SparkSession, name: str) -> bool:

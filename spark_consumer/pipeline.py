@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from pyspark.sql import functions as fn
 
+from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.schemas.watermark import Watermark, WatermarkKind
+from tailrace.spark_consumer.errors import SinkError, as_tailrace_error, concerns_all_tables
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.kafka import range_options
-from tailrace.spark_consumer.source.ranges import ranges_of_batch
+from tailrace.spark_consumer.source.ranges import BatchRanges, TopicRange, committed, ranges_of_batch
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
 from tailrace.spark_consumer.tables.base import TableResult, TableServices, TableWork
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
-from tailrace.spark_consumer.tables.pool import TablePool
+from tailrace.spark_consumer.tables.parking import ParkedTables
+from tailrace.spark_consumer.tables.pool import TablePool, clone_session
 from tailrace.spark_consumer.tables.upsert import UpsertTable
 
 if TYPE_CHECKING:
@@ -47,6 +52,10 @@ class PipelineSettings:
     """Further options of Spark's Kafka source."""
     checkpoint: str
     images: Images
+    dead_letter_topic: str | None = None
+    """The topic that takes bad records; None: a bad record stops its table."""
+    max_offsets: int = 2_000_000
+    """The size of a batch, and of the chunks in which the backlog of a table is read."""
     table_threads: int | None = None
     """Tables that are processed at the same time; None: one per core, at least two."""
 
@@ -63,8 +72,11 @@ class Pipeline:
         self._settings = settings
         self._open_sink = open_sink
         self._status = status
-        self._services: TableServices | None = None
-        self._pool: TablePool | None = None
+        limit = settings.max_offsets if settings.images is Images.UPSERT else sys.maxsize
+        self._parked = ParkedTables(settings.checkpoint, limit)
+        self._errors: dict[str, TailraceError] = {}
+        self._opened: tuple[TableServices, TablePool, TablePool] | None = None
+        self._opening = threading.Lock()
         self._query_id = ""
         self._started = threading.Event()
         self.pause_point: Callable[[], None] = lambda: None
@@ -81,48 +93,150 @@ class Pipeline:
         self._started.wait()
         started = time.monotonic()
         spark = batch.sparkSession
-        if self._services is None or self._pool is None:
-            self._services, self._pool = self._open(spark)
-        works = self._works(spark, self._services, batch_id)
-        if works:
-            self._services.schemas.refresh(spark)
-        errors = self._pool.run(works, self._applied)
-        for error in errors.values():
-            raise error
+        services, pool, _ = self._open(spark)
+        ranges = ranges_of_batch(spark, self._settings.checkpoint, batch_id)
+        admitted = self._parked.admit(spark, self._without_control(ranges))
+        try:
+            works = self._works(spark, services, ranges, admitted, batch_id)
+            errors = self._run(spark, pool, works)
+            self._raise_if_no_table_goes_on(errors, ranges)
+            self._finish(spark, admitted, errors)
+        finally:
+            self._parked.release(admitted)
         seconds = time.monotonic() - started
         self._status.batch_applied(batch_id, seconds)
         log.info("batch applied", batch=batch_id, tables=len(works), seconds=round(seconds, 3))
 
+    def load_positions(self, spark: SparkSession) -> None:
+        """Read which tables were parked or behind when the query ended."""
+        self._parked.load(spark)
+
+    def catch_up(self, spark: SparkSession) -> bool:
+        """Process one chunk of each table that is taken up again; return whether there was one.
+
+        Called on another thread than the batches, concurrently.
+        """
+        if not self._parked.resuming:
+            return False
+        batch_id, ends = committed(spark, self._settings.checkpoint)
+        chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends)}
+        if not chunks:
+            return False
+        try:
+            services, _, pool = self._open(spark)
+            works = [self._work(services, topic, found, (), batch_id) for topic, found in chunks.items()]
+            errors = self._run(spark, pool, works)
+            self._finish(spark, chunks, errors)
+            self._raise_if_no_table_goes_on(errors, BatchRanges({}, ends))
+        finally:
+            self._parked.release(chunks)
+        return True
+
+    def require_none_parked(self) -> None:
+        """Raise an error if a table is parked."""
+        parked = self._parked.parked()
+        if len(parked) == 1 and parked[0].topic in self._errors:
+            raise self._errors[parked[0].topic]
+        if parked:
+            raise SinkError(
+                f"{len(parked)} tables are parked; all others have been read to their ends",
+                hint="remove the causes and start again: the tables are then taken up where they stopped",
+                **{position.topic: position.reason for position in parked},
+            )
+
     def close(self) -> None:
         """Close the sink; no batch may run any more."""
-        if self._services is not None:
-            self._services.sink.close()
+        if self._opened is not None:
+            self._opened[0].sink.close()
 
-    def _open(self, spark: SparkSession) -> tuple[TableServices, TablePool]:
+    def _open(self, spark: SparkSession) -> tuple[TableServices, TablePool, TablePool]:
+        """Return the services and two pools: one for the batches, one for tables in the background."""
+        with self._opening:
+            if self._opened is None:
+                self._started.wait()
+                self._opened = self._new_services(clone_session(spark))
+            return self._opened
+
+    def _new_services(self, spark: SparkSession) -> tuple[TableServices, TablePool, TablePool]:
         _tune(spark)
         settings = self._settings
         runs = SnapshotRuns(ControlTopic(watermarks_topic(settings.prefix), settings.client))
         context = SinkContext(query_id=self._query_id, prefix=settings.prefix, client=settings.client, runs=runs)
+        source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
+        letters = settings.dead_letter_topic
         services = TableServices(
-            source=range_options(client=settings.client, query_id=self._query_id, extra=settings.source),
+            source=source,
             sink=self._open_sink(spark, context),
             schemas=SchemaTracker(ControlTopic(schemas_topic(settings.prefix), settings.client)),
             carry_over=CarryOver(settings.checkpoint),
+            dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
         cores = int(spark.sparkContext.defaultParallelism)
         threads = settings.table_threads or min(max(2, cores), _MAX_THREADS)
-        return services, TablePool(spark, threads)
+        return services, TablePool(spark, threads), TablePool(spark, 1)
 
-    def _works(self, spark: SparkSession, services: TableServices, batch_id: int) -> list[TableWork]:
-        ranges = ranges_of_batch(spark, self._settings.checkpoint, batch_id)
-        watermarks = ranges.pop(watermarks_topic(self._settings.prefix), None)
-        if self._settings.images is Images.UPSERT:
-            return [UpsertTable(services, found, batch_id) for found in ranges.values()]
-        ends = {} if watermarks is None else _end_watermarks(services.read(spark, watermarks))
+    def _without_control(self, ranges: BatchRanges) -> BatchRanges:
+        control = watermarks_topic(self._settings.prefix)
+        end = {topic: offsets for topic, offsets in ranges.end.items() if topic != control}
+        return BatchRanges(ranges.start, end)
+
+    def _works(
+        self,
+        spark: SparkSession,
+        services: TableServices,
+        ranges: BatchRanges,
+        admitted: Mapping[str, TopicRange],
+        batch_id: int,
+    ) -> list[TableWork]:
+        ends: dict[str, list[Watermark]] = {}
+        watermarks = ranges.ranges.get(watermarks_topic(self._settings.prefix))
+        if watermarks is not None and self._settings.images is Images.CHANGELOG:
+            found = _end_watermarks(services.read(spark, watermarks))
+            ends = {topic: own for topic, own in found.items() if topic in ranges.end}
         return [
-            ChangelogTable(services, topic, ranges.get(topic), ends.get(topic, ()), batch_id)
-            for topic in ranges.keys() | ends.keys()
+            self._work(services, topic, admitted.get(topic), ends.get(topic, ()), batch_id)
+            for topic in admitted.keys() | ends.keys()
         ]
+
+    def _work(
+        self,
+        services: TableServices,
+        topic: str,
+        found: TopicRange | None,
+        ends: Sequence[Watermark],
+        batch_id: int,
+    ) -> TableWork:
+        if self._settings.images is Images.CHANGELOG:
+            return ChangelogTable(services, topic, found, ends, batch_id)
+        assert found is not None
+        return UpsertTable(services, found, batch_id)
+
+    def _run(self, spark: SparkSession, pool: TablePool, works: Sequence[TableWork]) -> dict[str, BaseException]:
+        """Run some works and return the errors by topic; raise one that does not concern only its table."""
+        services, _, _ = self._open(spark)
+        if works:
+            services.schemas.refresh(spark)
+        errors = pool.run(works, self._applied, services.dead_letters)
+        for error in errors.values():
+            if concerns_all_tables(error):
+                raise error
+        for topic, error in errors.items():
+            log.debug("error of a table", topic=topic, exc_info=error)
+        return errors
+
+    def _finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, BaseException]) -> None:
+        found = {topic: as_tailrace_error(error, "a table cannot go on") for topic, error in errors.items()}
+        for topic, error in errors.items():
+            found[topic].add_context(**describe(spark, self._open(spark)[0].source, error))
+        self._errors |= found
+        self._parked.finish(spark, done, found)
+        self._status.parked(self._parked.as_dict())
+
+    def _raise_if_no_table_goes_on(self, errors: Mapping[str, BaseException], ranges: BatchRanges) -> None:
+        tables = {topic for topic, ends in self._without_control(ranges).end.items() if any(ends.values())}
+        stopped = errors.keys() | {position.topic for position in self._parked.parked()}
+        if errors and tables <= stopped:
+            raise next(iter(errors.values()))
 
     def _applied(self, work: TableWork, result: TableResult) -> None:
         self._status.table_applied(work.topic, result.records, result.newest_ms, result.incomplete)

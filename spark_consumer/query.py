@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import StreamingQueryException
 
 from tailrace.runtime.config.section import Section
-from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer.config import ConsumerConfig
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import as_tailrace_error
+from tailrace.spark_consumer.monitor.progress import offsets_behind
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
@@ -30,7 +30,9 @@ class RunningQuery:
     """A started query. A signal handler can call ``stop``; ``wait`` returns when the query has ended."""
 
     def __init__(self, spark: SparkSession, config: ConsumerConfig, plugin: SinkPlugin, status: Status) -> None:
-        self._status = status
+        self._spark, self._status = spark, status
+        self._reported = -1
+        self._available_now = config.available_now
         self._stopping = threading.Event()
         self._paused = threading.Event()
         self._resume = threading.Event()
@@ -41,11 +43,14 @@ class RunningQuery:
             source=config.source_options,
             checkpoint=config.checkpoint,
             images=plugin.images,
+            max_offsets=config.max_offsets,
             table_threads=config.table_threads,
+            dead_letter_topic=config.dead_letter_topic if config.tolerance == "all" else None,
         )
         open_sink = partial(_open_sink, plugin, config.sink_options)
         self._pipeline = Pipeline(settings, open_sink, status)
         self._pipeline.pause_point = self._pause_point
+        self._pipeline.load_positions(spark)
         self.query = self._start(spark, config)
         self._pipeline.start(self.query.id)
         status.running()
@@ -62,6 +67,10 @@ class RunningQuery:
                     self._resume.set()
                     self.query.stop()
                     break
+                self._catch_up()
+                self._report_progress()
+            if self._available_now and not self._stopping.is_set():
+                self._finish_available()
             self._status.stopped("stopped")
         except BaseException:
             self._status.stopped("failed")
@@ -73,17 +82,26 @@ class RunningQuery:
         try:
             return bool(self.query.awaitTermination(_POLL_S))
         except StreamingQueryException as error:
-            raise self._translated(error) from error
+            raise as_tailrace_error(self._error or error) from error
 
-    def _translated(self, error: StreamingQueryException) -> TailraceError:
-        """Return the error that a batch raised, or a SinkError with the first lines of Spark's message."""
-        if isinstance(self._error, TailraceError):
-            return self._error
-        return SinkError(
-            "the query failed",
-            hint="read the log above for the complete error",
-            cause=_first_lines(str(self._error or error)),
-        )
+    def _finish_available(self) -> None:
+        """Read the backlog of the tables that were taken up again; raise if tables are parked."""
+        while self._catch_up():
+            pass
+        self._pipeline.require_none_parked()
+
+    def _catch_up(self) -> bool:
+        try:
+            return self._pipeline.catch_up(self._spark)
+        except Exception as error:
+            raise as_tailrace_error(error) from error
+
+    def _report_progress(self) -> None:
+        progress: Any = self.query.lastProgress
+        if progress is not None and progress.batchId != self._reported:
+            self._reported = progress.batchId
+            source = progress.sources[0]
+            self._status.progress(offsets_behind(source.endOffset, source.latestOffset), dict(progress.durationMs))
 
     def _is_busy(self) -> bool:
         return bool(self.query.status["isTriggerActive"])
@@ -97,6 +115,7 @@ class RunningQuery:
         options = stream_options(
             client=config.kafka_client,
             prefix=config.topic_prefix,
+            tables=config.table_filter,
             max_offsets=config.max_offsets,
             extra=config.source_options,
         )
@@ -124,8 +143,3 @@ class RunningQuery:
 
 def _open_sink(plugin: SinkPlugin, options: Section, spark: SparkSession, context: SinkContext) -> Sink:
     return plugin.open(spark, options, context)
-
-
-def _first_lines(text: str, count: int = 3) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return " ".join(lines[:count])[:1000]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import SecretStr
 
@@ -11,7 +12,9 @@ from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import RootConfig, Section, prefixed, section, supported
 from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, TOPIC_PART, integer, one_of
 from tailrace.runtime.logging import LogFormat, LogLevel
+from tailrace.spark_consumer.source.topics import TableFilter
 
+Tolerance = Literal["none", "all"]
 _CHECKPOINT = "Spark stores the offsets in the checkpoint"
 _BYTES = "Spark reads bytes"
 _CLIENT_VARIABLES: Final = (
@@ -54,7 +57,53 @@ class ConsumerConfig(RootConfig):
         "throughput and need more memory.",
     )
     min_partitions: int | None = supported(
-        "minPartitions", integer(1), doc="Minimum number of Spark partitions in which the topics are read."
+        "minPartitions",
+        integer(1),
+        doc="Minimum number of Spark partitions in which the records of a table in a batch are read.",
+    )
+    records_per_partition: int | None = supported(
+        "maxRecordsPerPartition",
+        integer(1),
+        default_note="75000",
+        doc="Maximum number of records that one Spark task reads.",
+    )
+    min_offsets: int | None = supported(
+        "minOffsetsPerTrigger", integer(1), doc="Number of offsets for which a micro-batch waits."
+    )
+    max_delay: str | None = supported(
+        "maxTriggerDelay", TEXT, doc="Longest time that a micro-batch waits for minOffsetsPerTrigger, such as `15m`."
+    )
+    starting_offsets: str = supported(
+        "startingOffsets",
+        TEXT,
+        default="earliest",
+        doc="Where a query without a checkpoint starts: earliest, latest or Spark's JSON. Topics and partitions that "
+        "appear later are always read from their beginning.",
+    )
+    fail_on_loss: bool = supported(
+        "failOnDataLoss",
+        BOOLEAN,
+        default="true",
+        doc="Whether a table is stopped if Kafka has lost records of it that were not read. With false they are "
+        "skipped.",
+    )
+    poll_timeout: int | None = supported(
+        "kafkaConsumer.pollTimeoutMs", integer(1), doc="Longest wait of a task for records, in milliseconds."
+    )
+    fetch_retries: int | None = supported(
+        "fetchOffset.numRetries", integer(0), doc="Number of attempts to read offsets from Kafka."
+    )
+    fetch_interval: int | None = supported(
+        "fetchOffset.retryIntervalMs", integer(0), doc="Time between these attempts, in milliseconds."
+    )
+    included_tables: str | None = supported(
+        "table.include.list",
+        TEXT,
+        doc="Tables to read, as regular expressions of `db.table` separated by commas. So several queries can share "
+        "the tables of a prefix. Without it: all tables.",
+    )
+    excluded_tables: str | None = supported(
+        "table.exclude.list", TEXT, doc="Tables not to read, as regular expressions of `db.table`."
     )
     group_prefix: str | None = supported(
         "groupIdPrefix", TEXT, doc="Prefix of the consumer group that Spark uses, for access control."
@@ -67,6 +116,19 @@ class ConsumerConfig(RootConfig):
         BOOLEAN,
         default="false",
         doc="Whether the query ends when it has read everything that was available at its start.",
+    )
+    tolerance: Tolerance = supported(
+        "errors.tolerance",
+        one_of(Tolerance),
+        default="none",
+        doc="What a record that cannot be decoded does. none: it stops its table. all: it is written to "
+        "errors.deadletterqueue.topic.name and skipped.",
+    )
+    dead_letter_topic: str | None = supported(
+        "errors.deadletterqueue.topic.name",
+        TEXT,
+        doc="Topic for records that are skipped. Headers name topic, partition, offset and reason, as in Kafka "
+        "Connect: `__connect.errors.topic` and so on.",
     )
     table_threads: int | None = supported(
         "tailrace.table.threads",
@@ -112,13 +174,35 @@ class ConsumerConfig(RootConfig):
     @property
     def source_options(self) -> dict[str, str]:
         """The options of Spark's Kafka source that are passed on unchanged."""
-        given = {"minPartitions": self.min_partitions, "groupIdPrefix": self.group_prefix}
+        given = {
+            "minPartitions": self.min_partitions,
+            "maxRecordsPerPartition": self.records_per_partition,
+            "minOffsetsPerTrigger": self.min_offsets,
+            "maxTriggerDelay": self.max_delay,
+            "startingOffsets": self.starting_offsets,
+            "failOnDataLoss": str(self.fail_on_loss).lower(),
+            "kafkaConsumer.pollTimeoutMs": self.poll_timeout,
+            "fetchOffset.numRetries": self.fetch_retries,
+            "fetchOffset.retryIntervalMs": self.fetch_interval,
+            "groupIdPrefix": self.group_prefix,
+        }
         return {name: str(value) for name, value in given.items() if value is not None}
+
+    @property
+    def table_filter(self) -> TableFilter:
+        """The tables to read."""
+        return TableFilter(_expressions(self.included_tables), _expressions(self.excluded_tables))
 
     @property
     def name(self) -> str:
         """The name of the query."""
         return self.query_name or f"tailrace-{self.topic_prefix}"
+
+
+def _expressions(text: str | None) -> tuple[str, ...]:
+    # A comma of an expression is written as \\, like in Debezium's lists.
+    parts = re.split(r"(?<!\\),", text or "")
+    return tuple(part.strip().replace("\\,", ",") for part in parts if part.strip())
 
 
 def _rejected_option(name: str, doc: str, reason: str, *no_op_values: str) -> Property:
@@ -135,7 +219,7 @@ UNSUPPORTED: Final[tuple[Property, ...]] = (
     _rejected_option(
         "auto.offset.reset",
         "Where a query without offsets starts.",
-        "a new query always starts at the earliest offset",
+        "startingOffsets says where a new query starts",
         "earliest",
     ),
     _rejected_option("enable.auto.commit", "Whether Kafka stores the offsets.", _CHECKPOINT, "false"),

@@ -28,7 +28,8 @@ def definition(sink: str | None) -> ConfigDefinition[ConsumerConfig]:
         return ConfigDefinition(ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink,))
     own = Group(f"Sink {plugin.name}", (_OPTIONS,))
     others = _others(plugins, {entry.name for entry in options_of(plugin)})
-    return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections={_OPTIONS: plugin.options})
+    sections = {_OPTIONS: plugin.options}
+    return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections=sections, checks=(_check_dead_letters,))
 
 
 def options_of(plugin: SinkPlugin) -> tuple[Property, ...]:
@@ -52,6 +53,20 @@ def _check_sink(draft: Draft) -> None:
             load_sink(draft.settings["sink"].value.strip())
         except ConfigError as error:
             draft.problems += error.problems
+
+
+def _check_dead_letters(draft: Draft) -> None:
+    def text(name: str) -> str:
+        return draft.settings[name].value.strip() if draft.is_set(name) else ""
+
+    topic = text("errors.deadletterqueue.topic.name")
+    if text("errors.tolerance").lower() == "all" and not topic:
+        draft.problems.append("errors.deadletterqueue.topic.name: it is needed for errors.tolerance=all")
+    if topic.startswith(text("topic.prefix") + "."):
+        draft.problems.append(
+            f"errors.deadletterqueue.topic.name: {topic!r} would be read as a captured table; "
+            "use a name that does not start with the topic prefix"
+        )
 
 
 def load(

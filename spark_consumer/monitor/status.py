@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter as Counts
+from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -22,6 +23,10 @@ class Status:
         self._last_end: float | None = None
         self._source_ms: int | None = None
         self._incomplete: dict[str, int] = {}
+        self._offsets_behind: dict[str, int] = {}
+        self._phases_ms: dict[str, int] = {}
+        self._newest_ms: dict[str, int] = {}
+        self._parked: dict[str, Any] = {}
         self._state = "starting"
         self.registry = CollectorRegistry()
         self._rows = Counter("tailrace_records_applied", "Records applied, by table", ["topic"], registry=self.registry)
@@ -45,6 +50,12 @@ class Status:
         )
         held.set_function(lambda: float(self._splits_incomplete()))
 
+        self._behind = Gauge(
+            "tailrace_offsets_behind", "Offsets in Kafka after the last micro-batch", ["topic"], registry=self.registry
+        )
+        parked = Gauge("tailrace_tables_parked", "Tables that cannot go on", registry=self.registry)
+        parked.set_function(lambda: float(len(self._parked)))
+
     def running(self) -> None:
         """The query has started."""
         with self._lock:
@@ -62,6 +73,7 @@ class Status:
             self._incomplete[topic] = incomplete
             self._applied[topic] += records
             if source_ms is not None:
+                self._newest_ms[topic] = max(source_ms, self._newest_ms.get(topic, 0))
                 self._source_ms = max(source_ms, self._source_ms or 0)
 
     def batch_applied(self, batch_id: int, seconds: float) -> None:
@@ -72,9 +84,32 @@ class Status:
             self._batch, self._batch_s = batch_id, seconds
             self._last_end = time.time()
 
+    def progress(self, behind: Mapping[str, int], durations_ms: Mapping[str, int]) -> None:
+        """Spark has ended a micro-batch: offsets behind Kafka per topic, and the phases of the batch."""
+        for topic, offsets in behind.items():
+            self._behind.labels(topic).set(offsets)
+        with self._lock:
+            self._offsets_behind, self._phases_ms = dict(behind), dict(durations_ms)
+
+    def parked(self, tables: Mapping[str, Any]) -> None:
+        """These tables cannot go on."""
+        with self._lock:
+            self._parked = dict(tables)
+
     def lag_ms(self) -> int | None:
         """Return the milliseconds since the newest applied change; the value grows while the source is idle."""
         return None if self._source_ms is None else max(0, int(time.time() * 1000) - self._source_ms)
+
+    def _table(self, topic: str) -> dict[str, Any]:
+        newest = self._newest_ms.get(topic)
+        return {
+            "state": "parked" if topic in self._parked else "running",
+            "records_applied": self._applied.get(topic, 0),
+            "newest_source_ms": newest,
+            "lag_ms": None if newest is None else max(0, int(time.time() * 1000) - newest),
+            "offsets_behind": self._offsets_behind.get(topic),
+            "splits_incomplete": self._incomplete.get(topic, 0),
+        }
 
     def _splits_incomplete(self) -> int:
         return sum(list(self._incomplete.values()))
@@ -101,5 +136,8 @@ class Status:
                 "last_batch_at": self._last_end,
                 "lag_ms": self.lag_ms(),
                 "splits_incomplete": self._splits_incomplete(),
+                "last_batch_phases_ms": dict(self._phases_ms),
+                "tables": {topic: self._table(topic) for topic in sorted(self._applied.keys() | self._parked.keys())},
+                "parked": dict(self._parked),
                 "applied": dict(self._applied),
             }

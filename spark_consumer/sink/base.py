@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.normalize.split_stats import SplitStats
+    from tailrace.spark_consumer.source.ranges import TopicRange
     from tailrace.spark_consumer.source.runs import SnapshotRuns
 
 
@@ -37,6 +38,8 @@ class TableBatch:
     """Images.UPSERT: decoded records (source/json_decoder.py). Images.CHANGELOG: rows of changelog/rowkind.py."""
     stats: Sequence[SplitStats] = ()
     """Counts per split; only for Images.UPSERT."""
+    range: TopicRange | None = None
+    """The offsets of the records; only for Images.UPSERT."""
 
 
 class Sink(Protocol):
@@ -48,6 +51,12 @@ class Sink(Protocol):
     After a failure the same batch is written again, by a new sink with the same query id. The guarantee of the plug-in
     says what the target then contains.
     """
+
+    def applied(self, schema: TableSchema) -> Mapping[int, int]:
+        """Return, per partition, the offset before which the target has applied all records; the rest is unknown.
+
+        Called before the records of a batch are read, and only for Images.UPSERT. Such records are not read again.
+        """
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Create or change the target table; needs no record of the batch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
@@ -33,6 +34,10 @@ class ConsoleSink:
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
+
+    def applied(self, schema: TableSchema) -> Mapping[int, int]:  # noqa: ARG002 - part of the protocol
+        """Return nothing: the target does not know it."""
+        return {}
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Do nothing: there is no table."""

@@ -1,10 +1,10 @@
 """Sink ``delta``: one Delta table per captured table, with the last change per key of each batch.
 
-A batch makes at most two commits per table, an append (initial_load.py) and a MERGE. Both have a transaction id of
-query, table and batch number, so Delta skips a commit that an earlier attempt has made. MERGE changes a row only if the
+A batch makes at most two commits per table, an append (initial_load.py) and a MERGE. Both carry the offsets that are
+then applied (ledger.py), so that a batch skips the records that are applied already. MERGE changes a row only if the
 sequence of the record is greater than the stored one. The batch that creates a table needs no MERGE, because the table
-is empty: the final row of each key is appended in one commit. If that batch runs again after its commit, the records go
-through MERGE, which finds each of them already applied.
+is empty: the final row of each key is appended in one commit. If that batch runs again after its commit, the ledger
+says that it is applied.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ from tailrace.spark_consumer.sink.delta_table import (
     quote,
 )
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, InitialLoad, append_or_merge
+from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
+    from tailrace.spark_consumer.source.ranges import TopicRange
+
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _SOURCE: Final = "tailrace_batch"
-_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
-_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 
 log = structlog.get_logger(__name__)
 
@@ -81,21 +83,27 @@ class DeltaSink:
         self._table_properties = dict(options.table_properties)
         self._context = context
         self._tables: dict[str, DeltaTable] = {}
+        self._ledgers: dict[str, Ledger | None] = {}
+        """By topic, for tables that exist; None if the history of a table does not tell what it has applied."""
         self._schemas: dict[str, TableSchema] = {}
         self._empty: set[str] = set()
         """Topics whose tables were created by this sink and not written yet."""
 
+    def applied(self, schema: TableSchema) -> Mapping[int, int]:
+        """Return the offsets that the table has applied."""
+        table = self._table(schema)
+        if schema.topic not in self._ledgers and table.exists:
+            self._ledgers[schema.topic] = table.ledger(schema.topic)
+        ledger = self._ledgers.get(schema.topic)
+        return {} if ledger is None else ledger.applied
+
     def prepare_table(self, schema: TableSchema) -> None:
         """Create the table, or add the columns that the schema has gained."""
-        table = self._tables.get(schema.topic)
-        if table is None:
-            table = DeltaTable(
-                self._spark, f"{self._path}/{path_segment(schema.database)}/{path_segment(schema.table)}"
-            )
-            if not table.exists:
-                self._create(table, schema)
-                self._empty.add(schema.topic)
-            self._tables[schema.topic] = table
+        table = self._table(schema)
+        if schema.topic not in self._ledgers:
+            self._create(table, schema)
+            self._empty.add(schema.topic)
+            self._ledgers[schema.topic] = Ledger(schema.topic)
         owner = table.properties.get(TOPIC)
         if owner != schema.topic:
             raise SinkError(
@@ -108,23 +116,29 @@ class DeltaSink:
             table.evolve(schema)
             self._schemas[schema.topic] = schema
 
-    def write_batch(self, batch: TableBatch, batch_id: int) -> None:
-        """Append and merge the records of one table; a truncate event first deletes the rows before it."""
+    def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
+        """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
         table, empty = self._tables[batch.schema.topic], batch.schema.topic in self._empty
         self._empty.discard(batch.schema.topic)
         batch = self._truncate(table, batch)
         load = self._open_load(table, batch)
         if load is not None:
-            self._load(table, batch, batch_id, load, empty=empty)
+            self._load(table, batch, load, empty=empty)
             return
         last = last_per_key(batch.records, incremental=any(stat.incremental for stat in batch.stats))
         if empty:
-            self._append(table, batch.schema, None, last, batch_id)
+            self._append(table, batch, None, last)
         else:
-            self._merge(table, batch.schema, last, batch_id)
+            self._merge(table, batch, last)
 
     def close(self) -> None:
         """Do nothing: no resources are held."""
+
+    def _table(self, schema: TableSchema) -> DeltaTable:
+        if schema.topic not in self._tables:
+            path = f"{self._path}/{path_segment(schema.database)}/{path_segment(schema.table)}"
+            self._tables[schema.topic] = DeltaTable(self._spark, path)
+        return self._tables[schema.topic]
 
     def _truncate(self, table: DeltaTable, batch: TableBatch) -> TableBatch:
         """Delete the rows that the truncate events of the batch have removed; return the batch without such rows.
@@ -145,14 +159,15 @@ class DeltaSink:
 
     def _open_load(self, table: DeltaTable, batch: TableBatch) -> InitialLoad | None:
         """Return the initial load for this batch, or None if it is closed; updates the table properties."""
-        load = InitialLoad.from_properties(table.properties, self._context.query_id)
+        load = InitialLoad.from_properties(table.properties)
         if load is None:
             return None
         splits = [stat.split for stat in batch.stats if stat.split is not None]
         self._context.runs.refresh_for(self._spark, splits)
         own_splits = self._context.runs.splits_of(load.run, splits)
         updated = None
-        if not load.closes_for(batch.stats, own_splits):
+        # Without a ledger a row may be appended that the table has.
+        if self._ledgers[batch.schema.topic] is not None and not load.closes_for(batch.stats, own_splits):
             updated = load.with_early_keys(batch.records, batch.stats)
         if updated is None:
             log.info("initial load closed", table=table.path, run=load.run)
@@ -162,17 +177,17 @@ class DeltaSink:
             table.set(updated.early_keys_property)
         return updated
 
-    def _load(self, table: DeltaTable, batch: TableBatch, batch_id: int, load: InitialLoad, *, empty: bool) -> None:
+    def _load(self, table: DeltaTable, batch: TableBatch, load: InitialLoad, *, empty: bool) -> None:
         changes = sum(stat.changes for stat in batch.stats)
         rows, others = append_or_merge(batch.records, load.early_keys, changes=changes)
         has_others = bool(changes) or (bool(load.early_keys) and not others.isEmpty())
         if empty:
-            self._append(table, batch.schema, rows, last_per_key(others) if has_others else None, batch_id)
+            self._append(table, batch, rows, last_per_key(others) if has_others else None)
             return
         if any(stat.split is not None for stat in batch.stats):
-            self._append(table, batch.schema, rows, None, batch_id)
+            self._append(table, batch, rows, None, has_others)
         if has_others:
-            self._merge(table, batch.schema, last_per_key(others), batch_id)
+            self._merge(table, batch, last_per_key(others))
 
     def _create(self, table: DeltaTable, schema: TableSchema) -> None:
         self._context.runs.refresh(self._spark)
@@ -182,35 +197,49 @@ class DeltaSink:
         log.info("table created", table=table.path, initial_load=run.id if run else None)
 
     def _append(
-        self, table: DeltaTable, schema: TableSchema, rows: DataFrame | None, last: DataFrame | None, batch_id: int
+        self,
+        table: DeltaTable,
+        batch: TableBatch,
+        rows: DataFrame | None,
+        last: DataFrame | None,
+        merge_follows: bool = False,
     ) -> None:
         """Append ``rows``, each the only record of its key, and the final rows of the keys in ``last``."""
-        parts = [] if rows is None else [rows]
+        ledger, found = self._ledger(batch)
+        if is_applied(ledger.append, found):
+            return
+        parts = [] if rows is None else [not_applied(rows, ledger.append, found)]
         if last is not None:
             parts.append(last.where(fn.col("op") != Op.DELETE.value))
-        stored = [*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN)]
+        stored = [*_stored(table, batch.schema), fn.col("seq").alias(SEQUENCE_COLUMN)]
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
-        writer = appended.write.format("delta").mode("append")
-        writer = writer.option("txnAppId", self._app_id(schema, "append")).option("txnVersion", str(batch_id))
-        writer.save(table.path)
+        after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
+        appended.write.format("delta").mode("append").option("userMetadata", after.metadata).save(table.path)
+        self._ledgers[batch.schema.topic] = after
 
-    def _merge(self, table: DeltaTable, schema: TableSchema, last: DataFrame, batch_id: int) -> None:
+    def _merge(self, table: DeltaTable, batch: TableBatch, last: DataFrame) -> None:
+        ledger, found = self._ledger(batch)
+        if is_applied(ledger.merge, found):
+            return
+        after = ledger.appended(found).merged(found)
         deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
-        source = last.select(*_stored(table, schema), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
+        source = not_applied(last, ledger.merge, found)
+        source = source.select(*_stored(table, batch.schema), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
         spark = last.sparkSession
         source.createOrReplaceTempView(_SOURCE)
-        spark.conf.set(_APP_ID, self._app_id(schema, "merge"))
-        spark.conf.set(_VERSION, str(batch_id))
+        spark.conf.set(_USER_METADATA, after.metadata)
         try:
-            spark.sql(merge_statement(table.sql_name, schema, _other_columns(table, schema)))
+            spark.sql(merge_statement(table.sql_name, batch.schema, _other_columns(table, batch.schema)))
         finally:
-            # Delta would otherwise skip the commits of the next table.
-            spark.conf.unset(_APP_ID)
-            spark.conf.unset(_VERSION)
+            # Other commits of this session have no ledger.
+            spark.conf.unset(_USER_METADATA)
             spark.catalog.dropTempView(_SOURCE)
+        self._ledgers[batch.schema.topic] = after
 
-    def _app_id(self, schema: TableSchema, kind: str) -> str:
-        return f"tailrace/{self._context.query_id}/{schema.topic}/{kind}"
+    def _ledger(self, batch: TableBatch) -> tuple[Ledger, TopicRange]:
+        assert batch.range is not None
+        topic = batch.schema.topic
+        return self._ledgers[topic] or Ledger(topic), batch.range
 
 
 def _stored(table: DeltaTable, schema: TableSchema) -> list[Column]:

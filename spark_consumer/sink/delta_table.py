@@ -14,6 +14,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
@@ -36,6 +37,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
 }
 log = structlog.get_logger(__name__)
 
+_RECENT_COMMITS: Final = 20
 _NEEDS_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
 _INTEGERS: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.LongType)
 
@@ -88,6 +90,22 @@ class DeltaTable:
             detail = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").select("properties").collect()
             self._properties = dict(detail[0]["properties"])
         return self._properties
+
+    def ledger(self, topic: str) -> Ledger | None:
+        """Return what the table has applied; None if its history does not tell."""
+        recent = self._history(_RECENT_COMMITS)
+        found = Ledger.newest(topic, recent)
+        if found is None and len(recent) == _RECENT_COMMITS:
+            found = Ledger.newest(topic, self._history(None))
+        if found is None:
+            detail = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").select("numFiles").collect()
+            found = Ledger(topic) if detail[0]["numFiles"] == 0 else None
+        return found
+
+    def _history(self, count: int | None) -> list[str | None]:
+        limit = "" if count is None else f" LIMIT {count}"
+        commits = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name}{limit}").select("version", "userMetadata")
+        return [row["userMetadata"] for row in sorted(commits.collect(), key=lambda row: -row["version"])]
 
     @property
     def columns(self) -> tp.StructType:

@@ -1,9 +1,10 @@
 """Decides which snapshot rows can be appended to a Delta table without a look-up of their keys: the initial load.
 
 MERGE reads the target to find keys. That is wasted for a snapshot row whose key cannot be in the table. Consider a
-table that this query has created, and let X be the snapshot run whose LOW watermark is the first one known for the
-topic. The producer guarantees, per partition and therefore per key: within a run each split is read once, splits are
-disjoint, and no record of a key of a split is written between the start of the run and the ``r`` record of that key.
+table whose ledger (ledger.py) covers everything that was applied to it, and let X be the snapshot run whose LOW
+watermark is the first one known for the topic. The producer guarantees, per partition and therefore per key: within a
+run each split is read once, splits are disjoint, and no record of a key of a split is written between the start of the
+run and the ``r`` record of that key.
 
 Two kinds of records are outside this guarantee:
 
@@ -20,7 +21,8 @@ properties change before any row of the batch is written.
 Within a batch, a key whose only record is its ``r`` of X is appended. Every other key goes through MERGE with its last
 change: by the guarantee a change that is not early comes after the ``r`` of its key. This choice depends only on the
 batch and on the properties, and the properties only ever move keys from append to MERGE. So a batch that runs again
-makes the same choice, or uses MERGE, which compares sequences and then changes nothing.
+makes the same choice, or uses MERGE, which compares sequences and then changes nothing. After an older checkpoint is
+restored the batches have other bounds; the ledger then excludes the rows that are appended already.
 """
 
 from __future__ import annotations
@@ -34,7 +36,6 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
-from tailrace.spark_consumer.sink.delta_table import QUERY
 from tailrace.spark_consumer.source.runs import SnapshotRun
 from tailrace.spark_consumer.source.sequence import sequence_literal
 
@@ -63,9 +64,9 @@ class InitialLoad:
     early_keys: frozenset[int] = frozenset()
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str], query_id: str) -> InitialLoad | None:
-        """Return the open initial load of a table; None if it is closed or another query has created the table."""
-        if properties.get(QUERY) != query_id or RUN not in properties:
+    def from_properties(cls, properties: Mapping[str, str]) -> InitialLoad | None:
+        """Return the open initial load of a table, or None if it is closed."""
+        if RUN not in properties:
             return None
         start = Sequence.from_text(properties[START])
         hashes = properties.get(EARLY_KEYS, "")

@@ -22,7 +22,7 @@ from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS, ORDER
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.source.kafka import subscribe_pattern
+from tailrace.spark_consumer.source.topics import subscribe_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -61,6 +61,10 @@ class KafkaSink:
         self._client = {**context.client, **own}
         self._existing: set[str] = set()
         self._lock = threading.Lock()
+
+    def applied(self, schema: TableSchema) -> Mapping[int, int]:  # noqa: ARG002 - part of the protocol
+        """Return nothing: the target does not know it."""
+        return {}
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Do nothing: a topic is created with its first rows."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
-from tailrace.runtime.errors import KafkaRequestError
+from tailrace.spark_consumer.errors import ControlTopicError
 from tailrace.spark_consumer.source.kafka import CLIENT_DEFAULTS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ControlTopic:
     def poll(self, spark: SparkSession) -> list[ControlRecord]:
         """Return the records appended since the last call, in order.
 
-        Raises KafkaRequestError if the topic cannot be read.
+        Raises ControlTopicError if the topic cannot be read.
         """
         rows = self._collect(self._read(spark).select("offset", "value").where(fn.col("value").isNotNull()))
         return [ControlRecord(row["offset"], bytes(row["value"])) for row in rows]
@@ -59,7 +59,7 @@ class ControlTopic:
         try:
             rows = sorted(records.collect(), key=lambda row: int(row["offset"]))
         except PySparkException as error:
-            raise KafkaRequestError(
+            raise ControlTopicError(
                 f"topic {self.topic} cannot be read",
                 hint="start the producer of this prefix first, and allow this client to read the topic",
                 cause=str(error).splitlines()[0],

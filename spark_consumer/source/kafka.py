@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
-from tailrace.schemas.names import (
-    EVENT_HEADER,
-    INCREMENTAL_HEADER,
-    SCHEMA_HEADER,
-    SPLIT_HEADER,
-    schemas_topic,
-    state_topic,
-)
+from tailrace.schemas.names import EVENT_HEADER, INCREMENTAL_HEADER, SCHEMA_HEADER, SPLIT_HEADER
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.source.topics import TableFilter, subscribe_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,30 +31,19 @@ CLIENT_DEFAULTS: Final[Mapping[str, str]] = {
 """Client options for reading a backlog; the configuration can override them."""
 
 
-def subscribe_pattern(prefix: str) -> str:
-    """Return the Java regular expression of the topics of a prefix that contain rows or watermarks.
-
-    A data topic has at least two parts after the prefix, so ``<prefix>`` and ``<prefix>.transaction`` do not match.
-    Heartbeat topics start with another word. Table schemas are not part of the stream: a batch needs all of them
-    before it starts, independent of its offsets (schema_tracker.py).
-    """
-    excluded = "|".join(re.escape(topic) for topic in (schemas_topic(prefix), state_topic(prefix)))
-    # Spark searches for the pattern anywhere in a topic name.
-    return f"^(?!(?:{excluded})$){re.escape(prefix)}\\.[^.]+\\..+$"
-
-
 def stream_options(
-    *, client: Mapping[str, str], prefix: str, max_offsets: int, extra: Mapping[str, str]
+    *, client: Mapping[str, str], prefix: str, tables: TableFilter, max_offsets: int, extra: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the options of the streaming source; ``client`` has the ``kafka.`` keys of the configuration."""
     return {
         **CLIENT_DEFAULTS,
         **client,
+        "startingOffsets": "earliest",
         **extra,
         "kafka.isolation.level": READ_COMMITTED,
-        "subscribePattern": subscribe_pattern(prefix),
-        "startingOffsets": "earliest",
-        "failOnDataLoss": "true",
+        "subscribePattern": subscribe_pattern(prefix, tables),
+        # The stream only plans. Each table notices what is missing in its own range.
+        "failOnDataLoss": "false",
         "maxOffsetsPerTrigger": str(max_offsets),
     }
 
@@ -71,7 +54,21 @@ def read_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 
 def read_range(spark: SparkSession, options: Mapping[str, str], found: TopicRange) -> DataFrame:
-    """Return the raw records of one topic in its range; ``options`` come from ``range_options``."""
+    """Return the raw records of one topic in its range; ``options`` come from ``range_options``.
+
+    Raises SinkError if the topic was deleted and created again.
+    """
+    if found.recreated:
+        raise SinkError(
+            f"topic {found.topic} was deleted and created again: it ends before the offsets that were read",
+            hint="move the target table away to load it from the new topic, and start again",
+            partitions=", ".join(str(number) for number in sorted(found.recreated)),
+        )
+    return select_raw(read_raw(spark, options, found))
+
+
+def read_raw(spark: SparkSession, options: Mapping[str, str], found: TopicRange) -> DataFrame:
+    """Return the records of one topic in its range with all columns of Spark's Kafka source."""
     starts = {str(number): each.start for number, each in found.partitions.items()}
     ends = {str(number): each.end for number, each in found.partitions.items()}
     own = {
@@ -79,7 +76,7 @@ def read_range(spark: SparkSession, options: Mapping[str, str], found: TopicRang
         "startingOffsets": json.dumps({found.topic: starts}),
         "endingOffsets": json.dumps({found.topic: ends}),
     }
-    return select_raw(spark.read.format("kafka").options(**{**options, **own}).load())
+    return spark.read.format("kafka").options(**{**options, **own}).load()
 
 
 def range_options(*, client: Mapping[str, str], query_id: str, extra: Mapping[str, str]) -> dict[str, str]:
@@ -88,15 +85,16 @@ def range_options(*, client: Mapping[str, str], query_id: str, extra: Mapping[st
     One consumer group for all reads lets an executor use a Kafka consumer again in the next batch. The group assigns no
     partitions and commits no offsets.
     """
+    own = {name: value for name, value in extra.items() if name in _RANGE_OPTIONS}
     return {
         **CLIENT_DEFAULTS,
         **client,
+        "failOnDataLoss": "true",
         # Several tasks can read one partition: the order of records comes from (partition, offset), not from the tasks.
         "maxRecordsPerPartition": str(_RECORDS_PER_TASK),
-        **extra,
+        **own,
         "kafka.isolation.level": READ_COMMITTED,
         "kafka.group.id": f"{extra.get('groupIdPrefix', 'spark-kafka-source')}-{query_id}",
-        "failOnDataLoss": "true",
         "includeHeaders": "true",
     }
 
@@ -115,6 +113,16 @@ def select_raw(records: DataFrame) -> DataFrame:
         _header(INCREMENTAL_HEADER).alias("incremental"),
     )
 
+
+_RANGE_OPTIONS: Final = (
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+"""Options of the configuration that apply to range reads."""
 
 _RECORDS_PER_TASK: Final = 75_000
 """About a second of work. Much longer tasks leave cores idle at the end of a batch."""

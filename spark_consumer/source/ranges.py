@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.files import read_text
+from tailrace.spark_consumer.files import children, read_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,18 +38,55 @@ class TopicRange:
 
     topic: str
     partitions: Mapping[int, OffsetRange]
+    recreated: frozenset[int] = frozenset()
+    """Partitions that end before offsets that were read: a new topic. Their ranges start at the beginning."""
 
     @property
     def offsets(self) -> int:
         """The number of offsets; markers of transactions count too."""
         return sum(found.end - max(found.start, 0) for found in self.partitions.values())
 
+    def first(self, limit: int) -> TopicRange:
+        """Return the beginning of the range, with about ``limit`` offsets, an equal part of each partition."""
+        share = min(1.0, limit / max(1, self.offsets))
+        cut = {
+            number: OffsetRange(each.start, max(each.start, 0) + ceil((each.end - max(each.start, 0)) * share))
+            for number, each in self.partitions.items()
+        }
+        return TopicRange(self.topic, cut)
 
-def ranges_of_batch(spark: SparkSession, checkpoint: str, batch_id: int) -> dict[str, TopicRange]:
-    """Return the ranges of the topics whose offsets advance in a batch."""
+    def after(self, applied: Mapping[int, int]) -> TopicRange:
+        """Return the range without the offsets before ``applied``."""
+        starts = {number: max(each.start, applied.get(number, EARLIEST)) for number, each in self.partitions.items()}
+        left = {n: OffsetRange(starts[n], each.end) for n, each in self.partitions.items() if starts[n] < each.end}
+        return TopicRange(self.topic, left)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRanges:
+    """The offsets of all topics at the start and at the end of a batch."""
+
+    start: Offsets
+    end: Offsets
+
+    @property
+    def ranges(self) -> dict[str, TopicRange]:
+        """The ranges of the topics whose offsets advance."""
+        return ranges_between(self.start, self.end)
+
+
+def ranges_of_batch(spark: SparkSession, checkpoint: str, batch_id: int) -> BatchRanges:
+    """Return the ranges of a batch that Spark has planned."""
     root = checkpoint.rstrip("/")
     start = f"{root}/offsets/{batch_id - 1}" if batch_id else f"{root}/sources/0/0"
-    return ranges_between(_offsets(spark, start), _offsets(spark, f"{root}/offsets/{batch_id}"))
+    return BatchRanges(_offsets(spark, start), _offsets(spark, f"{root}/offsets/{batch_id}"))
+
+
+def committed(spark: SparkSession, checkpoint: str) -> tuple[int, Offsets]:
+    """Return the number and the end of the last batch that Spark has committed; -1 if there is none."""
+    root = checkpoint.rstrip("/")
+    batches = [int(name) for name in children(spark, f"{root}/commits") if name.isdigit()]
+    return (max(batches), _offsets(spark, f"{root}/offsets/{max(batches)}")) if batches else (-1, {})
 
 
 def ranges_between(start: Offsets, end: Offsets) -> dict[str, TopicRange]:
@@ -56,10 +94,12 @@ def ranges_between(start: Offsets, end: Offsets) -> dict[str, TopicRange]:
     found = {}
     for topic, ends in end.items():
         starts = start.get(topic, {})
-        moved = {int(name): OffsetRange(starts.get(name, EARLIEST), offset) for name, offset in ends.items()}
-        moved = {number: each for number, each in moved.items() if max(each.start, 0) < each.end}
-        if moved:
-            found[topic] = TopicRange(topic, moved)
+        recreated = frozenset(int(name) for name, offset in ends.items() if offset < starts.get(name, EARLIEST))
+        own = {int(name): OffsetRange(starts.get(name, EARLIEST), offset) for name, offset in ends.items()}
+        own = {n: OffsetRange(EARLIEST, each.end) if n in recreated else each for n, each in own.items()}
+        own = {n: each for n, each in own.items() if n in recreated or max(each.start, 0) < each.end}
+        if own:
+            found[topic] = TopicRange(topic, own, recreated)
     return found
 
 

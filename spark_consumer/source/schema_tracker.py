@@ -7,6 +7,7 @@ statements, not with rows.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import structlog
@@ -27,12 +28,14 @@ class SchemaTracker:
 
     def __init__(self, topic: ControlTopic) -> None:
         self._topic = topic
+        self._lock = threading.Lock()
         self._versions: dict[str, dict[str, tuple[Sequence, TableSchema]]] = {}
 
     def refresh(self, spark: SparkSession) -> None:
-        """Read the schemas that were published since the last call."""
-        for record in self._topic.poll(spark):
-            self.add(record.value)
+        """Read the schemas that were published since the last call; waits for a call of another thread."""
+        with self._lock:
+            for record in self._topic.poll(spark):
+                self.add(record.value)
 
     def add(self, value: bytes) -> None:
         """Add one record of the schemas topic."""

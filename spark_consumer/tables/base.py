@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -13,7 +13,9 @@ from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.sink.base import Sink
 from tailrace.spark_consumer.source.kafka import read_range
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.topic_ends import end_offsets
 from tailrace.spark_consumer.source.version_decoder import decode_versions, schemas_in
+from tailrace.spark_consumer.tables.bad_record import DeadLetters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,10 +61,17 @@ class TableServices:
     sink: Sink
     schemas: SchemaTracker
     carry_over: CarryOver
+    dead_letters: DeadLetters | None = None
+    """Takes bad records; None: a bad record stops its table."""
 
     def read(self, spark: SparkSession, found: TopicRange) -> DataFrame:
         """Return the raw records of a range."""
-        return read_range(spark, self.source, found)
+        records = read_range(spark, self.source, found)
+        return records if self.dead_letters is None else self.dead_letters.left(records, found)
+
+    def end_offsets(self, spark: SparkSession, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the end offsets that a topic has now."""
+        return end_offsets(spark, self.source, topic, partitions)
 
     def decode(self, raw: DataFrame, topic: str, images: Images) -> tuple[TableSchema, DataFrame]:
         """Decode the records of one topic; return the schema and the rows (json_decoder.py)."""

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.util import InheritableThread
 
+from tailrace.spark_consumer.tables.bad_record import DeadLetters
 from tailrace.spark_consumer.tables.base import TableResult, TableWork
 
 Applied = Callable[[TableWork, TableResult], None]
@@ -22,17 +23,21 @@ class TablePool:
     """
 
     def __init__(self, spark: SparkSession, threads: int) -> None:
-        self._sessions = [_clone(spark) for _ in range(threads)]
+        self._sessions = [clone_session(spark) for _ in range(threads)]
 
-    def run(self, works: Iterable[TableWork], applied: Applied) -> dict[str, BaseException]:
+    def run(
+        self, works: Iterable[TableWork], applied: Applied, letters: DeadLetters | None = None
+    ) -> dict[str, BaseException]:
         """Run all works, the largest first; return the errors by topic.
 
         The jobs belong to the job group of the calling thread, so stopping the query stops them too.
         """
-        queue = deque(sorted(works, key=lambda work: -work.offsets))
+        queue: deque[TableWork] = deque(sorted(works, key=lambda work: -work.offsets))
         errors: dict[str, BaseException] = {}
         threads = [
-            InheritableThread(target=_drain, args=(session, queue, applied, errors), name=f"tailrace-table-{number}")
+            InheritableThread(
+                target=_drain, args=(session, queue, applied, letters, errors), name=f"tailrace-table-{number}"
+            )
             for number, session in enumerate(self._sessions[: len(queue)])
         ]
         for thread in threads:
@@ -42,7 +47,13 @@ class TablePool:
         return errors
 
 
-def _drain(spark: SparkSession, queue: deque[TableWork], applied: Applied, errors: dict[str, BaseException]) -> None:
+def _drain(
+    spark: SparkSession,
+    queue: deque[TableWork],
+    applied: Applied,
+    letters: DeadLetters | None,
+    errors: dict[str, BaseException],
+) -> None:
     while True:
         try:
             work = queue.popleft()
@@ -50,12 +61,21 @@ def _drain(spark: SparkSession, queue: deque[TableWork], applied: Applied, error
             return
         try:
             spark.sparkContext.setJobDescription(work.topic)
-            applied(work, work.run(spark))
+            applied(work, _run(spark, work, letters))
         except BaseException as error:  # noqa: BLE001 - the caller decides about it
             errors[work.topic] = error
 
 
-def _clone(spark: SparkSession) -> SparkSession:
-    # newSession would lose the settings that were made after the start of the session.
+def _run(spark: SparkSession, work: TableWork, letters: DeadLetters | None) -> TableResult:
+    while True:
+        try:
+            return work.run(spark)
+        except Exception as error:
+            if letters is None or not letters.take(spark, error):
+                raise
+
+
+def clone_session(spark: SparkSession) -> SparkSession:
+    """Return a new session with the settings that another one has now; ``newSession`` would lose them."""
     session: Any = spark._jsparkSession  # noqa: SLF001
     return SparkSession(spark.sparkContext, session.cloneSession())

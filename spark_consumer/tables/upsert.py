@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+import structlog
+
 from tailrace.spark_consumer.background import run_in_background
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.split_stats import summarize
 from tailrace.spark_consumer.sink.base import TableBatch
@@ -15,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tailrace.spark_consumer.source.ranges import TopicRange
+
+
+log = structlog.get_logger(__name__)
 
 
 class UpsertTable:
@@ -36,19 +43,39 @@ class UpsertTable:
         return self._range.offsets
 
     def run(self, spark: SparkSession) -> TableResult:
-        """Write the range to the sink."""
-        raw = self._services.read(spark, self._range)
+        """Write the part of the range that the target has not applied."""
+        newest = self._services.schemas.versions(self.topic)[-1]
+        applied = self._services.sink.applied(newest)
+        left = self._range.after(applied)
+        if left != self._range:
+            self._require_same_topic(spark, applied)
+            log.info("records skipped that the target has applied", topic=self.topic, batch=self._batch_id)
+        if not left.partitions:
+            return TableResult(0, None)
+        raw = self._services.read(spark, left)
         # Records with one schema are read once. Otherwise each schema selects its records.
         cached = len(self._services.schemas.versions(self.topic)) > 1
         if cached:
             raw = raw.persist(CACHE)
         try:
-            return self._write(spark, raw)
+            return self._write(spark, raw, left)
         finally:
             if cached:
                 raw.unpersist()
 
-    def _write(self, spark: SparkSession, raw: DataFrame) -> TableResult:
+    def _require_same_topic(self, spark: SparkSession, applied: Mapping[int, int]) -> None:
+        """Raise SinkError if the target has applied more than the topic has: it is another topic of the same name."""
+        ends = self._services.end_offsets(spark, self.topic, applied)
+        beyond = {number: offset for number, offset in applied.items() if offset > ends[number]}
+        if beyond:
+            raise SinkError(
+                f"topic {self.topic} was deleted and created again: the target has applied records beyond its end",
+                hint="move the target table away to load it from the new topic, and start again",
+                applied=beyond,
+                ends={number: ends[number] for number in beyond},
+            )
+
+    def _write(self, spark: SparkSession, raw: DataFrame, found: TopicRange) -> TableResult:
         sink = self._services.sink
         schema, rows = self._services.decode(raw, self.topic, Images.UPSERT)
         decoded = rows.persist(CACHE)
@@ -56,7 +83,7 @@ class UpsertTable:
             with run_in_background(spark, partial(sink.prepare_table, schema)):
                 stats = summarize(decoded)
             if stats:
-                sink.write_batch(TableBatch(schema, decoded, stats), self._batch_id)
+                sink.write_batch(TableBatch(schema, decoded, stats, found), self._batch_id)
             newest = max((stat.newest_ms for stat in stats if stat.newest_ms is not None), default=None)
             return TableResult(sum(stat.rows + stat.changes for stat in stats), newest)
         finally:

@@ -24,17 +24,19 @@ from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.kafka import stream_options, subscribe_pattern
+from tailrace.spark_consumer.source.kafka import range_options, stream_options
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange, parse_offsets, ranges_between
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.sequence import position_sequence
+from tailrace.spark_consumer.source.topics import TableFilter, subscribe_pattern
 from tailrace.spark_consumer.source.types import field_type
 from tests.spark.records import Table, connect, decimal, table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+REQUIRED = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "c", "sink": "console"}
 START = Sequence(1, 7, 100, 0, 0)
 
 
@@ -77,17 +79,45 @@ def test_topics_of_a_prefix(topic: str, *, read: bool) -> None:
     assert bool(re.search(subscribe_pattern("a.b"), topic)) is read
 
 
-def test_configuration_cannot_weaken_the_stream_options() -> None:
-    options = stream_options(
+@pytest.mark.parametrize(
+    ("included", "excluded", "read"),
+    [
+        ((), (), {"p.shop.a", "p.shop.b", "p.Shop.c.d", "p.tailrace.watermarks"}),
+        (("shop\\.a", "x"), (), {"p.shop.a", "p.tailrace.watermarks"}),
+        (("shop\\..*",), ("shop\\.[ab]",), {"p.Shop.c.d", "p.tailrace.watermarks"}),
+        ((), ("shop.a",), {"p.shop.b", "p.Shop.c.d", "p.tailrace.watermarks"}),
+    ],
+)
+def test_tables_of_a_prefix_can_be_parted(included: tuple[str, ...], excluded: tuple[str, ...], read: set[str]) -> None:
+    topics = ["p.shop.a", "p.shop.b", "p.Shop.c.d", "p.tailrace.watermarks", "p.tailrace.schemas", "p.tailrace.state"]
+    pattern = subscribe_pattern("p", TableFilter(included, excluded))
+
+    assert {topic for topic in topics if re.search(pattern, topic)} == read
+
+
+def test_commas_of_expressions_are_escaped() -> None:
+    config = parse({**REQUIRED, "table.include.list": r"shop\.a{1\,2}, shop\.b", "table.exclude.list": "x"})
+
+    assert config.table_filter == TableFilter((r"shop\.a{1,2}", r"shop\.b"), ("x",))
+
+
+def test_options_of_the_source_are_passed_on() -> None:
+    config = parse({**REQUIRED, "startingOffsets": "latest", "failOnDataLoss": "false", "minOffsetsPerTrigger": "9"})
+    stream = stream_options(
         client={"kafka.isolation.level": "read_uncommitted"},
         prefix="p",
+        tables=TableFilter(),
         max_offsets=5,
-        extra={"failOnDataLoss": "false", "startingOffsets": "latest"},
+        extra=config.source_options,
     )
+    table = range_options(client={}, query_id="q", extra=config.source_options)
 
-    assert options["kafka.isolation.level"] == "read_committed"
-    assert (options["failOnDataLoss"], options["startingOffsets"]) == ("true", "earliest")
-    assert options["maxOffsetsPerTrigger"] == "5"
+    assert (stream["kafka.isolation.level"], table["kafka.isolation.level"]) == ("read_committed", "read_committed")
+    assert (stream["startingOffsets"], stream["minOffsetsPerTrigger"]) == ("latest", "9")
+    # The stream never fails for one topic.
+    assert (stream["failOnDataLoss"], table["failOnDataLoss"]) == ("false", "false")
+    assert range_options(client={}, query_id="q", extra={})["failOnDataLoss"] == "true"
+    assert "startingOffsets" not in table
 
 
 def test_binlog_files_are_compared_as_numbers() -> None:
@@ -174,11 +204,10 @@ def test_initial_load_belongs_to_the_query_that_created_the_table() -> None:
     runs.add(watermark("s1", WatermarkKind.LOW, pos=40))
     stored = {"tailrace.query": "q1", **InitialLoad.properties(runs.first("p.d.t"))}
 
-    assert InitialLoad.from_properties(stored, "q1") == InitialLoad("run1", Sequence(1, 7, 40, 0, 0))
+    assert InitialLoad.from_properties(stored) == InitialLoad("run1", Sequence(1, 7, 40, 0, 0))
     early = InitialLoad("run1", Sequence(1, 7, 40, 0, 0), frozenset({-5, 17}))
-    assert InitialLoad.from_properties({**stored, **early.early_keys_property}, "q1") == early
-    assert InitialLoad.from_properties(stored, "q2") is None
-    assert InitialLoad.from_properties({"tailrace.query": "q1"}, "q1") is None
+    assert InitialLoad.from_properties({**stored, **early.early_keys_property}) == early
+    assert InitialLoad.from_properties({"tailrace.query": "q1"}) is None
 
 
 @pytest.mark.parametrize(
@@ -263,6 +292,8 @@ def test_batch_has_a_range_for_each_topic_that_advances() -> None:
         "p.d.t": TopicRange("p.d.t", {0: OffsetRange(5, 6), 2: OffsetRange(EARLIEST, 4)}),
         "p.d.new": TopicRange("p.d.new", {1: OffsetRange(EARLIEST, 2)}),
     }
+    recreated = ranges_between({"p.d.t": {"0": 5}}, {"p.d.t": {"0": 2}})
+    assert recreated == {"p.d.t": TopicRange("p.d.t", {0: OffsetRange(EARLIEST, 2)}, frozenset({0}))}
     assert (found["p.d.t"].offsets, found["p.d.new"].offsets) == (5, 2)
 
 

@@ -1,0 +1,106 @@
+"""The offsets that a Delta table has applied, stored with each of its commits.
+
+A commit names, per partition of the topic, the offset before which records are applied: one for appended rows and one
+for merged records, because a batch can make both commits and a failure can separate them. So a batch is applied by the
+records it holds and not by its number: after an older checkpoint is restored, or with a new checkpoint, records before
+these offsets are skipped and all others are applied.
+
+Other commits (OPTIMIZE, ALTER TABLE) have no entry; the newest entry in the table's history counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as fn
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tailrace.spark_consumer.source.ranges import TopicRange
+
+AppliedOffsets = Mapping[int, int]
+"""Partition to the offset before which records are applied."""
+
+_KEY: Final = "tailrace"
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What a table has applied. An empty ledger belongs to a table without rows."""
+
+    topic: str
+    append: AppliedOffsets = field(default_factory=dict)
+    merge: AppliedOffsets = field(default_factory=dict)
+
+    @classmethod
+    def newest(cls, topic: str, metadata: Iterable[str | None]) -> Ledger | None:
+        """Return the first entry for a topic in the user metadata of commits, newest first; None if there is none."""
+        for text in metadata:
+            found = _entry(text)
+            if found is not None and found.get("topic") == topic:
+                return cls(topic, _offsets(found["append"]), _offsets(found["merge"]))
+        return None
+
+    @property
+    def metadata(self) -> str:
+        """The user metadata of a commit."""
+        return json.dumps({_KEY: {"topic": self.topic, "append": self.append, "merge": self.merge}})
+
+    @property
+    def applied(self) -> AppliedOffsets:
+        """The offsets before which records need not be read."""
+        return {number: min(self.append[number], self.merge[number]) for number in self.append.keys() & self.merge}
+
+    def appended(self, found: TopicRange) -> Ledger:
+        """Return the ledger after the rows of a range have been appended."""
+        return Ledger(self.topic, _advance(self.append, found), self.merge)
+
+    def merged(self, found: TopicRange) -> Ledger:
+        """Return the ledger after the records of a range have been merged."""
+        return Ledger(self.topic, self.append, _advance(self.merge, found))
+
+
+def is_applied(applied: AppliedOffsets, found: TopicRange) -> bool:
+    """Return whether all records of a range are applied."""
+    return all(applied.get(number, 0) >= each.end for number, each in found.partitions.items())
+
+
+def not_applied(records: DataFrame, applied: AppliedOffsets, found: TopicRange) -> DataFrame:
+    """Return the records of a range without those that are applied."""
+    overlaps = {number: offset for number, offset in applied.items() if _overlaps(number, offset, found)}
+    if not overlaps:
+        return records
+    skipped = [(fn.col("partition") == number) & (fn.col("offset") < offset) for number, offset in overlaps.items()]
+    return records.where(~reduce(_either, skipped))
+
+
+def _either(one: Column, other: Column) -> Column:
+    return one | other
+
+
+def _overlaps(number: int, offset: int, found: TopicRange) -> bool:
+    return number in found.partitions and offset > found.partitions[number].start
+
+
+def _advance(applied: AppliedOffsets, found: TopicRange) -> AppliedOffsets:
+    ends = {number: max(each.end, applied.get(number, 0)) for number, each in found.partitions.items()}
+    return {**applied, **ends}
+
+
+def _entry(text: str | None) -> dict[str, object] | None:
+    try:
+        found = json.loads(text or "null")
+    except json.JSONDecodeError:
+        return None
+    entry = found.get(_KEY) if isinstance(found, dict) else None
+    return entry if isinstance(entry, dict) else None
+
+
+def _offsets(found: object) -> AppliedOffsets:
+    assert isinstance(found, dict)
+    return {int(number): int(offset) for number, offset in found.items()}

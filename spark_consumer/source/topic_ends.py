@@ -1,0 +1,31 @@
+"""Reads the end offsets of a topic from the broker, with the admin client of Spark's Kafka jars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def end_offsets(
+    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int]
+) -> dict[int, int]:
+    """Return the end offset of each partition; ``client`` has Kafka client options with their prefix ``kafka.``."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no API for it
+    kafka = jvm.org.apache.kafka
+    settings = jvm.java.util.Properties()
+    for name, value in client.items():
+        if name.startswith("kafka."):
+            settings.setProperty(name.removeprefix("kafka."), value)
+    admin = kafka.clients.admin.AdminClient.create(settings)
+    try:
+        keys = {number: kafka.common.TopicPartition(topic, number) for number in partitions}
+        specs = jvm.java.util.HashMap()
+        for partition in keys.values():
+            specs.put(partition, kafka.clients.admin.OffsetSpec.latest())
+        found = admin.listOffsets(specs)
+        return {n: int(found.partitionResult(partition).get().offset()) for n, partition in keys.items()}
+    finally:
+        admin.close()

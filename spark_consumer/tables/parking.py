@@ -1,0 +1,164 @@
+"""Tables that cannot go on: their positions are kept, and the other tables go on without them.
+
+The position of a table is the offset per partition at which its unapplied records begin. It is a file next to the
+checkpoint. The next start of the query takes the table up again: its backlog is read in chunks in the background, and a
+batch takes the table in when the rest is small. From then on the position only excludes what is applied already; it is
+removed when a batch starts at it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from tailrace.runtime.errors import TailraceError
+from tailrace.spark_consumer.files import children, delete, read_text, write_text
+from tailrace.spark_consumer.source.ranges import EARLIEST, BatchRanges, OffsetRange, TopicRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePosition:
+    """Where the unapplied records of a table begin."""
+
+    topic: str
+    starts: Mapping[str, int]
+    """Partition to offset. A partition that is missing begins at its earliest offset."""
+    reason: str | None = None
+    """Why the table cannot go on; None while it is taken up again."""
+    hint: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
+    parked_at: float | None = None
+    """Seconds since 1970."""
+
+    def range_to(self, ends: Mapping[str, int]) -> TopicRange:
+        """Return the records from the position up to some offsets."""
+        found = {int(name): OffsetRange(self.starts.get(name, EARLIEST), end) for name, end in ends.items()}
+        return TopicRange(self.topic, {n: each for n, each in found.items() if max(each.start, 0) < each.end})
+
+    def reaches(self, starts: Mapping[str, int]) -> bool:
+        """Return whether no record before some offsets is missing."""
+        return all(self.starts.get(name, 0) >= offset for name, offset in starts.items())
+
+
+class ParkedTables:
+    """The positions of a query. A batch and the background never have the same table at the same time."""
+
+    def __init__(self, checkpoint: str, max_offsets: int) -> None:
+        self._root = f"{checkpoint.rstrip('/')}/tailrace/parked"
+        self._max_offsets = max_offsets
+        self._positions: dict[str, TablePosition] = {}
+        self._busy: set[str] = set()
+        self._lock = threading.Lock()
+
+    def load(self, spark: SparkSession) -> None:
+        """Read the positions of earlier runs; their tables are taken up again."""
+        for name in {name.removesuffix(".tmp") for name in children(spark, self._root)}:
+            text = read_text(spark, f"{self._root}/{name}")
+            if name.endswith(".json") and text:
+                position = replace(TablePosition(**json.loads(text)), reason=None)
+                self._positions[position.topic] = position
+                log.info("table taken up again", topic=position.topic, starts=dict(position.starts))
+
+    def parked(self) -> list[TablePosition]:
+        """Return the tables that cannot go on."""
+        return [position for position in list(self._positions.values()) if position.reason is not None]
+
+    def admit(self, spark: SparkSession, batch: BatchRanges) -> dict[str, TopicRange]:
+        """Return the ranges of the tables that take part in a batch; ``finish`` ends it."""
+        with self._lock:
+            admitted = {}
+            for topic, found in batch.ranges.items():
+                own = self._admit(spark, topic, found, batch)
+                if own is not None:
+                    admitted[topic] = own
+                    self._busy.add(topic)
+            return admitted
+
+    def _admit(self, spark: SparkSession, topic: str, found: TopicRange, batch: BatchRanges) -> TopicRange | None:
+        position = self._positions.get(topic)
+        if position is None:
+            return found
+        if position.reason is not None or topic in self._busy:
+            return None
+        starts = batch.start.get(topic, {})
+        if position.reaches(starts) and all(starts.get(name, 0) == offset for name, offset in position.starts.items()):
+            self._remove(spark, topic)
+            return found
+        own = position.range_to(batch.end[topic])
+        return own if own.offsets <= self._max_offsets else None
+
+    def behind(self, committed: Mapping[str, Mapping[str, int]]) -> list[TopicRange]:
+        """Return the next chunk of each table that is taken up again and behind; ``finish`` ends it."""
+        with self._lock:
+            chunks = []
+            for topic, position in self._positions.items():
+                if position.reason is None and topic not in self._busy:
+                    chunk = position.range_to(committed.get(topic, {})).first(self._max_offsets)
+                    if chunk.partitions:
+                        chunks.append(chunk)
+                        self._busy.add(topic)
+            return chunks
+
+    @property
+    def resuming(self) -> bool:
+        """Whether a table is taken up again."""
+        return any(position.reason is None for position in list(self._positions.values()))
+
+    def finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, TailraceError]) -> None:
+        """Store the positions after the work on some ranges; park the tables with an error."""
+        with self._lock:
+            for topic, found in done.items():
+                self._busy.discard(topic)
+                if topic in errors:
+                    self._park(spark, found, errors[topic])
+                elif topic in self._positions:
+                    ends = {str(number): each.end for number, each in found.partitions.items()}
+                    self._store(spark, TablePosition(topic, {**self._positions[topic].starts, **ends}))
+
+    def release(self, topics: Mapping[str, TopicRange]) -> None:
+        """Forget that tables are being processed, without a result."""
+        with self._lock:
+            self._busy.difference_update(topics)
+
+    def _park(self, spark: SparkSession, found: TopicRange, error: TailraceError) -> None:
+        known = self._positions.get(found.topic)
+        starts = {str(number): each.start for number, each in found.partitions.items()}
+        details = {name: str(value) for name, value in error.context.items()}
+        position = TablePosition(
+            found.topic, {**(known.starts if known else {}), **starts}, error.message, error.hint, details
+        )
+        self._store(spark, replace(position, parked_at=time.time()))
+        log.error(
+            "table parked; the other tables go on",
+            topic=found.topic,
+            reason=error.message,
+            hint=error.hint,
+            starts=dict(position.starts),
+            **{f"error_{name}": value for name, value in details.items()},
+        )
+
+    def _store(self, spark: SparkSession, position: TablePosition) -> None:
+        write_text(spark, f"{self._root}/{position.topic}.json", json.dumps(asdict(position)))
+        self._positions[position.topic] = position
+
+    def _remove(self, spark: SparkSession, topic: str) -> None:
+        delete(spark, f"{self._root}/{topic}.json")
+        del self._positions[topic]
+        log.info("table has caught up", topic=topic)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the parked tables for /status."""
+        return {
+            position.topic: {k: v for k, v in asdict(position).items() if k != "topic"} for position in self.parked()
+        }

@@ -1,0 +1,109 @@
+"""A table that cannot go on is parked: the other tables go on, and it is taken up again where it stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, SchemaError
+from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer import config
+from tailrace.spark_consumer.errors import ControlTopicError, SinkError, concerns_all_tables
+from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange
+from tailrace.spark_consumer.tables.parking import TablePosition
+from tests.embedded.kafka import KafkaBroker
+from tests.spark.records import Feed, Table, connect, table_schema
+from tests.spark.running import consume, settings, table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.timeout(1800)
+def test_table_is_parked_and_resumed(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    good = feed.table(table_schema(prefix, "good"))
+    bad = Table(table_schema(prefix, "bad"))
+    kafka_broker.create_topic(bad.schema.topic)
+    given = settings(kafka_broker, prefix, tmp_path)
+    rows = {i: {"id": i, "name": "x"} for i in range(1, 5)}
+    file = tmp_path / "checkpoint" / "tailrace" / "parked" / f"{bad.schema.topic}.json"
+
+    # Its schema is not published: the table cannot be read.
+    for key in (1, 2):
+        feed.write([*good.change("c", None, rows[key], pos=key), *bad.change("c", None, rows[key], pos=key)])
+        with pytest.raises(SchemaError, match="no table schema is published"):
+            consume(spark, given)
+        assert table_rows(spark, tmp_path, "good").keys() == set(range(1, key + 1))
+        assert json.loads(file.read_text())["starts"] == {"0": 0}
+
+    # The backlog is read, and the records of the next batch.
+    feed.write([bad.published(prefix)])
+    consume(spark, given)
+    assert table_rows(spark, tmp_path, "bad") == {1: rows[1], 2: rows[2]}
+    feed.write([*good.change("c", None, rows[3], pos=3), *bad.change("c", None, rows[3], pos=3)])
+    consume(spark, given)
+    feed.write(bad.change("c", None, rows[4], pos=4))
+    consume(spark, given)
+    assert table_rows(spark, tmp_path, "bad") == rows
+    assert table_rows(spark, tmp_path, "good").keys() == {1, 2, 3}
+    assert not file.exists()
+
+
+def test_position_bounds_what_is_read() -> None:
+    position = TablePosition("p.d.t", {"0": 5, "1": 7})
+
+    found = position.range_to({"0": 9, "1": 7, "2": 3})
+
+    assert found.partitions == {0: OffsetRange(5, 9), 2: OffsetRange(EARLIEST, 3)}
+    assert found.first(4).partitions == {0: OffsetRange(5, 8), 2: OffsetRange(EARLIEST, 2)}
+    assert position.reaches({"0": 5, "1": 6})
+    assert not position.reaches({"0": 5, "2": 1})
+
+
+def test_lost_broker_or_session_is_not_the_error_of_a_table() -> None:
+    assert concerns_all_tables(ControlTopicError("x"))
+    assert concerns_all_tables(KafkaUnavailableError("x"))
+    assert concerns_all_tables(RuntimeError("Caused by: org.apache.kafka.common.errors.TimeoutException: 60000 ms"))
+    assert concerns_all_tables(RuntimeError("Cannot call methods on a stopped SparkContext."))
+    assert concerns_all_tables(KeyboardInterrupt())
+    assert not concerns_all_tables(SinkError("the key has changed"))
+    assert not concerns_all_tables(RuntimeError("[USER_RAISED_EXCEPTION] a record cannot be decoded"))
+
+
+@pytest.mark.timeout(1800)
+def test_bad_record_goes_to_the_dead_letter_topic(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    number = ConnectField("n", connect("int32"))
+    table = feed.table(table_schema(prefix, "t", number))
+    rows = [{"id": i, "name": "x", "n": "text" if i in {2, 3} else i} for i in range(1, 5)]
+    feed.write([message for i, row in enumerate(rows) for message in table.change("c", None, row, pos=100 + i)])
+    letters = f"letters-{prefix}"
+    kafka_broker.create_topic(letters)
+    tolerant = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": letters}
+
+    consume(spark, {**settings(kafka_broker, prefix, tmp_path), **tolerant})
+
+    assert table_rows(spark, tmp_path, "t") == {1: rows[0], 4: rows[3]}
+    client = {"kafka.bootstrap.servers": kafka_broker.bootstrap, "subscribe": letters, "includeHeaders": "true"}
+    found = spark.read.format("kafka").options(**client).load().orderBy("offset").collect()
+    headers = [{header["key"]: bytes(header["value"]).decode() for header in row["headers"]} for row in found]
+    assert {json.loads(row["value"])["after"]["id"] for row in found} == {2, 3}
+    assert {each["__connect.errors.topic"] for each in headers} == {table.schema.topic}
+    assert {each["__connect.errors.offset"] for each in headers} == {"1", "2"}
+    assert all("does not match" in each["__connect.errors.exception.message"] for each in headers)
+
+
+def test_tolerance_needs_a_topic_for_the_records() -> None:
+    given = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "c", "sink": "console"}
+    with pytest.raises(ConfigError, match=r"it is needed for errors\.tolerance=all"):
+        config.parse({**given, "errors.tolerance": "all"})
+    with pytest.raises(ConfigError, match=r"'p\.x' would be read as a captured table"):
+        config.parse({**given, "errors.deadletterqueue.topic.name": "p.x"})
