@@ -43,6 +43,7 @@ class RunningQuery:
             source=config.source_options,
             checkpoint=config.checkpoint,
             images=plugin.images,
+            format=config.format_settings,
             max_offsets=config.max_offsets,
             table_threads=config.table_threads,
             dead_letter_topic=config.dead_letter_topic if config.tolerance == "all" else None,

@@ -63,3 +63,7 @@ class SchemaTracker:
                 schemas_topic=self._topic.topic,
             )
         return [schema for _, schema in sorted(known.values(), key=lambda entry: entry[0])]
+
+    def published(self, topic: str) -> list[TableSchema]:
+        """Return the schemas of a topic like ``versions``; none for a topic that only another connector wrote."""
+        return self.versions(topic) if topic in self._versions else []

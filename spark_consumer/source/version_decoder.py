@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from tailrace.runtime.errors import SchemaError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.common_type import checked_cast, common_type
-from tailrace.spark_consumer.source.json_decoder import decode, failure_prefix, image_fields
+from tailrace.spark_consumer.source.json_decoder import Read, decode, failure_prefix, image_fields, read_json
 from tailrace.spark_consumer.source.schema_merge import merge_schemas
 from tailrace.spark_consumer.source.types import field_type
 
@@ -46,18 +46,20 @@ def schemas_in(raw: DataFrame, topic: str, tracker: SchemaTracker) -> list[Table
     return [schema for schema in published if schema.fingerprint in used] or published[-1:]
 
 
-def decode_versions(raw: DataFrame, schemas: Sequence[TableSchema], images: Images) -> tuple[TableSchema, DataFrame]:
+def decode_versions(
+    raw: DataFrame, schemas: Sequence[TableSchema], images: Images, read: Read = read_json
+) -> tuple[TableSchema, DataFrame]:
     """Decode the records of one topic; return the merged schema and the rows in its types (json_decoder.py).
 
     A value that the merged type does not represent exactly fails the batch when ``op`` is evaluated.
     """
     merged = merge_schemas(schemas)
     if len(schemas) == 1:
-        return merged, decode(raw, merged, images)
+        return merged, decode(raw, merged, images, read)
     parts = []
     for schema in schemas:
         named = fn.coalesce(fn.col("schema"), fn.lit(schemas[-1].fingerprint))
-        own = decode(raw.where(named == schema.fingerprint), schema, images)
+        own = decode(raw.where(named == schema.fingerprint), schema, images, read)
         parts.append(_convert(own, schema, merged, images))
     return merged, reduce(DataFrame.unionByName, parts)
 
