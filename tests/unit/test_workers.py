@@ -1,36 +1,62 @@
-"""A snapshot reader whose parent was killed."""
+"""In how many processes the tests run."""
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tailrace.producer.errors import SourceUnavailableError
-from tailrace.producer.snapshot import workers
-from tailrace.producer.snapshot.workers import serve_pipe
+from tests.support import workers_plugin
+
+ROOT = Path(__file__).parents[2]
+LARGE = {"_cpus": 2.0, "_memory": 7 << 30}
 
 
-@pytest.fixture
-def signals() -> Iterator[None]:
-    """Restore the handlers that a worker process replaces."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
+def _workers(monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], machine: dict[str, float]) -> int:
+    monkeypatch.chdir(ROOT)
+    for name, value in machine.items():
+        monkeypatch.setattr(workers_plugin, name, lambda value=value: value)
+    config: Any = SimpleNamespace(args=arguments, rootpath=ROOT)
+    return workers_plugin.pytest_xdist_auto_num_workers(config)
 
 
-@pytest.mark.usefixtures("signals")
-def test_a_reader_without_its_parent_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is fenced or disconnected soon after, and nobody listens to what it reports."""
-    monkeypatch.setattr(workers, "_end_with_parent", lambda: None)
-    pipe, parent = multiprocessing.Pipe()
-    parent.close()
+@pytest.mark.parametrize(
+    ("arguments", "machine", "expected"),
+    [
+        (["tests"], LARGE, 2),
+        (["tests/unit", "tests/integration"], LARGE, 2),
+        (["tests/unit", "tests/docs"], LARGE, 0),
+        (["tests/integration/test_faults.py"], LARGE, 0),
+        (["tests/integration/test_faults.py::test_source_closes_every_connection"], LARGE, 0),
+        (["tests"], LARGE | {"_cpus": 1.5}, 0),
+        (["tests"], LARGE | {"_memory": 5 << 30}, 0),
+    ],
+)
+def test_number_of_processes(
+    monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], machine: dict[str, float], expected: int
+) -> None:
+    """Two for folders with servers, on a machine that has room for two."""
+    assert _workers(monkeypatch, arguments, machine) == expected
 
-    def open_reader(_: Any) -> Any:
-        raise SourceUnavailableError("the source cannot be reached")
 
-    serve_pipe(0, open_reader, pipe)
+def test_files_without_servers_come_last_and_spark_first() -> None:
+    """The order of the files is otherwise the one of the collection."""
+    items: list[Any] = [
+        SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda _: None)
+        for nodeid in ("tests/unit/test_a.py::a", "tests/integration/test_c.py::c", "tests/integration/test_b.py::b",
+                       "tests/spark/test_d.py::d")
+    ]  # fmt: skip
+    workers_plugin.pytest_collection_modifyitems(SimpleNamespace(workerinput={}), items)  # type: ignore[arg-type]
+
+    assert [item.nodeid[-1] for item in items] == ["d", "c", "b", "a"]
+
+
+def test_spark_outside_of_its_files_is_refused() -> None:
+    """Two processes would both start a Spark session."""
+    item: Any = SimpleNamespace(nodeid="tests/integration/test_a.py::a", get_closest_marker=lambda name: name)
+
+    with pytest.raises(pytest.UsageError, match=r"test_a\.py::a starts Spark"):
+        workers_plugin.pytest_collection_modifyitems(SimpleNamespace(), [item])  # type: ignore[arg-type]
