@@ -108,7 +108,7 @@ class Round:
             context.producer.stop()
             transactions = writers.transactions
         self.audit.read(self.cluster.primary)
-        first = Gtids(self._first_offset(producer.log))
+        first = Gtids(self._first_offset())
         verdict = verify(
             self._broker.bootstrap, self.prefix, self.database, self._source(), audit=self.audit, first_offset=first
         )
@@ -138,11 +138,11 @@ class Round:
             time.sleep(self.rng.random())
         return ", ".join(names)
 
-    @staticmethod
-    def _first_offset(log: Path) -> str:
-        """Return the GTIDs at which the stream began; a start that stored nothing is repeated elsewhere."""
-        lines = [line for line in log.read_text().splitlines() if '"event":"the stream starts at the end' in line]
-        return str(json.loads(lines[-1])["gtids"])
+    def _first_offset(self) -> str:
+        """Return the GTIDs at which the stream began; a start that stored nothing is repeated, maybe by the other."""
+        logs = [log.read_text() for log in self._folder.rglob("producer.log")]
+        lines = [line for text in logs for line in text.splitlines() if '"event":"the stream starts at the end' in line]
+        return str(max(map(json.loads, lines), key=lambda line: str(line["timestamp"]))["gtids"])
 
     def status(self) -> dict[str, Any]:
         """Return the status of the producer; {} if it does not answer."""
