@@ -17,6 +17,7 @@ from tailrace.producer.errors import ProducerFencedError, SourceError, SourceUna
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
 from tailrace.producer.model.split import EndedRange, KeyColumn, Range, SortKey, Split, key_changed, key_from_json
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
 from tailrace.producer.snapshot.policy import SnapshotPolicy, StartedPlan, definitions
 from tailrace.producer.snapshot.reader import SplitDone, SplitTask
@@ -91,8 +92,12 @@ class Enumerator:
         """
         for table in self.tables:
             stored = self._state.tables.get(str(table))
-            if stored is not None and self._can_resume(table, stored):
+            if stored is None:
+                continue
+            if self._can_resume(table, stored):
                 self._plans[table] = self._resume_plan(table, stored)
+            elif stored.mode is TableMode.INCREMENTAL:
+                self._coordinator.end_stored(table, self._state)
 
     def _can_resume(self, table: TableId, stored: TableState) -> bool:
         return self._policy.can_resume(table, stored, self._state.splits_of(table).of_run(stored.snapshot).splits)
@@ -258,7 +263,7 @@ class Enumerator:
             yield split
 
     def _start_plan(self, table: TableId) -> TablePlan | None:
-        started = self._policy.start(table, self._state.splits_of(table).record_keys())
+        started = self._policy.start(table)
         if started is None:
             return None
         self._status.table_started(table, estimated_rows=started.estimated_rows)

@@ -107,8 +107,8 @@ class SnapshotPolicy(ABC):
         """Tell the stream about a stored plan; called on the stream's thread before its first event."""
 
     @abstractmethod
-    def start(self, table: TableId, stale: Iterable[bytes]) -> StartedPlan | None:
-        """Plan a table; durable on return. ``stale`` are state keys of an earlier run. None: not to be read."""
+    def start(self, table: TableId) -> StartedPlan | None:
+        """Plan a table; durable on return. None: not to be read."""
 
     @abstractmethod
     def remove_missing(self, table: TableId, *, planned: bool) -> None:
@@ -137,7 +137,7 @@ class InitialSnapshot(SnapshotPolicy):
         greatest = self._planner.splitter(table, columns).sort_key(key_from_json(stored.greatest))
         self._coordinator.resume_table(table, self._planner.stream_order(columns), stored, greatest)
 
-    def start(self, table: TableId, stale: Iterable[bytes]) -> StartedPlan | None:  # noqa: ARG002 - never any
+    def start(self, table: TableId) -> StartedPlan | None:
         """Fix the greatest key behind a barrier: the keys above it are a split that had no rows then."""
         planner, coordinator = self._planner, self._coordinator
         found = planner.plan_input(table)
@@ -208,7 +208,7 @@ class IncrementalSnapshot(SnapshotPolicy):
         """See ``SnapshotPolicy``."""
         self._coordinator.resume_incremental(table, self._planner.stream_order(columns), stored)
 
-    def start(self, table: TableId, stale: Iterable[bytes]) -> StartedPlan | None:
+    def start(self, table: TableId) -> StartedPlan | None:
         """Plan the current content of the table."""
         if self.stopped(table):
             self._cancel(table)
@@ -223,7 +223,7 @@ class IncrementalSnapshot(SnapshotPolicy):
         columns = found.columns if greatest is not None else ()
         order = planner.stream_order(columns)
         state = _new_plan(TableMode.INCREMENTAL, columns, greatest)
-        if not self._call(lambda: self._coordinator.start_incremental(table, order, state, stale)):
+        if not self._call(lambda: self._coordinator.start_incremental(table, order, state)):
             self._cancel(table)
             return None
         return StartedPlan(state, columns, splitter, found.estimated_rows)

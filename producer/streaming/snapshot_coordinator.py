@@ -5,7 +5,7 @@ All methods run on the stream's thread. The enumerator, on its own thread, calls
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -13,6 +13,7 @@ import structlog
 from tailrace.producer.kafka.state_store import (
     RangeState,
     SplitState,
+    State,
     TableState,
     backfill_key,
     split_key,
@@ -25,6 +26,7 @@ from tailrace.producer.model.table_mode import TableMode, TablePresence
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
+from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.producer.streaming.tracked_table import TrackedSplit, TrackedTable
 from tailrace.producer.streaming.watermark_record import end_watermark, high_watermark, low_watermark
@@ -106,8 +108,8 @@ class SnapshotCoordinator:
 
     # -- incremental snapshots ---------------------------------------------------------------------------------------
 
-    def start_incremental(self, table: TableId, order: KeyOrdering, state: TableState, stale: Iterable[bytes]) -> bool:
-        """Start an incremental snapshot; durable on return. ``stale`` are state keys of a run that is not continued.
+    def start_incremental(self, table: TableId, order: KeyOrdering, state: TableState) -> bool:
+        """Start an incremental snapshot; durable on return.
 
         False: the table is not streamed now, the binlog has its end.
         """
@@ -117,8 +119,6 @@ class SnapshotCoordinator:
         self.resume_incremental(table, order, state)
         self._versions.forget(table)
         self._store_table(table, state)
-        for key in stale:
-            self._transaction.store(key, None)
         self._listener.on_table_started(table, incremental=True)
         self._transaction.commit()
         return True
@@ -128,6 +128,16 @@ class SnapshotCoordinator:
         self._registry.start_incremental(table)
         self._registry.tables[table].order = order
         self._start_snapshot(table, state)
+
+    def end_stored(self, table: TableId, state: State) -> None:
+        """Remove an incremental snapshot of ``state`` that is not continued: the splits that it has get their END."""
+        topic = self._context.tables.topic
+        for end in ends_of_stored_splits(state, topic, lambda other: other == table):
+            self._send_watermark(end)
+        for key in state.splits_of(table).record_keys():
+            self._transaction.store(key, None)
+        # A later start must not continue it: its splits would get the ids of those that have ended.
+        self._store_table(table, TableState(TableMode.STREAMING))
 
     def cancel_incremental(self, table: TableId) -> None:
         """Cancel an incremental snapshot: the table keeps streaming, written rows get their END. Durable on return.

@@ -147,9 +147,7 @@ class _Altering:
         ),
     ],
 )
-def test_definition_that_changes_between_two_queries(
-    database: Database, query: str, statement: str
-) -> None:
+def test_definition_that_changes_between_two_queries(database: Database, query: str, statement: str) -> None:
     """Its key would otherwise have a column that it does not have."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     with connect(settings_of(database.server)) as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,15 @@ import orjson
 import pytest
 from pymysql import OperationalError
 
+from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import state_topic, watermarks_topic
 from tests.support.background_writes import writing
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, verified_rows
 from tests.support.topics import read_topic
 
 if TYPE_CHECKING:
+    from tailrace.producer.model.split import Split
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
@@ -33,7 +37,7 @@ def _change(cursor: Any, n: int) -> None:
 
 
 def _writer(database: Database) -> AbstractContextManager[None]:
-    return writing(database, _change, pause_s=0.002)
+    return writing(database, _change, pause_s=0.02)
 
 
 def _fill(database: Database) -> None:
@@ -159,3 +163,36 @@ def _finished(broker: KafkaBroker, prefix: str) -> bool:
         r.value for r in read_topic(broker.bootstrap, state_topic(prefix)) if (r.key or b"").startswith(b"table/")
     ]
     return bool(tables) and tables[-1] is not None and orjson.loads(tables[-1])["mode"] == "streaming"
+
+
+def test_binlog_purged_during_the_snapshot(
+    own_server: MySqlServer, own_database: Database, kafka_broker: KafkaBroker, prefix: str
+) -> None:
+    """What the stream has read may be purged while splits are read, also if the session then starts again."""
+    database, purged = own_database, threading.Event()
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))")
+    database.executemany("INSERT INTO t VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, 41)])
+
+    def purge(split: Split) -> None:
+        if split.number != 1 or purged.is_set():
+            return
+        with own_server.connect(database=database.name) as session, session.cursor() as cursor:
+            cursor.execute("UPDATE t SET v = 'changed' WHERE id IN (3, 33)")
+            cursor.execute("FLUSH BINARY LOGS")
+            cursor.execute("SHOW MASTER STATUS")
+            file = (cursor.fetchone() or [""])[0]
+            eventually(lambda: capture.status.snapshot()["stream"]["file"] == file, "the stream reads the new file", 60)
+            cursor.execute("PURGE BINARY LOGS TO %s", (file,))
+            cursor.execute("SHOW BINARY LOGS")
+            assert [name for name, *_ in cursor.fetchall()] == [file]
+        purged.set()
+        raise SourceUnavailableError("the reader of the split is lost")
+
+    changes = {"incremental.snapshot.chunk.size": 10, "snapshot.max.threads": 1}
+    settings = properties(own_server, kafka_broker, prefix, database.name, changes)
+    with CaptureThread(settings, SnapshotHooks(before_low=purge)) as capture:
+        assert purged.wait(60)
+        capture.wait_snapshot()
+        capture.wait_position(own_server)
+
+    _equal(kafka_broker, prefix, database)

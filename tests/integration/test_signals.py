@@ -147,7 +147,7 @@ def test_killed_during_an_incremental_snapshot(
     settings = properties(mysql_server, kafka_broker, prefix, database.name, KAFKA)
     with CaptureProcess(settings, tmp_path) as producer:
         eventually(lambda: _streaming(kafka_broker, prefix, database), "snapshot finished")
-        with writing(database, _change, pause_s=0.002):
+        with writing(database, _change, pause_s=0.02):
             signal(kafka_broker, prefix, "execute-snapshot", _tables(database))
             for splits in (5, 30):
                 eventually(lambda: _splits_read(kafka_broker, prefix) >= splits, "splits")  # noqa: B023

@@ -41,8 +41,8 @@ def test_session_is_closed_while_another_thread_waits_in_it(mysql_server: MySqlS
             eventually(partial(_count, cursor, sleeping), "the thread waits")
         began = time.monotonic()
         disconnect(session)
-        thread.join(timeout=10)
-        assert time.monotonic() - began < 5
+        thread.join(timeout=60)
+        assert time.monotonic() - began < 30
         assert not thread.is_alive()
         assert isinstance(failures[0], SourceUnavailableError | AttributeError | ValueError), failures
 
@@ -59,7 +59,7 @@ def test_server_that_accepts_and_says_nothing() -> None:
         began = time.monotonic()
         with pytest.raises(SourceUnavailableError):
             connect(settings)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_capture_continues_when_a_query_is_never_answered(

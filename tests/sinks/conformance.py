@@ -42,6 +42,8 @@ class SinkConformance:
     backend_type: ClassVar[type[SinkBackend]]
     not_claimed: ClassVar[Mapping[str, str]] = {}
     """Case (name of the test) to the reason why the sink does not claim it."""
+    long: ClassVar[frozenset[str]] = frozenset()
+    """Cases that only run with ``--all``: other sinks have the same path in the quick tests."""
 
     def __init_subclass__(cls) -> None:
         """Check that exactly the cases that are not claimed are overridden."""

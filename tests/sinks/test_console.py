@@ -51,6 +51,20 @@ class TestConsoleSink(SinkConformance):
         "test_repeated_batch": _NO_TARGET,
         "test_batch_cut_off": _NO_TARGET,
     }
+    # The console prints the changelog that the Kafka sink writes, whose cases are quick tests.
+    long: ClassVar = frozenset(
+        {
+            "test_insert_after_delete",
+            "test_key_change",
+            "test_empty_batch",
+            "test_snapshot_with_backfill",
+            "test_incremental_snapshot",
+            "test_new_column",
+            "test_wider_number",
+            "test_type_change",
+            "test_batch_cut_off",
+        }
+    )
 
     def test_truncate(self, run: BatchRunner) -> None:
         """A truncate event gives no changelog row."""

@@ -1,4 +1,4 @@
-"""``./run soak``: random faults under random writers, then topics against source. Prints what was survived and lost."""
+"""``./run soak``: random faults under random writers, then topics against source and binlog. Prints what was lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10, help="how long new faults are made (default 10)")
     parser.add_argument("--seed", type=int, default=1, help="seed of writers and faults (default 1)")
     parser.add_argument("--rows", type=int, default=1500, help="rows of each table at the start of a round")
-    parser.add_argument("--faults", type=int, default=25, help="faults of a round (default 25)")
+    parser.add_argument("--faults", type=int, default=60, help="faults of a round (default 60)")
     options = parser.parse_args(arguments)
     prepare(("mysql", "kafka"))
     until = time.monotonic() + options.minutes * 60
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 result = current.run(options.faults, until)
                 cluster = current.cluster
                 results.append(result)
-                _print_round(number, result)
+                _print_round(number, result, folder)
                 keep = keep or bool(result.verdict.problems)
     except SoakError as error:
         sys.stdout.write(f"FAILED: {error}\n")
@@ -51,25 +51,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _print_total(results)
 
 
-def _print_round(number: int, result: RoundResult) -> None:
+def _print_round(number: int, result: RoundResult, folder: Path) -> None:
     verdict = result.verdict
     sys.stdout.write(
-        f"round {number}: {result.faults.total()} faults, {result.transactions} transactions, "
-        f"{verdict.records} records, lost {verdict.lost}, doubled {verdict.doubled}, "
+        f"round {number}: {result.faults.total()} faults, {result.signals.total()} signals, "
+        f"{result.transactions} transactions, {verdict.changes} changes, {verdict.records} records, "
+        f"lost {verdict.lost}, doubled {verdict.doubled}, "
         f"longest recovery {result.longest_s:.1f} s ({result.slowest})\n"
     )
-    for problem in verdict.problems[:10]:
-        sys.stdout.write(f"  {problem[:500]}\n")
+    shown: Counter[str] = Counter()
+    for problem in verdict.problems:
+        table = problem.partition(":")[0]
+        shown[table] += 1
+        if shown[table] <= 2:
+            sys.stdout.write(f"  {problem[:700]}\n")
+    if verdict.problems:
+        problems = folder / f"round{number}" / "problems.txt"
+        problems.write_text("\n".join(verdict.problems))
+        sys.stdout.write(f"  all {len(verdict.problems)} problems: {problems}\n")
     sys.stdout.flush()
 
 
 def _print_total(results: Sequence[RoundResult]) -> int:
     faults: Counter[str] = sum((result.faults for result in results), Counter())
+    signals: Counter[str] = sum((result.signals for result in results), Counter())
     lost = sum(result.verdict.lost for result in results)
     doubled = sum(result.verdict.doubled for result in results)
     problems = sum(len(result.verdict.problems) for result in results)
     for name, count in sorted(faults.items()):
         sys.stdout.write(f"{count:6}  {name.replace('_', ' ')}\n")
+    for name, count in sorted(signals.items()):
+        sys.stdout.write(f"{count:6}  {name.replace('_', ' ')} (no fault)\n")
     sys.stdout.write(
         f"{faults.total()} faults survived, {sum(r.verdict.records for r in results)} records, {lost} lost, "
         f"{doubled} doubled, longest recovery {max(r.longest_s for r in results):.1f} s\n"

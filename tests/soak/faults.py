@@ -127,6 +127,7 @@ def kill_kafka(context: RoundContext) -> None:
 def rotate_and_purge(context: RoundContext) -> None:
     """Rotate the binlog, and purge what the producer has read."""
     run(context.cluster.primary, "FLUSH BINARY LOGS")
+    context.round.audit.read(context.cluster.primary)
     context.cluster.wait_replicated()
     stream = context.round.status().get("stream") or {}
     if stream.get("file"):
@@ -161,19 +162,61 @@ def second_instance(context: RoundContext) -> None:
     context.producer.start()
 
 
-def incremental_snapshot(context: RoundContext) -> None:
-    """A signal for an incremental snapshot of a table."""
-    context.signals += 1
-    table = f"{context.round.database}.{context.round.rng.choice(TABLES).name}"
-    data = {"data-collections": [table], "type": "incremental"}
-    value = {"id": f"soak-{context.signals}", "type": "execute-snapshot", "data": data}
-    send(context.broker, context.settings["topic.prefix"], orjson.dumps(value))
+_HOSTILE: Final = (
+    b"{",
+    b"[]",
+    b"\xff",
+    b"[" * 5_000,
+    b'{"id":"' + b"x" * 300 + b'","type":"log","data":{"message":"m"}}',
+    b'{"id":1,"type":"execute-snapshot","data":{"data-collections":5}}',
+    b'{"id":"h","type":"execute-snapshot","data":{"data-collections":["((a|aa)+)+$"]}}',
+    b'{"id":"h","type":"execute-snapshot","data":{"data-collections":["no.such"],"type":"incremental"}}',
+    b'{"id":"h","type":"no-such-type","data":{}}',
+)
+"""Signals that cannot be executed."""
+
+_CONDITIONS: Final = ("", "", "n % 3 = 0", "no_such_column = 1", "n = 1) OR SLEEP(5", "v LIKE 'u%'")
+"""Of these, one names no column, and one is no predicate."""
 
 
 def hostile_signal(context: RoundContext) -> None:
     """A signal that is no signal."""
-    bad = context.round.rng.choice((b"{", b"[]", b'{"type":"execute-snapshot","data":{"data-collections":5}}', b"\xff"))
-    send(context.broker, context.settings["topic.prefix"], bad)
+    send(context.broker, context.settings["topic.prefix"], context.round.rng.choice(_HOSTILE))
+
+
+def incremental_snapshot(context: RoundContext) -> None:
+    """A signal for an incremental snapshot of a table, or of the rows that meet a condition."""
+    _signal(
+        context,
+        "execute-snapshot",
+        context.round.rng.choice(TABLES).name,
+        condition=context.round.rng.choice(_CONDITIONS),
+    )
+
+
+def stop_snapshot(context: RoundContext) -> None:
+    """A signal that stops the incremental snapshot of a table."""
+    _signal(context, "stop-snapshot", context.round.rng.choice(TABLES).name)
+
+
+def pause_snapshots(context: RoundContext) -> None:
+    """A signal that pauses incremental snapshots; later signals wait."""
+    _signal(context, "pause-snapshot")
+
+
+def resume_snapshots(context: RoundContext) -> None:
+    """A signal that resumes incremental snapshots."""
+    _signal(context, "resume-snapshot")
+
+
+def _signal(context: RoundContext, kind: str, table: str = "", *, condition: str = "") -> None:
+    context.signals += 1
+    name = f"{context.round.database}.{table}"
+    data: dict[str, object] = {"data-collections": [name]} if table else {}
+    if condition:
+        data["additional-conditions"] = [{"data-collection": name, "filter": condition}]
+    value = {"id": f"soak-{context.signals}", "type": kind, "data": {**data, "type": "incremental"}}
+    send(context.broker, context.settings["topic.prefix"], orjson.dumps(value))
 
 
 Fault = Callable[[RoundContext], None]
@@ -190,10 +233,14 @@ _ALWAYS: Final[tuple[Fault, ...]] = (
     rotate_and_purge,
     fail_over,
     second_instance,
-    incremental_snapshot,
     hostile_signal,
 )
 XA_FAULTS: Final[Mapping[str, Fault]] = {fault.__name__: fault for fault in _ALWAYS if fault is not restart_mysql}
 """Faults of a round with XA transactions."""
 FAULTS: Final[Mapping[str, Fault]] = {fault.__name__: fault for fault in (*_ALWAYS, kill_mysql)}
 """Faults of a round without XA transactions."""
+
+SIGNALS: Final[Mapping[str, Fault]] = {
+    sent.__name__: sent for sent in (incremental_snapshot, stop_snapshot, pause_snapshots, resume_snapshots)
+}
+"""No faults; sent between them."""

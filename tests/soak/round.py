@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.error import URLError
@@ -17,9 +19,12 @@ import pymysql
 
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.supervised import free_port
-from tests.soak.faults import FAULTS, XA_FAULTS, RoundContext
-from tests.soak.tables import ADDED_COLUMN, TABLES
-from tests.soak.verify import Row, Verdict, key_text, verify
+from tests.soak.audit import BinlogAudit
+from tests.soak.ddl import away
+from tests.soak.faults import FAULTS, SIGNALS, XA_FAULTS, RoundContext, resume_snapshots
+from tests.soak.gtids import Gtids
+from tests.soak.tables import FORMER, TABLES, Row, from_source, key_text
+from tests.soak.verify import Verdict, verify
 from tests.soak.writer import Writers, finish_prepared
 from tests.support.capture import CaptureProcess
 from tests.support.replication import Cluster
@@ -33,6 +38,7 @@ class RoundResult(NamedTuple):
     """The faults of a round, the longest recovery in seconds, and what the topics show."""
 
     faults: Counter[str]
+    signals: Counter[str]
     longest_s: float
     slowest: str
     transactions: int
@@ -61,6 +67,7 @@ class Round:
         self.database = f"soak_{seed}_{number}"
         self.prefix = f"soak{seed}x{number}"
         self._port = free_port()
+        self.audit: BinlogAudit
         # Before 8.0.29 a crash between XA PREPARE and its binlog event leaves server and binlog different.
         self._xa = number % 2 == 1
 
@@ -79,30 +86,63 @@ class Round:
                 "database": self.database,
             }
             login |= {"autocommit": True, "charset": "utf8mb4"}
+            # A prepared transaction whose writer lost its connection holds its locks until the faults are over.
+            login["init_command"] = "SET lock_wait_timeout = 3, innodb_lock_wait_timeout = 3"
             seed = self.rng.randrange(10**6)
             writers = stack.enter_context(Writers(proxy, login, seed=seed, rows=self._rows, xa=self._xa))
             context = RoundContext(self, self._broker, proxy, producer, writers, settings, self._folder)
-            seen: Counter[str] = Counter()
+            seen, signals = Counter[str](), Counter[str]()
             longest, slowest = 0.0, ""
-            available = XA_FAULTS if self._xa else FAULTS
             while seen.total() < faults and time.monotonic() < until:
-                time.sleep(self.rng.random() * 1.5)
-                name = self.rng.choice(sorted(available))
-                available[name](context)
+                names = self._burst(context, seen, signals, until)
                 started = time.monotonic()
-                self._recovered(context, name)
-                seen[name] += 1
+                self._recovered(context, names)
                 if time.monotonic() - started > longest:
-                    longest, slowest = time.monotonic() - started, name
+                    longest, slowest = time.monotonic() - started, names
             writers.pause()
+            resume_snapshots(context)
             with self._session() as session, session.cursor() as cursor:
                 finish_prepared(cursor)
             self._recovered(context, "the end of the round")
             self._idle(context)
             context.producer.stop()
             transactions = writers.transactions
-        verdict = verify(self._broker.bootstrap, self.prefix, self.database, self._source())
-        return RoundResult(seen, longest, slowest, transactions, verdict)
+        self.audit.read(self.cluster.primary)
+        first = Gtids(self._first_offset(producer.log))
+        verdict = verify(
+            self._broker.bootstrap, self.prefix, self.database, self._source(), audit=self.audit, first_offset=first
+        )
+        return RoundResult(seen, signals, longest, slowest, transactions, verdict)
+
+    def _burst(self, context: RoundContext, seen: Counter[str], signals: Counter[str], until: float) -> str:
+        """Make some faults, each while the recovery from the one before may be under way; return their names."""
+        available = XA_FAULTS if self._xa else FAULTS
+        names: list[str] = []
+        for _ in range(self.rng.choice((1, 4, 8, 10, 12, 16))):
+            if self.rng.random() < 0.3:
+                name = self.rng.choice(sorted(SIGNALS))
+                SIGNALS[name](context)
+                signals[name] += 1
+                names.append(name)
+            # A broker takes long to start; the other faults have more to break meanwhile.
+            possible = sorted(available)
+            weights = [1 if name == "kill_kafka" else 4 for name in possible]
+            [name] = self.rng.choices(possible, weights)
+            with (self._folder / "faults.txt").open("a") as file:
+                file.write(f"{datetime.now(UTC):%H:%M:%S} {name}\n")
+            available[name](context)
+            seen[name] += 1
+            names.append(name)
+            if time.monotonic() >= until:
+                break
+            time.sleep(self.rng.random())
+        return ", ".join(names)
+
+    @staticmethod
+    def _first_offset(log: Path) -> str:
+        """Return the GTIDs at which the stream began; a start that stored nothing is repeated elsewhere."""
+        lines = [line for line in log.read_text().splitlines() if '"event":"the stream starts at the end' in line]
+        return str(json.loads(lines[-1])["gtids"])
 
     def status(self) -> dict[str, Any]:
         """Return the status of the producer; {} if it does not answer."""
@@ -125,6 +165,9 @@ class Round:
             "snapshot.max.threads": "2",
             "incremental.snapshot.chunk.size": "100",
             "decimal.handling.mode": "string",
+            "skipped.operations": "none",
+            # TRUNCATE has an order to changes only within its partition.
+            "topic.creation.default.partitions": "3" if self._xa else "1",
             "signal.enabled.channels": "kafka",
             "signal.kafka.topic": f"{self.prefix}-signal",
             "tailrace.http.port": str(self._port),
@@ -133,12 +176,15 @@ class Round:
     def _fill(self) -> None:
         with pymysql.connect(**self._root()) as session, session.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {self.database}")
+            cursor.execute(f"CREATE DATABASE {away(self.database)}")
+            cursor.execute("SELECT @@global.gtid_executed")
+            self.audit = BinlogAudit(cursor.fetchone()[0], 30_000 + self.number)
             cursor.execute(f"USE {self.database}")
             for table in TABLES:
                 cursor.execute(table.create())
-                columns = ", ".join((*table.key_columns, "v", "n"))
-                marks = ", ".join(["%s"] * (len(table.key_columns) + 2))
-                values = [(*table.key(n), f"v{n}", n) for n in range(self._rows)]
+                columns = ", ".join((*table.key_columns, "v", "n", "d"))
+                marks = ", ".join(["%s"] * (len(table.key_columns) + 3))
+                values = [(*table.key(n), f"v{n}", n, "2023-01-02 03:04:05") for n in range(self._rows)]
                 cursor.executemany(f"INSERT IGNORE INTO {table.name} ({columns}) VALUES ({marks})", values)
         self.cluster.wait_replicated()
 
@@ -187,21 +233,18 @@ class Round:
         raise SoakError(f"round {self.number}: a snapshot does not end; log: {context.log}")
 
     def _source(self) -> dict[str, dict[str, Row]]:
-        """Return the rows of all tables with values as the topics print them."""
-        printed = {
-            "by_decimal": {"id": "CAST(id AS CHAR)"},
-            "by_bytes": {"id": "REPLACE(TO_BASE64(id), '\n', '')"},
-            "by_datetime": {"id": "CAST(UNIX_TIMESTAMP(id) * 1000 AS SIGNED)"},
-        }
+        """Return the rows of all tables; the former table of an online schema change is not captured."""
         found: dict[str, dict[str, Row]] = {}
         with self._session() as session, session.cursor(pymysql.cursors.DictCursor) as cursor:
-            cursor.execute("SET time_zone = '+00:00'")
-            for table in TABLES:
-                own = printed.get(table.name, {})
-                columns = ", ".join(f"{own.get(c, c)} AS {c}" for c in (*table.key_columns, "v", "n"))
-                cursor.execute(f"SELECT {columns} FROM {table.name}")
-                rows = [{k: v for k, v in row.items() if k != ADDED_COLUMN} for row in cursor.fetchall()]
-                found[table.name] = {key_text(table, row): row for row in rows}
-            with suppress(pymysql.MySQLError):
-                cursor.execute(f"DROP DATABASE {self.database}")
+            cursor.execute("SHOW TABLES")
+            names = [name for row in cursor.fetchall() for name in row.values()]
+            for name in names:
+                if re.fullmatch(rf"_.*_({FORMER})", name):
+                    continue
+                cursor.execute(f"SELECT * FROM {name}")
+                rows = [from_source(row) for row in cursor.fetchall()]
+                found[name] = {key_text(name, row): row for row in rows}
+            for database in (self.database, away(self.database)):
+                with suppress(pymysql.MySQLError):
+                    cursor.execute(f"DROP DATABASE {database}")
         return found

@@ -1,119 +1,219 @@
-"""Compares the topics of a round with the source, and checks that the records of each key form a chain."""
+"""Compares the topics of a round with the source, and their changes with the binlog that another decoder has read.
+
+Of each key a topic must have every change that the binlog has, once and in order. Only a change that an initial
+snapshot contains may be missing: one that is in the low watermark of its split. Rows of snapshots must be rows that the
+key had at that place of its history.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-import orjson
+from tailrace.schemas.names import watermarks_topic
+from tailrace.schemas.watermark import Watermark
+from tests.soak.audit import BinlogAudit
+from tests.soak.gtids import Gtids, in_any
+from tests.soak.history import Change, KeyHistory, TableHistory
+from tests.soak.tables import FORMER, KEYS, Row
+from tests.soak.topic import Entry, Topic, low_sets
+from tests.support.topics import read_topic
 
-from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER, watermarks_topic
-from tailrace.schemas.watermark import Watermark, WatermarkKind
-from tests.soak.tables import ADDED_COLUMN, TABLES, SoakTable
-from tests.support.topics import Read, read_topic
-
-Row = dict[str, Any]
+Source = Mapping[str, Mapping[str, Row]]
 
 
 class Verdict(NamedTuple):
     """What the topics of a round show."""
 
     records: int
+    changes: int
+    """Changes that the binlog has."""
     lost: int
-    """Keys whose last record is not the row of the source, and breaks of a chain where a record is missing."""
+    """Changes of the binlog that a topic lacks, and keys whose last record is not the row of the source."""
     doubled: int
-    """Records that repeat the change before them."""
+    """Records of changes that a topic has more often than the binlog, or that the binlog does not have."""
     problems: tuple[str, ...]
-    """The first problems, readable."""
+    """All problems, readable."""
 
 
-def verify(bootstrap: str, prefix: str, database: str, source: dict[str, dict[str, Row]]) -> Verdict:
-    """Check all tables. ``source`` has the rows of each table by the text of their key."""
-    marks = [r for r in read_topic(bootstrap, watermarks_topic(prefix)) if r.value]
-    records = lost = doubled = 0
-    problems: list[str] = []
-    for table in TABLES:
-        topic = f"{prefix}.{database}.{table.name}"
-        found = read_topic(bootstrap, topic)
-        records += len(found)
-        missing, repeated, text = _check(table, found, source[table.name])
-        lost, doubled = lost + missing, doubled + repeated
-        problems += text + _counts(topic, found, [Watermark.from_json(m.value) for m in marks if m.value])
-    return Verdict(records, lost, doubled, tuple(problems))
+def verify(
+    bootstrap: str, prefix: str, database: str, source: Source, *, audit: BinlogAudit, first_offset: Gtids
+) -> Verdict:
+    """Check all tables. ``source`` has the rows of each table by the text of their key.
+
+    ``first_offset``: what was executed where the stream began.
+    """
+    found = [r for r in read_topic(bootstrap, watermarks_topic(prefix)) if r.value]
+    marks = [Watermark.from_json(record.value) for record in found if record.value]
+    verdicts: list[Verdict] = []
+    names = {table for in_database, table in audit.tables if in_database == database} | source.keys()
+    for table in sorted(names):
+        topic_name = f"{prefix}.{database}.{table}"
+        topic = Topic(table, read_topic(bootstrap, topic_name))
+        own = [mark for mark in marks if mark.topic == topic_name]
+        history = audit.history(database, table)
+        verdicts.append(TableCheck(history, topic, own, first_offset).run(source.get(table, {})))
+    return Verdict(
+        sum(v.records for v in verdicts),
+        sum(v.changes for v in verdicts),
+        sum(v.lost for v in verdicts),
+        sum(v.doubled for v in verdicts),
+        tuple(problem for v in verdicts for problem in v.problems),
+    )
 
 
-def key_text(table: SoakTable, row: Row) -> str:
-    """Return the key of a row in the form that both sides give."""
-    return orjson.dumps([row[column] for column in table.key_columns]).decode()
+class TableCheck:
+    """The check of one table."""
 
+    def __init__(self, history: TableHistory, topic: Topic, marks: Sequence[Watermark], first_offset: Gtids) -> None:
+        self._history = history
+        self._topic = topic
+        self._marks = marks
+        self._low = low_sets(marks)
+        self._without_split = [first_offset, *self._low.values()]
+        # The former table of an online schema change is not read.
+        self._former = re.fullmatch(rf"_.*_({FORMER})", history.name) is not None
+        self._lost = self._doubled = 0
+        self._problems: list[str] = [*topic.problems, *topic.certificates(marks)]
 
-def _check(table: SoakTable, records: Sequence[Read], source: dict[str, Row]) -> tuple[int, int, list[str]]:
-    by_key: dict[bytes, list[Read]] = defaultdict(list)
-    for record in records:
-        assert record.key is not None
-        by_key[record.key].append(record)
-    lost = doubled = 0
-    problems: list[str] = []
-    final: dict[str, Row] = {}
-    for key, history in by_key.items():
-        state, missing, repeated, text = _chain(history)
-        lost, doubled = lost + missing, doubled + repeated
-        problems += text
-        last = next((r.json["after"] for r in reversed(history) if r.value is not None), None)
-        if last is not None:
-            final[orjson.dumps(list(orjson.loads(key).values())).decode()] = _plain(last)
-        if state is not None and last is not None and state != _plain(last):
-            lost += 1
-            problems.append(f"{table.name} {key!r}: an incremental row follows a change that it lacks")
-    for key_json in final.keys() | source.keys():
-        if final.get(key_json) != source.get(key_json):
-            lost += 1
-            problems.append(f"{table.name} {key_json}: topic {final.get(key_json)}, source {source.get(key_json)}")
-    return lost, doubled, problems
+    def run(self, source: Mapping[str, Row]) -> Verdict:
+        """Return the verdict."""
+        self._check_truncates()
+        for key in self._history.keys.keys() | self._topic.keys.keys():
+            self._check_key(key)
+        self._check_rows(source)
+        changes = sum(len(history.changes) for history in self._history.keys.values())
+        return Verdict(self._topic.records, changes, self._lost, self._doubled, tuple(self._problems))
 
+    def _problem(self, text: str) -> None:
+        self._problems.append(f"{self._history.name}: {text}")
 
-def _chain(history: Sequence[Read]) -> tuple[Row | None, int, int, list[str]]:
-    """Follow the changes of a key without incremental rows; return the last state, losses, repeats, problems."""
-    state: Row | None = None
-    previous: Any = None
-    lost = doubled = 0
-    problems: list[str] = []
-    for record in history:
-        if record.value is None or (INCREMENTAL_HEADER in record.headers and record.json["op"] == "r"):
-            continue
-        change = record.json
-        before = None if change["before"] is None else _plain(change["before"])
-        source = change["source"]
-        origin = (source["file"], source["pos"], source["row"], record.headers.get("tailrace.event"), change["op"])
-        where = f"{record.topic}/{record.partition}@{record.offset} {record.key!r}"
-        if origin == previous:
-            doubled += 1
-            problems.append(f"{where}: repeats the change before it")
-        elif SPLIT_HEADER not in record.headers and before != state:
-            lost += 1
-            problems.append(f"{where}: {change['op']} from {before}, but the state was {state}")
-        previous = origin
-        state = None if change["after"] is None else _plain(change["after"])
-    return state, lost, doubled, problems
+    def _check_truncates(self) -> None:
+        wanted, found = self._history.truncates, self._topic.truncates
+        missing = wanted[: len(wanted) - len(found)]
+        if wanted[len(missing) :] != found:
+            self._problem(f"TRUNCATE: the binlog has {wanted}, the topic {found}")
+        elif not all(in_any(gtid, self._without_split) for gtid in missing):
+            self._problem(f"TRUNCATE: the topic lacks {missing}")
 
+    def _check_key(self, key: str) -> None:
+        entries = self._topic.keys.get(key, [])
+        skipped = max(0, len(self._history.truncates) - len(self._topic.truncates))
+        history = self._history.keys.get(key, KeyHistory())
+        if self._history.left and self._history.name not in KEYS:
+            self._check_recreated(key, entries, history)
+            return
+        at = 0
+        for number, changes in enumerate(self._history.segment(key)):
+            here = [entry for entry in entries if entry.segment + skipped == number]
+            ended_by = self._history.truncates[number] if number < len(self._history.truncates) else None
+            if ended_by is not None and in_any(ended_by, self._low.values()):
+                # The snapshot began again after this TRUNCATE: what precedes it is a part of the changes.
+                self._check_part(key, changes, here)
+            else:
+                self._check_all(key, changes, here, history, at)
+            at += len(changes)
 
-def _plain(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name != ADDED_COLUMN}
+    def _check_part(self, key: str, changes: Sequence[Change], entries: Sequence[Entry]) -> None:
+        rest = iter(changes)
+        for entry in entries:
+            if entry.change is not None and entry.change not in rest:
+                self._doubled += 1
+                self._problem(f"{key} {entry.where}: not in the binlog, or not in this order: {entry.change}")
 
+    def _check_all(
+        self, key: str, changes: Sequence[Change], entries: Sequence[Entry], history: KeyHistory, at: int
+    ) -> None:
+        found = [entry.change for entry in entries if entry.change is not None]
+        dropped = len(changes) - len(found)
+        if list(changes[max(dropped, 0) :]) != found:
+            self._compare(key, changes, found)
+            return
+        initial = [entry for entry in entries if entry.change is None and not entry.incremental]
+        split = next((entry.split for entry in entries if entry.split and not entry.incremental), None)
+        low = [self._low[split]] if split in self._low else self._without_split
+        for change in changes[:dropped]:
+            if not in_any(change.gtid, low):
+                self._lost += 1
+                self._problem(f"{key}: the topic lacks {change}, which no low watermark has")
+        if split is not None and any(change.gtid in self._low.get(split, Gtids()) for change in changes[dropped:]):
+            self._problem(f"{key}: a change before the low watermark of its split {split}")
+        if len(initial) > 1:
+            self._doubled += len(initial) - 1
+            self._problem(f"{key}: {len(initial)} rows of an initial snapshot")
+        self._check_snapshot_rows(key, entries, history, at + dropped)
 
-def _counts(topic: str, records: Sequence[Read], marks: Sequence[Watermark]) -> list[str]:
-    """Return the splits whose END does not count their records."""
-    rows: Counter[str] = Counter()
-    backfill: Counter[str] = Counter()
-    for record in records:
-        split = record.headers.get(SPLIT_HEADER) or record.headers.get(INCREMENTAL_HEADER)
-        if split is not None and record.value is not None:
-            (rows if record.json["op"] == "r" else backfill)[split.decode()] += 1
-    ends = [mark for mark in marks if mark.kind is WatermarkKind.END and mark.topic == topic]
-    problems = [f"{topic}: split {split} has no END" for split in rows.keys() - {end.split for end in ends}]
-    for end in ends:
-        if (end.rows, end.backfill) != (rows[end.split], backfill[end.split]):
-            counted = (rows[end.split], backfill[end.split])
-            problems.append(f"{topic}: END of {end.split} says {(end.rows, end.backfill)}, the topic has {counted}")
-    return problems
+    def _check_recreated(self, key: str, entries: Sequence[Entry], history: KeyHistory) -> None:
+        """Check a key of a table that was dropped, and maybe created again while the producer was down.
+
+        Then a snapshot reads it: the changes up to a low watermark may be missing, all of them.
+        """
+        rest = iter([entry.change for entry in entries if entry.change is not None])
+        wanted, missing = next(rest, None), list[Change]()
+        for change in history.changes:
+            if change != wanted:
+                missing.append(change)
+                continue
+            self._check_block(key, missing, change)
+            wanted, missing = next(rest, None), []
+        self._check_block(key, missing, None)
+        for surplus in (wanted, *rest) if wanted is not None else ():
+            self._doubled += 1
+            self._problem(f"{key}: not in the binlog, or not in this order: {surplus}")
+        known = [row for states in history.states for row in states]
+        for entry in entries:
+            if entry.change is None and entry.row not in known:
+                self._lost += 1
+                self._problem(f"{key} {entry.where}: a snapshot row that the key did not have: {entry.row}")
+
+    def _check_block(self, key: str, missing: Sequence[Change], following: Change | None) -> None:
+        """Check that a low watermark lies between the missing changes and the one that follows them."""
+        if not missing:
+            return
+        if not any(
+            missing[-1].gtid in low and (following is None or following.gtid not in low) for low in self._without_split
+        ):
+            self._lost += len(missing)
+            self._problem(f"{key}: the topic lacks {missing}, followed by {following}")
+
+    def _check_snapshot_rows(self, key: str, entries: Sequence[Entry], history: KeyHistory, at: int) -> None:
+        """Check that each row of a snapshot is one that the key had then; ``at`` changes precede the first entry."""
+        seen = at
+        for entry in entries:
+            if entry.change is not None:
+                seen += 1
+                continue
+            if entry.incremental:
+                allowed = history.states[seen:]
+            else:
+                backfill = sum(1 for e in entries if e.change is not None and e.split == entry.split)
+                allowed = history.states[seen : seen + backfill + 1]
+            if not any(entry.row in states for states in allowed):
+                self._lost += 1
+                self._problem(f"{key} {entry.where}: a snapshot row that the key did not have: {entry.row}")
+
+    def _compare(self, key: str, changes: Sequence[Change], found: Sequence[Change]) -> None:
+        wanted, have = Counter(map(repr, changes)), Counter(map(repr, found))
+        extra = have - wanted
+        covered = [repr(c) for c in changes if in_any(c.gtid, self._without_split)]
+        missing = wanted - have - Counter(covered)
+        self._lost += missing.total()
+        self._doubled += extra.total()
+        self._problem(
+            f"{key}: the changes differ from the binlog; missing {list(missing)}, too many {list(extra)}, "
+            f"binlog {list(wanted)}, topic {list(have)}"
+        )
+
+    def _check_rows(self, source: Mapping[str, Row]) -> None:
+        known = {key: history.row for key, history in self._history.keys.items() if history.row is not None}
+        differing = [key for key in known.keys() | source.keys() if known.get(key) != source.get(key)]
+        for key in differing[:3]:
+            self._problem(f"{key}: the binlog gives {known.get(key)}, the source {source.get(key)}")
+        for key in self._topic.rows.keys() | source.keys():
+            has, wanted = self._topic.rows.get(key), source.get(key)
+            kept = wanted is None and self._history.left and self._history.name not in KEYS
+            if has != wanted and not kept and not self._former:
+                self._lost += 1
+                self._problem(f"{key}: the topic has {has}, the source {wanted}")

@@ -1,4 +1,4 @@
-"""Random writers: transactions over all tables, XA transactions, and ALTER TABLE, through every fault."""
+"""Random writers: transactions over all tables, XA transactions, and DDL, through every fault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, Final, Self
 
 import pymysql
 
-from tests.soak.tables import ADDED_COLUMN, TABLES, change
+from tests.soak.ddl import change_created, run_random
+from tests.soak.tables import TABLES, change
 from tests.support.tcp_proxy import TcpProxy
 
 _ERRORS: Final = (pymysql.MySQLError, OSError)
@@ -21,10 +22,12 @@ class Writers:
     """Threads that write while the context is open; errors of a server that is down are expected."""
 
     def __init__(self, proxy: TcpProxy, login: dict[str, Any], *, seed: int, rows: int, xa: bool) -> None:
+        """``xa``: also XA transactions; without them also TRUNCATE."""
         self._proxy = proxy
         self._login = login
         self._rows = rows
         self._xa = xa
+        self._truncate = not xa
         self._stop = threading.Event()
         self._resume = threading.Event()
         self._idle = [threading.Event() for _ in range(3)]
@@ -77,7 +80,7 @@ class Writers:
                     with suppress(*_ERRORS):
                         session.close()
                 session = None
-            self._stop.wait(0.01)
+            self._stop.wait(0.1)
         if session is not None:
             with suppress(*_ERRORS):
                 session.close()
@@ -86,10 +89,13 @@ class Writers:
     def _transaction(self, session: Any, rng: random.Random) -> None:
         with session.cursor() as cursor:
             kind = rng.random()
-            if kind < 0.01:
-                _alter(cursor, rng)
+            if kind < 0.015:
+                run_random(cursor, rng, self._login["database"], truncate=self._truncate)
                 return
-            prepared = self._xa and kind < 0.1
+            if kind < 0.025:
+                change_created(cursor, rng)
+                return
+            prepared = self._xa and kind < 0.12
             xid = f"x{rng.randrange(10**12)}"
             cursor.execute(f"XA START '{xid}'" if prepared else "START TRANSACTION")
             for table in rng.sample(TABLES, rng.randint(1, 3)):
@@ -104,13 +110,6 @@ class Writers:
             else:
                 cursor.execute("COMMIT" if commit else "ROLLBACK")
             self.transactions += 1
-
-
-def _alter(cursor: Any, rng: random.Random) -> None:
-    table = rng.choice(TABLES).name
-    cursor.execute(f"SHOW COLUMNS FROM {table} LIKE '{ADDED_COLUMN}'")
-    action = f"DROP COLUMN {ADDED_COLUMN}" if cursor.fetchone() else f"ADD COLUMN {ADDED_COLUMN} INT NULL"
-    cursor.execute(f"ALTER TABLE {table} {action}")
 
 
 def finish_prepared(cursor: Any) -> None:

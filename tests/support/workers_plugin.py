@@ -27,11 +27,14 @@ _WITHOUT_SERVERS: Final = ("tests/unit", "tests/docs")
 _SPARK: Final = ("tests/spark/", "tests/sinks/", "tests/integration/test_demo.py", "tests/integration/test_embedded.py")
 """Where tests start Spark."""
 
+_IN_ONE_PROCESS: Final = (*_WITHOUT_SERVERS, "tests/spark", "tests/sinks")
+"""Folders that gain nothing by a second process if nothing else runs."""
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the number of processes for ``-n auto``; 0 runs the tests in this one."""
-    if not any(_starts_servers(Path(argument), config.rootpath) for argument in config.args):
+    if not any(_can_be_shared(Path(argument), config.rootpath) for argument in config.args):
         return 0
     return WORKERS if _cpus() >= WORKERS and _memory() >= MEMORY else 0
 
@@ -73,12 +76,12 @@ def _rank(nodeid: str) -> int:
     return 2 if nodeid.startswith(_WITHOUT_SERVERS) else 1
 
 
-def _starts_servers(argument: Path, root: Path) -> bool:
-    """Whether an argument of pytest is a folder with tests that start servers; a single file has one process."""
+def _can_be_shared(argument: Path, root: Path) -> bool:
+    """Whether an argument of pytest is a folder with tests that a second process can share; a single file is not."""
     folder = (Path.cwd() / argument).resolve()
     if not folder.is_dir():
         return False
-    return not any(folder.is_relative_to(root / each) for each in _WITHOUT_SERVERS)
+    return not any(folder.is_relative_to(root / each) for each in _IN_ONE_PROCESS)
 
 
 def _cpus() -> float:

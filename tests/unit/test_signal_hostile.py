@@ -98,7 +98,7 @@ def test_signal_is_skipped_and_its_offset_stored(text: bytes, capsys: pytest.Cap
 
     found.process([read_signal(from_json, text)], ChannelOffsets(kafka=7))
 
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
     assert found.queue.requests == ()
     stored = [orjson.loads(value or b"") for _, key, value in producer.open if key == SIGNALS_KEY]
     assert stored[-1]["kafka"] == 7

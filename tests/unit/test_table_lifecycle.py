@@ -9,13 +9,22 @@ from typing import Any
 import orjson
 import pytest
 
-from tailrace.producer.kafka.state_store import SplitState, TableState, table_key
+from tailrace.producer.kafka.state_store import (
+    SplitState,
+    State,
+    StoredOffset,
+    StoredSplits,
+    TableState,
+    backfill_key,
+    table_key,
+)
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
+from tailrace.producer.snapshot.enumerator import Enumerator
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
@@ -179,7 +188,7 @@ def test_a_dropped_table_is_not_read_by_an_incremental_snapshot() -> None:
     stream.ddl(Change.DROP)
 
     plan = TableState(TableMode.INCREMENTAL, snapshot="s")
-    assert not stream.coordinator.start_incremental(TABLE, SimpleNamespace(), plan, [])
+    assert not stream.coordinator.start_incremental(TABLE, SimpleNamespace(), plan)
 
     assert stream.removed
 
@@ -188,7 +197,7 @@ def test_splits_of_a_cancelled_incremental_snapshot_have_their_end() -> None:
     """The rows of a committed split are in the topic; its certificate says how many."""
     stream = Stream()
     stream.registry.track(TABLE, TableMode.STREAMING)
-    stream.coordinator.start_incremental(TABLE, SimpleNamespace(), TableState(TableMode.INCREMENTAL, snapshot="s"), [])
+    stream.coordinator.start_incremental(TABLE, SimpleNamespace(), TableState(TableMode.INCREMENTAL, snapshot="s"))
     stream.coordinator.open_split(SPLIT)
     stream.commit_split()
 
@@ -204,7 +213,7 @@ def test_a_cancelled_incremental_snapshot_streams() -> None:
     stream = Stream()
     stream.registry.track(TABLE, TableMode.STREAMING)
     plan = TableState(TableMode.INCREMENTAL, snapshot="s")
-    stream.coordinator.start_incremental(TABLE, SimpleNamespace(), plan, [])
+    stream.coordinator.start_incremental(TABLE, SimpleNamespace(), plan)
     stream.coordinator.open_split(SPLIT)
 
     stream.coordinator.cancel_incremental(TABLE)
@@ -213,3 +222,27 @@ def test_a_cancelled_incremental_snapshot_streams() -> None:
     assert stream.registry.tables[TABLE].order is None
     assert not stream.registry.waiting_for_end
     assert stream.listener.reports == [("started", TABLE, True), ("removed", TABLE, True)]
+
+
+def test_an_incremental_snapshot_that_is_not_resumed_leaves_with_its_ends() -> None:
+    """The source is another server, or the key was altered: a reader may wait for the certificates of what is read."""
+    stream = Stream()
+    stream.registry.track(TABLE, TableMode.STREAMING)
+    high = START._replace(pos=500)
+    split = SplitState("db", "t", "s", 0, [0], [10], False, START, high, rows=3, checksum=7, schema="f")
+    state = State(StoredOffset(START), backfill={split.id: 2})
+    state.tables[str(TABLE)] = TableState(TableMode.INCREMENTAL, snapshot="s", greatest=[100], key=("id",))
+    state.splits[TABLE] = StoredSplits([split])
+    policy: Any = SimpleNamespace(can_resume=lambda *_: False)
+    enumerator = Enumerator(SimpleNamespace(), stream.coordinator, policy, [TABLE], state=state, status=Status())  # type: ignore[arg-type]
+
+    enumerator.restore()
+
+    records = {(topic, key): value for topic, key, value in stream.producer.open}
+    end = orjson.loads(records["p.tailrace.watermarks", split.id.encode()] or b"")
+    assert (end["kind"], end["rows"], end["backfill"], end["incremental"]) == ("END", 3, 2, True)
+    deleted = {key for (topic, key), value in records.items() if topic == "p.tailrace.state" and value is None}
+    assert deleted == {split.key, backfill_key(split.id)}
+    stored = records["p.tailrace.state", table_key(TABLE)]
+    assert orjson.loads(stored or b"")["mode"] == TableMode.STREAMING
+    assert stream.mode is TableMode.STREAMING

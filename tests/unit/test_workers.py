@@ -29,6 +29,7 @@ def _workers(monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], machine:
         (["tests"], LARGE, 2),
         (["tests/unit", "tests/integration"], LARGE, 2),
         (["tests/unit", "tests/docs"], LARGE, 0),
+        (["tests/spark", "tests/sinks"], LARGE, 0),
         (["tests/integration/test_faults.py"], LARGE, 0),
         (["tests/integration/test_faults.py::test_source_closes_every_connection"], LARGE, 0),
         (["tests"], LARGE | {"_cpus": 1.5}, 0),

@@ -1,0 +1,78 @@
+"""A transaction that the binlog has and no SELECT sees: semi-synchronous replication that waits for its replica."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tests.embedded.mysql import MySqlServer
+from tests.support.capture import CaptureThread, eventually, properties, verified_rows
+from tests.support.replication import run
+
+if TYPE_CHECKING:
+    from tailrace.producer.model.split import Split
+    from tests.embedded.kafka import KafkaBroker
+
+pytestmark = [pytest.mark.mysql("8.0.33"), pytest.mark.kafka]
+
+VERSION = "8.0.33"
+CHUNK = 10
+SEMI_SYNC = {
+    "plugin_load_add": "semisync_master.so",
+    "rpl_semi_sync_master_wait_point": "AFTER_SYNC",
+    "rpl_semi_sync_master_wait_for_slave_count": 1,
+    # Without a replica that acknowledges, a transaction stays between binlog and engine for this long.
+    "rpl_semi_sync_master_timeout": 600_000,
+    "rpl_semi_sync_master_wait_no_slave": "ON",
+}
+
+
+def test_a_split_waits_until_a_select_sees_what_the_stream_has_read(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """The stream skips a change of a split that is not opened yet, so the SELECT of the split must see it."""
+    with MySqlServer(version=VERSION, settings=SEMI_SYNC) as server:
+        run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(20))")
+        values = ", ".join(f"({n}, 'v{n}')" for n in range(1, 2 * CHUNK + 1))
+        run(server, f"INSERT INTO d.t VALUES {values}")
+        ahead = threading.Event()
+        committing = threading.Thread(target=lambda: run(server, f"UPDATE d.t SET v = 'unseen' WHERE id = {2 * CHUNK}"))
+
+        def hold_first_split(split: Split) -> None:
+            if split.number == 0:
+                run(server, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
+                committing.start()
+                eventually(lambda: _stream_is_ahead(server, capture), "the stream has read what is not visible", 60)
+                ahead.set()
+
+        changes = {"snapshot.max.threads": 1, "incremental.snapshot.chunk.size": CHUNK}
+        settings = properties(server, kafka_broker, prefix, "d", changes)
+        with CaptureThread(settings, SnapshotHooks(before_high=hold_first_split)) as capture:
+            assert ahead.wait(60)
+            # Without the wait, the snapshot would end here.
+            eventually(lambda: _waits(server) or _snapshot_done(capture), "the next split waits", 60)
+            assert committing.is_alive(), "the transaction was committed without its replica"
+            run(server, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+            committing.join(60)
+            capture.wait_snapshot()
+            capture.wait_position(server)
+
+        rows = verified_rows(kafka_broker.bootstrap, prefix, "d", "t").values()
+        assert {row["id"]: row["v"] for row in rows} == dict(run(server, "SELECT id, v FROM d.t"))
+
+
+def _stream_is_ahead(server: MySqlServer, capture: CaptureThread) -> bool:
+    """Whether the stream has read a transaction that the server has not executed yet."""
+    read = capture.status.snapshot()["stream"]["gtids"] or ""
+    [(visible,)] = run(server, f"SELECT GTID_SUBSET('{read}', @@global.gtid_executed)")
+    return not visible
+
+
+def _waits(server: MySqlServer) -> bool:
+    statements = run(server, "SELECT INFO FROM information_schema.PROCESSLIST WHERE COMMAND = 'Query'")
+    return any("WAIT_FOR_EXECUTED_GTID_SET(" in str(statement) for (statement,) in statements)
+
+
+def _snapshot_done(capture: CaptureThread) -> bool:
+    return all(table["mode"] == "streaming" for table in capture.status.snapshot()["tables"].values())

@@ -1,0 +1,172 @@
+"""The comparison of a soak finds what it is there to find: each kind of damage to a topic that was right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from zlib import crc32
+
+import orjson
+import pytest
+
+from tailrace.schemas.names import SPLIT_HEADER
+from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
+from tests.soak.gtids import Gtids
+from tests.soak.history import TableHistory
+from tests.soak.tables import Row
+from tests.soak.topic import Topic
+from tests.soak.verify import TableCheck, Verdict
+from tests.support.topics import Read
+
+SPLIT = "d.by_integer:run:0"
+
+
+def _row(v: str) -> Row:
+    return {"id": 1, "v": v}
+
+
+def _gtid(number: int) -> str:
+    return f"server:{number}"
+
+
+def _history() -> TableHistory:
+    """Insert 1 and update 2 precede the snapshot, update 3 is backfill, update 4 and delete 5 follow, insert 6."""
+    history = TableHistory("by_integer")
+    history.add(_gtid(1), None, _row("a"))
+    history.add(_gtid(2), _row("a"), _row("b"))
+    history.add(_gtid(3), _row("b"), _row("c"))
+    history.add(_gtid(4), _row("c"), _row("d"))
+    history.add(_gtid(5), _row("d"), None)
+    history.add(_gtid(6), None, _row("e"))
+    return history
+
+
+def _record(op: str, gtid: str, before: Row | None, after: Row | None, split: str = "") -> Read:
+    value = orjson.dumps({"op": op, "before": before, "after": after, "source": {"gtid": gtid}})
+    headers = {SPLIT_HEADER: split.encode()} if split else {}
+    return Read("p.d.by_integer", 0, 0, b'{"id":1}', value, headers)
+
+
+def _records() -> list[Read]:
+    return [
+        _record("r", "", None, _row("b"), SPLIT),
+        _record("u", _gtid(3), _row("b"), _row("c"), SPLIT),
+        _record("u", _gtid(4), _row("c"), _row("d")),
+        _record("d", _gtid(5), _row("d"), None),
+        Read("p.d.by_integer", 0, 0, b'{"id":1}', None, {}),
+        _record("c", _gtid(6), None, _row("e")),
+    ]
+
+
+def _mark(kind: WatermarkKind, rows: int, backfill: int, checksum: int) -> Watermark:
+    position = BinlogPosition(1, "f", 4, "server:1-2", "server")
+    return Watermark(
+        kind=kind,
+        split=SPLIT,
+        snapshot="run",
+        topic="p.d.by_integer",
+        database="d",
+        table="by_integer",
+        number=0,
+        lower=None,
+        upper=None,
+        closed=True,
+        position=position,
+        rows=rows,
+        checksum=checksum,
+        backfill=backfill,
+        schema="f",
+        ts_us=0,
+    )
+
+
+def _marks() -> list[Watermark]:
+    checksum = crc32(orjson.dumps(_row("b")))
+    return [
+        _mark(WatermarkKind.LOW, 0, 0, 0),
+        _mark(WatermarkKind.HIGH, 1, 0, checksum),
+        _mark(WatermarkKind.END, 1, 1, checksum),
+    ]
+
+
+def _verdict(records: list[Read], marks: list[Watermark], source: dict[str, Row] | None = None) -> Verdict:
+    rows = {"[1]": _row("e")} if source is None else source
+    return TableCheck(_history(), Topic("by_integer", records), marks, Gtids()).run(rows)
+
+
+def test_a_right_topic_has_no_problem() -> None:
+    assert _verdict(_records(), _marks()) == Verdict(6, 6, 0, 0, ())
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_a_lost_change_is_found(number: int) -> None:
+    records = _records()
+    del records[number]
+
+    assert _verdict(records, _marks()).lost
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_a_doubled_change_is_found(number: int) -> None:
+    records = _records()
+    records.insert(number, records[number])
+
+    assert _verdict(records, _marks()).doubled == 1
+
+
+def _swap(records: list[Read]) -> None:
+    records[1], records[2] = records[2], records[1]
+
+
+def _old_row(records: list[Read]) -> None:
+    records[0] = _record("r", "", None, _row("a"), SPLIT)
+
+
+def _future_row(records: list[Read]) -> None:
+    records[0] = _record("r", "", None, _row("d"), SPLIT)
+
+
+def _second_row(records: list[Read]) -> None:
+    records.insert(1, records[0])
+
+
+def _no_tombstone(records: list[Read]) -> None:
+    del records[4]
+
+
+def _other_value(records: list[Read]) -> None:
+    records[2] = _record("u", _gtid(4), _row("c"), _row("x"))
+
+
+def _before_low(records: list[Read]) -> None:
+    records.insert(1, _record("u", _gtid(2), _row("a"), _row("b"), SPLIT))
+
+
+@pytest.mark.parametrize(
+    "damage", [_swap, _old_row, _future_row, _second_row, _no_tombstone, _other_value, _before_low]
+)
+def test_damage_is_found(damage: Callable[[list[Read]], None]) -> None:
+    records = _records()
+    damage(records)
+
+    assert _verdict(records, _marks()).problems
+
+
+@pytest.mark.parametrize("changes", [{"rows": 2}, {"backfill": 0}, {"checksum": 1}])
+def test_a_wrong_certificate_is_found(changes: dict[str, Any]) -> None:
+    marks = _marks()
+    end = marks[2]
+    counts = {"rows": end.rows, "backfill": end.backfill, "checksum": end.checksum, **changes}
+    marks[2] = _mark(WatermarkKind.END, **counts)
+
+    [problem] = _verdict(_records(), marks).problems
+    assert "END" in problem
+
+
+def test_a_missing_certificate_is_found() -> None:
+    [problem] = _verdict(_records(), _marks()[:2]).problems
+    assert "0 END records" in problem
+
+
+def test_another_row_in_the_source_is_found() -> None:
+    assert _verdict(_records(), _marks(), {"[1]": _row("f")}).lost == 1
