@@ -75,7 +75,7 @@ def test_position_bounds_what_is_read() -> None:
     assert not position.reaches({"0": 5, "2": 1})
 
 
-def test_parked_table_is_tried_again_after_a_time() -> None:
+def test_parked_table_is_retried_after_a_time() -> None:
     stopped = TablePosition("p.d.t", {"0": 5}, "reason", parked_at=time.time() - 60)
     later, never = ParkedTables("c", 100, retry_s=3600), ParkedTables("c", 100, retry_s=0)
     due = ParkedTables("c", 100, retry_s=30)
