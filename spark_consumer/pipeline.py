@@ -21,6 +21,8 @@ from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.formats.select import record_format
+from tailrace.spark_consumer.source.formats.settings import FormatSettings
 from tailrace.spark_consumer.source.kafka import range_options
 from tailrace.spark_consumer.source.ranges import BatchRanges, TopicRange, committed, ranges_of_batch
 from tailrace.spark_consumer.source.runs import SnapshotRuns
@@ -52,6 +54,8 @@ class PipelineSettings:
     """Further options of Spark's Kafka source."""
     checkpoint: str
     images: Images
+    format: FormatSettings | None = None
+    """How records are written; None: as Tailrace does by default."""
     dead_letter_topic: str | None = None
     """The topic that takes bad records; None: a bad record stops its table."""
     retry_s: float = 0
@@ -162,20 +166,32 @@ class Pipeline:
     def _new_services(self, spark: SparkSession) -> tuple[TableServices, TablePool, TablePool]:
         _tune(spark)
         settings = self._settings
-        runs = SnapshotRuns(ControlTopic(watermarks_topic(settings.prefix), settings.client))
-        context = SinkContext(query_id=self._query_id, prefix=settings.prefix, client=settings.client, runs=runs)
+        runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
+        schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
+        context = SinkContext(
+            query_id=self._query_id,
+            prefix=settings.prefix,
+            client=settings.client,
+            runs=runs,
+            alterations=schemas.alterations,
+        )
         source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
         letters = settings.dead_letter_topic
         services = TableServices(
             source=source,
             sink=self._open_sink(spark, context),
-            schemas=SchemaTracker(ControlTopic(schemas_topic(settings.prefix), settings.client)),
+            schemas=schemas,
             carry_over=CarryOver(settings.checkpoint),
+            format=record_format(settings.format),
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
         cores = int(spark.sparkContext.defaultParallelism)
         threads = settings.table_threads or min(max(2, cores), _MAX_THREADS)
         return services, TablePool(spark, threads), TablePool(spark, 1)
+
+    def _control(self, topic: str) -> ControlTopic:
+        """Return a control topic; topics that another connector writes have none."""
+        return ControlTopic(topic, self._settings.client, optional=self._settings.format is not None)
 
     def _without_control(self, ranges: BatchRanges) -> BatchRanges:
         control = watermarks_topic(self._settings.prefix)

@@ -43,6 +43,7 @@ class RunningQuery:
             source=config.source_options,
             checkpoint=config.checkpoint,
             images=plugin.images,
+            format=config.format_settings,
             max_offsets=config.max_offsets,
             table_threads=config.table_threads,
             retry_s=0 if config.available_now else config.retry_ms / 1000,

@@ -12,6 +12,8 @@ from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import RootConfig, Section, prefixed, section, supported
 from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, TOPIC_PART, integer, one_of
 from tailrace.runtime.logging import LogFormat, LogLevel
+from tailrace.spark_consumer.config.converters import ConvertersConfig
+from tailrace.spark_consumer.source.formats.settings import FormatSettings
 from tailrace.spark_consumer.source.topics import TableFilter
 
 Tolerance = Literal["none", "all"]
@@ -117,6 +119,14 @@ class ConsumerConfig(RootConfig):
         default="false",
         doc="Whether the query ends when it has read everything that was available at its start.",
     )
+    converters: ConvertersConfig = section(ConvertersConfig)
+    table_schemas: Mapping[str, str] = prefixed(
+        "table.schema.*",
+        TEXT,
+        doc="Columns of a table whose records are plain JSON of a connector, as Spark's DDL or as a StructType in "
+        "JSON, e.g. `table.schema.shop.orders`. The comment of a TIMESTAMP_NTZ column names how it is written, e.g. "
+        "`io.debezium.time.MicroTimestamp`.",
+    )
     tolerance: Tolerance = supported(
         "errors.tolerance",
         one_of(Tolerance),
@@ -193,6 +203,14 @@ class ConsumerConfig(RootConfig):
             "groupIdPrefix": self.group_prefix,
         }
         return {name: str(value) for name, value in given.items() if value is not None}
+
+    @property
+    def format_settings(self) -> FormatSettings | None:
+        """The record format; None if no converter is set."""
+        if not self.converters.are_set:
+            return None
+        key, value = self.converters.key, self.converters.value
+        return FormatSettings(key.registry_settings, value.registry_settings, self.table_schemas)
 
     @property
     def table_filter(self) -> TableFilter:

@@ -13,10 +13,13 @@ from tailrace.runtime.config.draft import Draft
 from tailrace.runtime.config.property import Property, Support
 from tailrace.runtime.config.section import SectionSpec, properties_of
 from tailrace.runtime.errors import ConfigError
+from tailrace.spark_consumer.config import converters
 from tailrace.spark_consumer.config.consumer import UNSUPPORTED, ConsumerConfig
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, installed_sinks, load_sink
 
-COMMON: Final = Group("Properties of all sinks", ("",), UNSUPPORTED)
+COMMON: Final = Group(
+    "Properties of all sinks", ("", "converters.key", "converters.value"), (*UNSUPPORTED, *converters.UNSUPPORTED)
+)
 _OPTIONS: Final = "sink_options"
 
 
@@ -25,11 +28,14 @@ def definition(sink: str | None) -> ConfigDefinition[ConsumerConfig]:
     plugins = installed_sinks()
     plugin = plugins.pop(sink, None) if sink else None
     if plugin is None:
-        return ConfigDefinition(ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink,))
+        return ConfigDefinition(
+            ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink, _check_registries)
+        )
     own = Group(f"Sink {plugin.name}", (_OPTIONS,))
     others = _others(plugins, {entry.name for entry in options_of(plugin)})
     sections = {_OPTIONS: plugin.options}
-    return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections=sections, checks=(_check_dead_letters,))
+    checks = (_check_dead_letters, _check_registries)
+    return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections=sections, checks=checks)
 
 
 def options_of(plugin: SinkPlugin) -> tuple[Property, ...]:
@@ -53,6 +59,14 @@ def _check_sink(draft: Draft) -> None:
             load_sink(draft.settings["sink"].value.strip())
         except ConfigError as error:
             draft.problems += error.problems
+
+
+def _check_registries(draft: Draft) -> None:
+    for side in ("key", "value"):
+        if draft.is_set(f"{side}.converter") and "avro" in draft.settings[f"{side}.converter"].value.lower():
+            url = f"{side}.converter.schema.registry.url"
+            if not draft.is_set(url):
+                draft.problems.append(f"{url} is required: {side}.converter is Avro")
 
 
 def _check_dead_letters(draft: Draft) -> None:

@@ -10,6 +10,7 @@ harm: it describes a real schema or split, and nothing depends on its absence.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,8 +34,12 @@ class ControlRecord(NamedTuple):
 class ControlTopic:
     """A topic with one partition; each poll continues where the last one ended."""
 
-    def __init__(self, topic: str, client: Mapping[str, str], isolation: str = "read_uncommitted") -> None:
+    def __init__(
+        self, topic: str, client: Mapping[str, str], isolation: str = "read_uncommitted", *, optional: bool = False
+    ) -> None:
+        """``optional``: a topic that does not exist has no records."""
         self.topic = topic
+        self._optional = optional
         self._client = dict(client)
         self._isolation = isolation
         self._next = 0
@@ -74,7 +79,8 @@ class ControlTopic:
             **CLIENT_DEFAULTS,
             **self._client,
             "kafka.isolation.level": self._isolation,
-            "subscribe": self.topic,
+            # Spark finds no partitions for a pattern that no topic matches, and waits for none.
+            **({"subscribePattern": f"^{re.escape(self.topic)}$"} if self._optional else {"subscribe": self.topic}),
             "startingOffsets": start,
             "endingOffsets": "latest",
             # Compaction and retention remove old records. The reader of a control record reports a missing one.

@@ -6,7 +6,7 @@ conversion: a NULL that was not in the record fails the batch with topic, partit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
@@ -23,32 +23,33 @@ from tailrace.spark_consumer.source.types import FieldType, field_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+Read = Callable[["DataFrame", tp.StructType], "DataFrame"]
+"""``(records, type)`` -> the records with a column ``e``: the envelope as a struct of that type."""
+
 _CORRUPT: Final = "_corrupt"
 _NO_SEQUENCE: Final = "its sequence is incomplete (header tailrace.event; source.file, pos and row)"
+_NO_HEADER: Final = "no header; if a Debezium connector began this topic, set key.converter and value.converter"
 _OPS: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value, Op.READ.value)
 
 
-def decode(raw: DataFrame, schema: TableSchema, images: Images) -> DataFrame:
+def read_json(records: DataFrame, envelope: tp.StructType) -> DataFrame:
+    """Return the records with a column ``e``: the value, a JSON envelope without schema, as a struct of that type."""
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    return records.withColumn("e", fn.from_json(fn.col("value").cast("string"), envelope, options))
+
+
+def decode(raw: DataFrame, schema: TableSchema, images: Images, read: Read = read_json) -> DataFrame:
     """Decode the records of one table topic, without tombstones.
 
-    ``raw`` has RAW_COLUMNS. The result has partition, offset, key (bytes), split, incremental, seq (struct), op, ts_ms,
-    before, after. A truncate event (op t) has neither key nor images. An invalid record fails the batch when ``op`` is
-    evaluated. Spark does not evaluate unused columns, so the caller must cache the whole result or read ``op``.
+    ``raw`` has RAW_COLUMNS; ``read`` adds the envelope of each record as a struct (formats/record_format.py). The
+    result has partition, offset, key (bytes), split, incremental, seq (struct), op, ts_ms, before, after. A truncate
+    event (op t) has neither key nor images. An invalid record fails the batch when ``op`` is evaluated. Spark does not
+    evaluate unused columns, so the caller must cache the whole result or read ``op``.
     """
     types = _field_types(schema)
     before = image_fields(schema, "before", images)
-    envelope = _envelope_type(schema.columns, before, types)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parsed = raw.where(fn.col("value").isNotNull()).select(
-        "partition",
-        "offset",
-        "key",
-        "split",
-        "event",
-        "schema",
-        fn.col("incremental").isNotNull().alias("incremental"),
-        fn.from_json(fn.col("value").cast("string"), envelope, options).alias("e"),
-    )
+    rows = raw.where(fn.col("value").isNotNull()).withColumn("incremental", fn.col("incremental").isNotNull())
+    parsed = read(rows, _envelope_type(schema.columns, before, types))
     converted = parsed.select(
         "partition",
         "offset",
@@ -164,14 +165,16 @@ def _problem(schema: TableSchema, before: Sequence[ConnectField], types: dict[st
     no_before = (op == Op.UPDATE.value) & fn.col("before").isNull()
     checks = (
         fn.when(fn.col(_CORRUPT).isNotNull(), fn.lit("its value does not match the table schema"))
-        .when(op.isNull(), fn.lit("it has no op; the value must be a JSON envelope without schema"))
+        .when(
+            op.isNull(), fn.lit("it has no op; without key.converter and value.converter the value must be plain JSON")
+        )
         # It has no row. Its schema header is that of the rows before it, and can be missing.
         .when(op == Op.TRUNCATE.value, fn.when(no_sequence, fn.lit(_NO_SEQUENCE)))
         .when(
             fn.col("schema").isNull() | (fn.col("schema") != schema.fingerprint),
             fn.concat(
                 fn.lit(f"its header {SCHEMA_HEADER} is not {schema.fingerprint}, the published schema: "),
-                fn.coalesce(fn.col("schema"), fn.lit("no header")),
+                fn.coalesce(fn.col("schema"), fn.lit(_NO_HEADER)),
             ),
         )
         .when(~op.isin(*_OPS), fn.concat(fn.lit("unknown op: "), op))

@@ -99,8 +99,8 @@ def range_options(*, client: Mapping[str, str], query_id: str, extra: Mapping[st
     }
 
 
-def select_raw(records: DataFrame) -> DataFrame:
-    """Return RAW_COLUMNS of Kafka records, with native expressions; a missing header is NULL."""
+def select_raw(records: DataFrame, *more: str) -> DataFrame:
+    """Return RAW_COLUMNS of Kafka records, and ``more``, with native expressions; a missing header is NULL."""
     return records.select(
         "topic",
         "partition",
@@ -111,6 +111,7 @@ def select_raw(records: DataFrame) -> DataFrame:
         _header(EVENT_HEADER).alias("event"),
         _header(SCHEMA_HEADER).alias("schema"),
         _header(INCREMENTAL_HEADER).alias("incremental"),
+        *more,
     )
 
 

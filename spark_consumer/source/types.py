@@ -34,6 +34,9 @@ class FieldType:
     decode: Callable[[Column], Column] | None = None
 
 
+VARIANT: Final = "variant"
+"""The type of a column of which only JSON values are known; no Connect type."""
+
 _PRIMITIVE: Final[dict[str, tp.DataType]] = {
     # int8 is read as a short: the JSON reader would accept 200 for a byte and store -56.
     "int8": tp.ShortType(),
@@ -45,6 +48,7 @@ _PRIMITIVE: Final[dict[str, tp.DataType]] = {
     "boolean": tp.BooleanType(),
     "string": tp.StringType(),
     "bytes": tp.BinaryType(),
+    VARIANT: tp.VariantType(),
 }
 
 
@@ -61,20 +65,37 @@ def _micros(value: Column) -> Column:
     return fn.timestamp_micros(value).cast("timestamp_ntz")
 
 
+def _nanos(value: Column) -> Column:
+    micros = (value.cast("decimal(19,0)") / fn.lit(1000)).cast("bigint")
+    return fn.when(value % 1000 == 0, _micros(micros))
+
+
 def _zoned(text: Column) -> Column:
     return text.try_cast("timestamp")
+
+
+def _iso_date(text: Column) -> Column:
+    return fn.regexp_replace(text, "Z$", "").try_cast("date")
+
+
+def _iso_timestamp(text: Column) -> Column:
+    # A DATETIME has no zone; the connector prints it in UTC.
+    return fn.regexp_replace(text, "Z$", "").try_cast("timestamp_ntz")
 
 
 _LOGICAL: Final[dict[str, tuple[tp.DataType, Callable[[Column], Column]]]] = {
     "io.debezium.time.Date": (tp.DateType(), _date),
     "io.debezium.time.Timestamp": (tp.TimestampNTZType(), _millis),
     "io.debezium.time.MicroTimestamp": (tp.TimestampNTZType(), _micros),
+    "io.debezium.time.NanoTimestamp": (tp.TimestampNTZType(), _nanos),
     "io.debezium.time.ZonedTimestamp": (tp.TimestampType(), _zoned),
+    "io.debezium.time.IsoDate": (tp.DateType(), _iso_date),
+    "io.debezium.time.IsoTimestamp": (tp.TimestampNTZType(), _iso_timestamp),
     "org.apache.kafka.connect.data.Date": (tp.DateType(), _date),
     "org.apache.kafka.connect.data.Timestamp": (tp.TimestampNTZType(), _millis),
 }
 """Schema names whose values are converted. All others keep the JSON value, for example Enum, EnumSet, Json, Bits, Year
-and MicroTime (signed and beyond 24 hours, which no Spark type represents)."""
+and the types of TIME (signed and beyond 24 hours, which no Spark type represents)."""
 
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 

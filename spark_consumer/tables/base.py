@@ -11,10 +11,11 @@ from pyspark.storagelevel import StorageLevel
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.source.formats.record_format import RecordFormat
 from tailrace.spark_consumer.source.kafka import read_range
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.topic_ends import end_offsets
-from tailrace.spark_consumer.source.version_decoder import decode_versions, schemas_in
+from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class TableServices:
     sink: Sink
     schemas: SchemaTracker
     carry_over: CarryOver
+    format: RecordFormat
     dead_letters: DeadLetters | None = None
     """Takes bad records; None: a bad record stops its table."""
 
@@ -75,4 +77,17 @@ class TableServices:
 
     def decode(self, raw: DataFrame, topic: str, images: Images) -> tuple[TableSchema, DataFrame]:
         """Decode the records of one topic; return the schema and the rows (json_decoder.py)."""
-        return decode_versions(raw, schemas_in(raw, topic, self.schemas), images)
+        found = self.format.resolve(raw, topic, self.schemas)
+        alterations = self.schemas.alterations(topic)
+        return decode_versions(found.records, found.schemas, images, alterations, read=found.read)
+
+    def newest_schema(self, spark: SparkSession, found: TopicRange) -> TableSchema:
+        """Return the newest known schema of a topic; records of the range are read if none is known."""
+        known = self.format.known_schema(found.topic, self.schemas)
+        if known is not None:
+            return known
+        return self.format.resolve(self.read(spark, found), found.topic, self.schemas).schemas[-1]
+
+    def reads_twice(self, topic: str) -> bool:
+        """Return whether ``decode`` reads the records of a topic more than once, so that a cache of them pays."""
+        return self.format.finds_schemas or len(self.schemas.versions(topic)) > 1

@@ -44,7 +44,9 @@ class UpsertTable:
 
     def run(self, spark: SparkSession) -> TableResult:
         """Write the part of the range that the target has not applied."""
-        newest = self._services.schemas.versions(self.topic)[-1]
+        newest = self._services.newest_schema(spark, self._range)
+        if not newest.columns:  # a connector has written no row yet
+            return TableResult(0, None)
         applied = self._services.sink.applied(newest)
         left = self._range.after(applied)
         if left != self._range:
@@ -53,8 +55,8 @@ class UpsertTable:
         if not left.partitions:
             return TableResult(0, None)
         raw = self._services.read(spark, left)
-        # Records with one schema are read once. Otherwise each schema selects its records.
-        cached = len(self._services.schemas.versions(self.topic)) > 1
+        # Records with one known schema are read once. Otherwise their schemas are found first.
+        cached = self._services.reads_twice(self.topic)
         if cached:
             raw = raw.persist(CACHE)
         try:

@@ -1,0 +1,172 @@
+"""Keys and values in JSON, with or without schemas; each record shows which form it has.
+
+The JSON converter of Kafka Connect writes ``{"schema":S,"payload":P}`` without blanks. A quote within S is escaped, so
+the first ``,"payload":`` separates S from P: the text is cut without a parser.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as fn
+
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.connect import ConnectField, ConnectSchema
+from tailrace.spark_consumer.source.formats.sides import Sample, row_fields
+from tailrace.spark_consumer.source.json_decoder import Read, read_json
+from tailrace.spark_consumer.source.types import VARIANT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tailrace.schemas.table import TableSchema
+
+_HEAD: Final = '{"schema":'
+_MIDDLE: Final = ',"payload":'
+_INCREMENTAL: Final = '"snapshot":"incremental"'
+_EMBEDDED: Final = "md5:"
+_PUBLISHED: Final = "published:"
+
+GivenColumns = Callable[[str, str], "tuple[ConnectField, ...] | None"]
+"""``(database, table)`` -> the columns that the configuration gives, or None."""
+
+
+def _has_schema(text: Column) -> Column:
+    return text.startswith(_HEAD)
+
+
+def _schema_text(text: Column) -> Column:
+    head = fn.substring_index(text, _MIDDLE, 1)
+    return fn.substr(head, fn.lit(len(_HEAD) + 1), fn.length(head))
+
+
+def _payload(text: Column) -> Column:
+    """Return a text without its schema."""
+    start = fn.length(fn.substring_index(text, _MIDDLE, 1)) + len(_MIDDLE) + 1
+    cut = fn.substr(text, start, fn.length(text) - start)  # without the last brace
+    return fn.when(_has_schema(text), cut).otherwise(text)
+
+
+class JsonKeys:
+    """Keys are JSON objects."""
+
+    def identity(self) -> Column:
+        """Return the names of the key columns as JSON; NULL if a record has no key."""
+        return fn.to_json(fn.json_object_keys(_payload(fn.col("key").cast("string"))))
+
+    def columns(self, key_id: str) -> tuple[str, ...]:
+        """Return the names of the key columns."""
+        return tuple(json.loads(key_id))
+
+    def normalized(self, key_ids: Sequence[str]) -> Column:  # noqa: ARG002 - part of the protocol
+        """Return keys without schemas."""
+        return _payload(fn.col("key").cast("string")).cast("binary")
+
+
+class JsonValues:
+    """Values are JSON envelopes. ``given`` returns columns for records without schemas."""
+
+    def __init__(self, given: GivenColumns) -> None:
+        self._given = given
+
+    def identity(self) -> Column:
+        """Return a hash of the schema; without one, the published schema that a header names, or the column names."""
+        text = fn.col("value").cast("string")
+        names = fn.json_object_keys(
+            fn.coalesce(fn.get_json_object(text, "$.after"), fn.get_json_object(text, "$.before"))
+        )
+        return (
+            fn.when(_has_schema(text), fn.concat(fn.lit(_EMBEDDED), fn.md5(_schema_text(text).cast("binary"))))
+            .when(fn.col("schema").isNotNull(), fn.concat(fn.lit(_PUBLISHED), fn.col("schema")))
+            .otherwise(fn.to_json(names))
+        )
+
+    def sample(self) -> Column:
+        """Return the schema of a value as text; NULL if it has none."""
+        text = fn.col("value").cast("string")
+        return fn.when(_has_schema(text), _schema_text(text))
+
+    def reader(self, records: DataFrame, value_ids: Sequence[str]) -> tuple[DataFrame, Read]:  # noqa: ARG002
+        """Return the records with values without schemas."""
+        text = fn.col("value").cast("string")
+        # A quote in a value is escaped, so this text occurs in the source block only.
+        marked = fn.when(text.contains(_INCREMENTAL), fn.lit("connector"))
+        complete = {"value": _payload(text).cast("binary"), "incremental": fn.coalesce(fn.col("incremental"), marked)}
+        return records.withColumns(complete), read_json
+
+    def named(self, topic: str, value_id: str, published: Sequence[TableSchema]) -> TableSchema | None:
+        """Return the published schema that a header names."""
+        if not value_id.startswith(_PUBLISHED):
+            return None
+        fingerprint = value_id.removeprefix(_PUBLISHED)
+        for schema in published:
+            if schema.fingerprint == fingerprint:
+                return schema
+        raise SchemaError(
+            f"records of topic {topic} name a table schema that is not published",
+            hint="allow only the producer to write to the topics of its prefix, and do not delete the schemas topic",
+            schema=fingerprint,
+        )
+
+    def columns(
+        self, table: TableSchema, value_id: str, sample: Sample, published: Sequence[TableSchema]
+    ) -> tuple[ConnectField, ...]:
+        """Return the columns of a value."""
+        if value_id.startswith(_EMBEDDED):
+            return row_fields(_embedded(table, sample), table.topic)
+        names = json.loads(value_id)
+        given = self._given(table.database, table.table)
+        if given is not None:
+            return _subset(table, names, given)
+        if published:
+            return _like_published(names, published)
+        return tuple(ConnectField(name, _unknown(name, table, sample)) for name in names)
+
+
+def _embedded(table: TableSchema, sample: Sample) -> ConnectSchema:
+    try:
+        return ConnectSchema.from_json(json.loads(sample.text or ""))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SchemaError(
+            f"a record of topic {table.topic} has a schema that is not Kafka Connect's",
+            hint="write the topic with org.apache.kafka.connect.json.JsonConverter",
+            schema=(sample.text or "")[:200],
+        ) from error
+
+
+def _subset(table: TableSchema, names: Sequence[str], given: Sequence[ConnectField]) -> tuple[ConnectField, ...]:
+    """Return the given columns that a record has: an older record can lack some."""
+    unknown = [name for name in names if name not in {field.name for field in given}]
+    if unknown:
+        raise SchemaError(
+            f"records of topic {table.topic} have columns that table.schema does not name",
+            hint=f"add them to table.schema.{table.database}.{table.table}",
+            columns=", ".join(unknown),
+        )
+    return tuple(field for field in given if field.name in names)
+
+
+def _like_published(names: Sequence[str], published: Sequence[TableSchema]) -> tuple[ConnectField, ...]:
+    """Return the columns of records from before a takeover, as the versions that Tailrace published define them.
+
+    The type of a column that was dropped before the takeover is not known; the latest schema does not have it.
+    """
+    for schema in reversed(published):
+        if {column.name for column in schema.columns} == set(names):
+            return schema.columns
+    newest_last = {column.name: column for schema in published for column in schema.columns}
+    unknown = ConnectSchema(VARIANT, optional=True)
+    return tuple(newest_last.get(name, ConnectField(name, unknown)) for name in names)
+
+
+_KEY_TYPES: Final[dict[type[Any], str]] = {bool: "boolean", int: "int64", float: "double", str: "string"}
+"""A key must be comparable, which a VARIANT is not."""
+
+
+def _unknown(name: str, table: TableSchema, sample: Sample) -> ConnectSchema:
+    if name not in table.key or sample.key is None:
+        return ConnectSchema(VARIANT, optional=True)
+    value = json.loads(sample.key).get(name)
+    return ConnectSchema(_KEY_TYPES.get(type(value), "string"))
