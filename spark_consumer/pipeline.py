@@ -58,6 +58,8 @@ class PipelineSettings:
     """How records are written; None: as Tailrace does by default."""
     dead_letter_topic: str | None = None
     """The topic that takes bad records; None: a bad record stops its table."""
+    retry_s: float = 0
+    """Seconds after which a parked table is tried again; 0: at the next start."""
     max_offsets: int = 2_000_000
     """The size of a batch, and of the chunks in which the backlog of a table is read."""
     table_threads: int | None = None
@@ -77,7 +79,7 @@ class Pipeline:
         self._open_sink = open_sink
         self._status = status
         limit = settings.max_offsets if settings.images is Images.UPSERT else sys.maxsize
-        self._parked = ParkedTables(settings.checkpoint, limit)
+        self._parked = ParkedTables(settings.checkpoint, limit, settings.retry_s)
         self._errors: dict[str, TailraceError] = {}
         self._opened: tuple[TableServices, TablePool, TablePool] | None = None
         self._opening = threading.Lock()

@@ -46,6 +46,7 @@ class RunningQuery:
             format=config.format_settings,
             max_offsets=config.max_offsets,
             table_threads=config.table_threads,
+            retry_s=0 if config.available_now else config.retry_ms / 1000,
             dead_letter_topic=config.dead_letter_topic if config.tolerance == "all" else None,
         )
         open_sink = partial(_open_sink, plugin, config.sink_options)

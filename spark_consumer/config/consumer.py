@@ -140,6 +140,12 @@ class ConsumerConfig(RootConfig):
         doc="Topic for records that are skipped. Headers name topic, partition, offset and reason, as in Kafka "
         "Connect: `__connect.errors.topic` and so on.",
     )
+    retry_ms: int = supported(
+        "tailrace.parked.table.retry.ms",
+        integer(0),
+        default="600000",
+        doc="Time after which a table that could not go on is tried again, in milliseconds. 0: at the next start only.",
+    )
     table_threads: int | None = supported(
         "tailrace.table.threads",
         integer(1),

@@ -160,6 +160,18 @@ class DeltaSink:
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
         """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
+        try:
+            self._write(batch)
+        except BaseException:
+            # The commit may have been made: the next attempt reads from the table what it has applied.
+            self._tables.pop(batch.schema.topic, None)
+            self._ledgers.pop(batch.schema.topic, None)
+            raise
+
+    def close(self) -> None:
+        """Do nothing: no resources are held."""
+
+    def _write(self, batch: TableBatch) -> None:
         table, empty = self._tables[batch.schema.topic], batch.schema.topic in self._empty
         self._empty.discard(batch.schema.topic)
         batch = self._truncate(table, batch)
@@ -173,9 +185,6 @@ class DeltaSink:
             else:
                 self._merge(table, batch, last)
         self._upkeep.after_batch(batch.records.sparkSession, table)
-
-    def close(self) -> None:
-        """Do nothing: no resources are held."""
 
     def _table(self, schema: TableSchema) -> DeltaTable:
         if schema.topic not in self._tables:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import ControlTopicError, SinkError, concerns_all_tables
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange
-from tailrace.spark_consumer.tables.parking import TablePosition
+from tailrace.spark_consumer.tables.parking import ParkedTables, TablePosition
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Table, connect, table_schema
 from tests.spark.running import consume, settings, table_rows
@@ -64,6 +65,20 @@ def test_position_bounds_what_is_read() -> None:
     assert found.first(4).partitions == {0: OffsetRange(5, 8), 2: OffsetRange(EARLIEST, 2)}
     assert position.reaches({"0": 5, "1": 6})
     assert not position.reaches({"0": 5, "2": 1})
+
+
+def test_parked_table_is_retried_after_a_time() -> None:
+    stopped = TablePosition("p.d.t", {"0": 5}, "reason", parked_at=time.time() - 60)
+    later, never = ParkedTables("c", 100, retry_s=3600), ParkedTables("c", 100, retry_s=0)
+    due = ParkedTables("c", 100, retry_s=30)
+    for tables in (later, never, due):
+        tables._positions["p.d.t"] = stopped
+
+    assert (later.resuming, never.resuming, due.resuming) == (False, False, True)
+    assert later.behind({"p.d.t": {"0": 9}}) == []
+    [chunk] = due.behind({"p.d.t": {"0": 9}})
+    assert chunk.partitions == {0: OffsetRange(5, 9)}
+    assert due.behind({"p.d.t": {"0": 9}}) == []  # the chunk is not done
 
 
 def test_lost_broker_or_session_is_not_the_error_of_a_table() -> None:
