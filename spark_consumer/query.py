@@ -102,8 +102,7 @@ class RunningQuery:
         progress: Any = self.query.lastProgress
         if progress is not None and progress.batchId != self._reported:
             self._reported = progress.batchId
-            source = progress.sources[0]
-            self._status.progress(offsets_behind(source.endOffset, source.latestOffset), dict(progress.durationMs))
+            self._status.progress(offsets_behind(progress.json), dict(progress.durationMs))
 
     def _is_busy(self) -> bool:
         return bool(self.query.status["isTriggerActive"])
