@@ -30,6 +30,8 @@ class KeyHistory:
     states: list[list[Row | None]] = field(default_factory=lambda: [[None]])
     segments: list[int] = field(default_factory=lambda: [0])
     """Where the changes after each TRUNCATE begin."""
+    dropped: list[int] = field(default_factory=list)
+    """Where the changes after each DROP or RENAME of the table begin."""
 
     @property
     def row(self) -> Row | None:
@@ -77,6 +79,7 @@ class TableHistory:
         self.left = True
         rows = {key: history.row for key, history in self.keys.items() if history.row is not None}
         for history in self.keys.values():
+            history.dropped.append(len(history.changes))
             history.replace(None)
         return rows
 

@@ -27,6 +27,7 @@ from tests.soak.tables import FORMER, TABLES, Row, from_source, key_text
 from tests.soak.verify import Verdict, verify
 from tests.soak.writer import Writers, finish_prepared
 from tests.support.capture import CaptureProcess
+from tests.support.incremental_checks import pending_requests
 from tests.support.replication import Cluster
 from tests.support.tcp_proxy import TcpProxy
 
@@ -226,7 +227,7 @@ class Round:
             status = self.status()
             tables = status.get("tables") or {}
             busy = any(t["mode"] != "streaming" for t in tables.values())
-            if tables and not busy and not (status.get("signals") or {}).get("queue"):
+            if tables and not busy and not pending_requests(self._broker, self.prefix):
                 self._recovered(context, "the end of the round")
                 return
             time.sleep(0.2)

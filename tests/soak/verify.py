@@ -148,17 +148,20 @@ class TableCheck:
     def _check_recreated(self, key: str, entries: Sequence[Entry], history: KeyHistory) -> None:
         """Check a key of a table that was dropped, and maybe created again while the producer was down.
 
-        Then a snapshot reads it: the changes up to a low watermark may be missing, all of them.
+        Then a snapshot reads it: the changes up to a low watermark may be missing, all of them. So may the first
+        changes of a table that was dropped while it waited for its snapshot.
         """
         rest = iter([entry.change for entry in entries if entry.change is not None])
         wanted, missing = next(rest, None), list[Change]()
-        for change in history.changes:
+        for number, change in enumerate(history.changes):
             if change != wanted:
                 missing.append(change)
                 continue
-            self._check_block(key, missing, change)
+            if not self._dropped_unread(history, number - len(missing), number):
+                self._check_block(key, missing, change)
             wanted, missing = next(rest, None), []
-        self._check_block(key, missing, None)
+        if not self._dropped_unread(history, len(history.changes) - len(missing), len(history.changes)):
+            self._check_block(key, missing, None)
         for surplus in (wanted, *rest) if wanted is not None else ():
             self._doubled += 1
             self._problem(f"{key}: not in the binlog, or not in this order: {surplus}")
@@ -167,6 +170,11 @@ class TableCheck:
             if entry.change is None and entry.row not in known:
                 self._lost += 1
                 self._problem(f"{key} {entry.where}: a snapshot row that the key did not have: {entry.row}")
+
+    @staticmethod
+    def _dropped_unread(history: KeyHistory, start: int, stop: int) -> bool:
+        """Whether these changes are the first ones of a table that was dropped later."""
+        return start in {0, *history.dropped} and any(stop <= dropped for dropped in history.dropped)
 
     def _check_block(self, key: str, missing: Sequence[Change], following: Change | None) -> None:
         """Check that a low watermark lies between the missing changes and the one that follows them."""
