@@ -15,12 +15,20 @@ from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import ControlTopicError, SinkError, concerns_all_tables
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange
 from tailrace.spark_consumer.tables.parking import ParkedTables, TablePosition
+from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Table, connect, table_schema
 from tests.spark.running import consume, settings, table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def delete_topic(broker: KafkaBroker, name: str) -> None:
+    """Delete a topic and wait until it is gone."""
+    admin = broker.admin()
+    admin.delete_topics([name])[name].result(60)
+    supervised.wait_until(lambda: name not in admin.list_topics(timeout=10).topics, what="the deletion", deadline_s=60)
 
 
 @pytest.mark.timeout(1800)
@@ -89,6 +97,31 @@ def test_lost_broker_or_session_is_not_the_error_of_a_table() -> None:
     assert concerns_all_tables(KeyboardInterrupt())
     assert not concerns_all_tables(SinkError("the key has changed"))
     assert not concerns_all_tables(RuntimeError("[USER_RAISED_EXCEPTION] a record cannot be decoded"))
+
+
+@pytest.mark.timeout(1800)
+def test_deleted_topic_concerns_only_its_table(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    good, gone = feed.table(table_schema(prefix, "good")), feed.table(table_schema(prefix, "gone"))
+    given = settings(kafka_broker, prefix, tmp_path)
+    rows = [{"id": i, "name": "x"} for i in range(4)]
+    feed.write(message for row in rows[:2] for table in (good, gone) for message in table.change("c", None, row, pos=1))
+    consume(spark, given)
+
+    delete_topic(kafka_broker, gone.schema.topic)
+    feed.write(good.change("c", None, rows[2], pos=2))
+    consume(spark, given)
+    assert table_rows(spark, tmp_path, "good").keys() == {0, 1, 2}
+
+    # The new topic ends before the offsets that the table has applied.
+    kafka_broker.create_topic(gone.schema.topic)
+    feed.write([*good.change("c", None, rows[3], pos=3), *gone.change("c", None, rows[3], pos=3)])
+    with pytest.raises(SinkError, match="was deleted and created again"):
+        consume(spark, given)
+    assert table_rows(spark, tmp_path, "good").keys() == {0, 1, 2, 3}
+    assert table_rows(spark, tmp_path, "gone").keys() == {0, 1}
 
 
 @pytest.mark.timeout(1800)
