@@ -43,6 +43,7 @@ class RunningQuery:
             source=config.source_options,
             checkpoint=config.checkpoint,
             images=plugin.images,
+            accept_incomplete=config.accepts_incomplete_topics,
             format=config.format_settings,
             max_offsets=config.max_offsets,
             table_threads=config.table_threads,

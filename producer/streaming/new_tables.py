@@ -24,7 +24,9 @@ from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
 from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.producer.streaming.tracked_table import TrackedTable
+from tailrace.producer.streaming.watermark_record import table_created
 from tailrace.runtime.errors import KafkaRequestError, Retryable, SchemaError, TailraceError
+from tailrace.schemas.names import watermarks_topic
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +113,11 @@ class NewTables:
 
     def capture(self, table: TableId) -> TrackedTable:
         """Capture a table with its first change; its definition is valid."""
-        return self._capture(table, read=table not in self._created)
+        created = table in self._created
+        tracked = self._capture(table, read=not created)
+        if created:
+            self._report_created(table)
+        return tracked
 
     def reject(self, definition: TableVersion, error: TailraceError) -> None:
         """Put a table in error: its change cannot be captured. Raises ``error`` if a retry of the capture may help."""
@@ -134,6 +140,12 @@ class NewTables:
         if read:
             self._request(table)
         return tracked
+
+    def _report_created(self, table: TableId) -> None:
+        """Tell readers that what the topic has from an earlier table of that name is gone."""
+        context = self._context
+        record = table_created(table, context.tables.topic(table), context.transaction.offset.position)
+        context.transaction.send(watermarks_topic(context.settings.prefix), record.record_key(), record.to_json())
 
     def _request(self, table: TableId) -> None:
         if self._reads(table):

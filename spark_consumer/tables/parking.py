@@ -99,6 +99,11 @@ class ParkedTables:
         own = position.range_to(batch.end[topic])
         return own if own.offsets <= self._max_offsets else None
 
+    def without_position(self, topics: set[str]) -> set[str]:
+        """Return the topics that take part in the batches without a position of their own."""
+        with self._lock:
+            return topics - self._positions.keys()
+
     def behind(self, committed: Mapping[str, Mapping[str, int]]) -> list[TopicRange]:
         """Return the next chunk of each table that is taken up again and behind; ``finish`` ends it."""
         with self._lock:
