@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from tailrace.spark_consumer.errors import IncompleteTopicError
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
@@ -160,11 +159,10 @@ def test_delete_is_remembered_while_an_older_record_may_come(
 ) -> None:
     """The topic gets a second partition, and the key moves there. The former partition is read later."""
     feed = Feed(kafka_broker, prefix)
-    table = feed.table(table_schema(prefix, "t", INTEGER))
+    table = feed.table(table_schema(prefix, "t", INTEGER), partitions=2)
+    table.partitions = 1  # the first batch knows of one partition
     run = BatchRunner(feed, table, DeltaBackend(spark, kafka_broker, tmp_path), tmp_path)
     run.batch(table.change("c", None, row(1), pos=100))
-    admin = kafka_broker.admin()
-    admin.create_partitions([NewPartitions(table.schema.topic, 2)])[table.schema.topic].result(60)
     table.partitions = 2
 
     def change(partition: int, *arguments: Any, pos: int) -> list[Message]:
