@@ -13,7 +13,7 @@ LAYERS = (
     {"config", "pipeline"},
     {"tables"},
     {"sink"},
-    {"changelog", "normalize"},
+    {"changelog", "changes", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "errors", "files", "images", "jars", "monitor"},
 )
