@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+import pymysql
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import GtidEvent, QueryEvent, XAPrepareEvent, XidEvent
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
@@ -33,6 +34,12 @@ TableName = tuple[str, str]
 _Rows = list[tuple[TableName, Row | None, Row | None]]
 
 
+def _connect(**settings: Any) -> Any:
+    """Connect without the name of an argument that the decoder uses and the driver gives up."""
+    settings["database"] = settings.pop("db", None)
+    return pymysql.connect(**settings)
+
+
 class BinlogAudit:
     """What the binlog of a round says. ``read`` is called before binlog files are purged, and at the end."""
 
@@ -52,8 +59,9 @@ class BinlogAudit:
                 "host": server.host,
                 "port": server.port,
                 "user": server.user,
-                "passwd": server.password,
+                "password": server.password,
             },
+            pymysql_wrapper=_connect,
             server_id=self._server_id,
             auto_position=str(self._gtids),
             only_events=_EVENTS,
