@@ -165,13 +165,20 @@ class Pipeline:
         _tune(spark)
         settings = self._settings
         runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
-        context = SinkContext(query_id=self._query_id, prefix=settings.prefix, client=settings.client, runs=runs)
+        schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
+        context = SinkContext(
+            query_id=self._query_id,
+            prefix=settings.prefix,
+            client=settings.client,
+            runs=runs,
+            alterations=schemas.alterations,
+        )
         source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
         letters = settings.dead_letter_topic
         services = TableServices(
             source=source,
             sink=self._open_sink(spark, context),
-            schemas=SchemaTracker(self._control(schemas_topic(settings.prefix))),
+            schemas=schemas,
             carry_over=CarryOver(settings.checkpoint),
             format=record_format(settings.format),
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,

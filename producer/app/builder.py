@@ -286,6 +286,7 @@ class SessionBuilder:
             tombstones=config.values.tombstones,
             include_query=config.values.include_query,
             processing_failures=config.values.processing_failures,
+            reads_after_alter=config.snapshot.after_alter,
             max_waiting_splits=config.snapshot.max_waiting_splits,
         )
         mailbox = Mailbox(stream.wake, self._stop.session)

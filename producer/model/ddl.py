@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tailrace.producer.model.table import TableId
 
@@ -25,6 +25,34 @@ class Change(Enum):
     DROP_DATABASE = "DROP_DATABASE"
 
 
+class ColumnDefinition(NamedTuple):
+    """A column as ADD, CHANGE and MODIFY define it, as far as it decides the values of rows that exist."""
+
+    data_type: str
+    """The name of the type in lower case as the catalog has it; '' if it is not known."""
+    arguments: tuple[str, ...] = ()
+    """Length, digits, or fraction digits; not the labels of ENUM and SET."""
+    unsigned: bool = False
+    nullable: bool = True
+    default: str | None = None
+    """The text of a literal default; None: NULL, or no default."""
+    computed: bool = False
+    """The value of a row that exists is computed: a default that is an expression, AUTO_INCREMENT, GENERATED."""
+
+
+class ColumnAction(NamedTuple):
+    """What an ALTER TABLE does to one column; a column has more than one action if it is changed and renamed."""
+
+    kind: Literal["add", "drop", "rename", "modify", "convert"]
+    """``convert``: CONVERT TO CHARACTER SET, for all columns."""
+    column: str
+    """The name after the statement; before it for ``drop``; '' for all columns."""
+    old: str = ""
+    """The name before the statement, for ``rename`` and ``modify``."""
+    definition: ColumnDefinition | None = None
+    """For ``add`` and ``modify``."""
+
+
 class DdlEffect(NamedTuple):
     """The effect of a statement on one table or database."""
 
@@ -40,3 +68,5 @@ class DdlEffect(NamedTuple):
     TABLESPACE."""
     adds_rows_silently: bool = False
     """Rows are added without row events: an exchanged partition, IMPORT TABLESPACE."""
+    columns: tuple[ColumnAction, ...] = ()
+    """What ALTER TABLE does to columns."""

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
+from tailrace.producer.mysql.column_actions import column_actions
 from tailrace.producer.mysql.sql_tokens import DEFAULT_DIALECT, SqlDialect, Token, tokens
 
 _SPECIAL_ACTION: Final = re.compile("rename|partition|tablespace", re.IGNORECASE)
@@ -43,6 +44,7 @@ class _Statement:
     def __init__(self, sql: str, database: str, dialect: SqlDialect) -> None:
         self._sql = sql
         self._database = database
+        self._dialect = dialect
         self._lower_case = dialect.lower_case_names
         self._tokens = tokens(sql, dialect)
         self._ahead: deque[Token] = deque()
@@ -90,7 +92,8 @@ class _Statement:
         if table is None:
             return ()
         actions = self._actions()
-        effect = DdlEffect(Change.ALTER, table, None, self._sql, actions.removes_rows, actions.adds_rows)
+        columns = column_actions(self._sql, self._dialect)
+        effect = DdlEffect(Change.ALTER, table, None, self._sql, actions.removes_rows, actions.adds_rows, columns)
         if actions.exchanged is not None:
             return effect, effect._replace(change=Change.EXCHANGE, table=actions.exchanged)
         if actions.renamed is not None:

@@ -18,11 +18,14 @@ from tailrace.producer.config import ProducerConfig
 from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.codec import EventEnvelope
+from tailrace.producer.model.ddl import ColumnAction
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.types.conversion import ConversionFailures
 from tailrace.producer.mysql.types.registry import as_in_catalog
+from tailrace.producer.serialization.added_column import added_column
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.headers import schema_header
+from tailrace.producer.serialization.envelope.name_adjustment import field_name
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope_frame import JsonFrame
@@ -33,6 +36,7 @@ from tailrace.producer.serialization.schema_registry import SchemaId, SchemaIdSo
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.producer.serialization.table_schemas import TableSchemas, table_schemas
 from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.alteration import AlterationKind, ColumnChange
 
 log = structlog.get_logger(__name__)
 
@@ -129,6 +133,31 @@ class CapturedTables:
         table = _with_key(_described(found), self._config)
         self._key_columns(table, table.columns)
         return table.key
+
+    def added_column(self, table: TableId, action: ColumnAction) -> ColumnChange | None:
+        """Return the change of ADD COLUMN with the value of the rows that exist; None if records lack the column."""
+        name = self.field_name(action.column)
+        try:
+            found = self._read_catalog(table)
+        except SchemaError:
+            return ColumnChange(AlterationKind.ADD, name)
+        columns = found.table.columns
+        column = next((each for each in columns if each.name.lower() == action.column.lower()), None)
+        if column is None:
+            return ColumnChange(AlterationKind.ADD, name)
+        projection = self._transforms.project(table, columns, found.table.key)
+        if projection is not None and column.name in projection.dropped:
+            return None
+        transformed = projection is not None and column.name in projection.transforms
+        return added_column(column, self.field_name(column.name), action, self._config, transformed=transformed)
+
+    def publishes(self, table: TableId, column: str) -> bool:
+        """Return whether records contain a column of that name."""
+        return self._transforms.publishes(table, column)
+
+    def field_name(self, column: str) -> str:
+        """Return the name of a column in records."""
+        return field_name(column, self._config.converters.field_names)
 
     def truncate_envelope(self, table: TableId, envelope: EventEnvelope) -> bytes | None:
         """Return the value of a TRUNCATE record; None if the table, and with it the schema, is gone.

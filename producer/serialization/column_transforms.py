@@ -38,6 +38,10 @@ class ColumnTransforms:
         transforms = {name: transform for name, transform in transforms.items() if name not in dropped}
         return ColumnProjection(dropped, transforms) if dropped or transforms else None
 
+    def publishes(self, table: TableId, column: str) -> bool:
+        """Return whether records contain a column of that name."""
+        return self._filter.includes(table, column)
+
     def carries_source_type(self, table: TableId, column: Column) -> bool:
         """Return whether a column's schema carries its source type. As in Debezium, a transformed column has none."""
         return self._is_selected_for_source_type(table, column) and not self._matching(table, column)

@@ -27,6 +27,8 @@ class StreamSettings:
     max_waiting_splits: int
     """Readers pause while so many splits are in Kafka without END certificate."""
     processing_failures: ProcessingFailureHandling = "fail"
+    reads_after_alter: bool = False
+    """An incremental snapshot reads a table whose rows a statement changed without row events."""
 
 
 @dataclass(frozen=True, slots=True)

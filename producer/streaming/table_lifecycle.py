@@ -21,6 +21,7 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
+from tailrace.producer.streaming.alterations import Alterations
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.online_schema_change import OnlineSwaps
@@ -52,6 +53,7 @@ class TableLifecycle:
         versions: TableVersions,
         new_tables: NewTables,
     ) -> None:
+        self._alterations = Alterations(context, versions, new_tables)
         self._context = context
         self._registry = context.registry
         self._coordinator = coordinator
@@ -65,6 +67,7 @@ class TableLifecycle:
         """Apply the effects of a statement and write its records; return tables whose snapshots must restart."""
         for effect in effects:
             self._versions.on_statement(effect)
+            self._alterations.on_statement(event, effect)
         swapped = self._swaps.targets(effects)
         restarting = [
             effect.table for effect in effects if self._apply_to_tables(event, effect, swapped=effect.table in swapped)

@@ -77,6 +77,23 @@ class TableVersions:
                 del versions[known]
         self._current.pop(table, None)
 
+    def definition(self, table: TableId) -> TableVersion | None:
+        """Return the definition in use of a table; None if it is not known."""
+        current = self._current.get(table)
+        if current is None:
+            return None
+        version = self.in_use.get(current.definition) or self._unused.get(current.definition)
+        return None if version is None else version.definition
+
+    def republish(self, table: TableId) -> None:
+        """Publish the schema of the next rows event of a table, also if it is the one in use."""
+        current = self._current.get(table)
+        if current is not None:
+            self._current[table] = current._replace(fingerprint="")
+            version = self.in_use.pop(current.definition, None)
+            if version is not None:
+                self._unused[current.definition] = version
+
     def change(self, event: RowsEvent) -> StreamedVersion | None:
         """Put the version of an event in use, and publish its schema unless the version before had the same.
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tailrace.schemas.alteration import Alteration
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.normalize.split_stats import SplitStats
     from tailrace.spark_consumer.source.ranges import TopicRange
     from tailrace.spark_consumer.source.runs import SnapshotRuns
+
+
+def _none(_topic: str) -> Sequence[Alteration]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class SinkContext:
     """Kafka client options of the source, with their ``kafka.`` prefix."""
     runs: SnapshotRuns
     """The snapshot runs of the prefix."""
+    alterations: Callable[[str], Sequence[Alteration]] = _none
+    """What ALTER TABLE statements did to the table of a topic, up to its latest schema, in order."""
 
 
 @dataclass(frozen=True, slots=True)

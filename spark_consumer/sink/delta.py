@@ -19,16 +19,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import ANY_TEXT, TEXT
+from tailrace.runtime.config.value_types import ANY_TEXT, TEXT, integer, one_of, set_of
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior, EvolutionPolicy
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve
 from tailrace.spark_consumer.sink.delta_table import (
     KEY,
     QUERY,
@@ -39,13 +42,17 @@ from tailrace.spark_consumer.sink.delta_table import (
     path_segment,
     quote,
 )
+from tailrace.spark_consumer.sink.delta_upkeep import Upkeep, retried
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.source.conversion import convert_value
+from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
+    from tailrace.schemas.alteration import Alteration
     from tailrace.spark_consumer.source.ranges import TopicRange
 
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
@@ -68,6 +75,34 @@ class DeltaOptions(Section):
         "sink.properties.*", ANY_TEXT, doc="Table properties of new tables, such as delta.logRetentionDuration."
     )
 
+    optimize_batches: int = supported(
+        "sink.optimize.batches",
+        integer(0),
+        default="100",
+        doc="After how many batches with changes of a table the query runs OPTIMIZE for it. 0: never.",
+    )
+    schema_change_behavior: Behavior = supported(
+        "schema.change.behavior",
+        one_of(Behavior),
+        default="lenient",
+        doc="What a table does with ALTER TABLE: stop (exception); change as the source did, or stop (evolve); as "
+        "evolve, but convert values where Delta cannot change a type (try_evolve); gain columns and wider types, and "
+        "keep all columns (lenient); keep its columns and write those that the source still has (ignore).",
+    )
+    included_changes: frozenset[str] = supported(
+        "include.schema.changes",
+        set_of(*CHANGE_NAMES),
+        default="",
+        doc="Kinds of changes, or parts of their names, that schema.change.behavior applies to; others are ignored. "
+        "Empty: all.",
+    )
+    excluded_changes: frozenset[str] = supported(
+        "exclude.schema.changes",
+        set_of(*CHANGE_NAMES),
+        default="",
+        doc="Kinds of changes, or parts of their names, that are ignored.",
+    )
+
 
 class DeltaSink:
     """Writes the tables ``<path>/<database>/<table>``."""
@@ -85,7 +120,13 @@ class DeltaSink:
         self._tables: dict[str, DeltaTable] = {}
         self._ledgers: dict[str, Ledger | None] = {}
         """By topic, for tables that exist; None if the history of a table does not tell what it has applied."""
-        self._schemas: dict[str, TableSchema] = {}
+        self._policy = EvolutionPolicy(
+            options.schema_change_behavior, options.included_changes, options.excluded_changes
+        )
+        self._upkeep = Upkeep(options.optimize_batches)
+        self._evolved: dict[str, Evolved] = {}
+        self._evolved_for: dict[str, tuple[TableSchema, tuple[Alteration, ...]]] = {}
+        """What the tables were prepared for, by topic."""
         self._empty: set[str] = set()
         """Topics whose tables were created by this sink and not written yet."""
 
@@ -112,9 +153,10 @@ class DeltaSink:
                 table_topic=owner,
                 batch_topic=schema.topic,
             )
-        if self._schemas.get(schema.topic) != schema:
-            table.evolve(schema)
-            self._schemas[schema.topic] = schema
+        alterations = tuple(self._context.alterations(schema.topic))
+        if self._evolved_for.get(schema.topic) != (schema, alterations):
+            self._evolved[schema.topic] = evolve(self._spark, table, schema, alterations, self._policy)
+            self._evolved_for[schema.topic] = schema, alterations
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
         """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
@@ -124,12 +166,13 @@ class DeltaSink:
         load = self._open_load(table, batch)
         if load is not None:
             self._load(table, batch, load, empty=empty)
-            return
-        last = last_per_key(batch.records, incremental=any(stat.incremental for stat in batch.stats))
-        if empty:
-            self._append(table, batch, None, last)
         else:
-            self._merge(table, batch, last)
+            last = last_per_key(batch.records, incremental=any(stat.incremental for stat in batch.stats))
+            if empty:
+                self._append(table, batch, None, last)
+            else:
+                self._merge(table, batch, last)
+        self._upkeep.after_batch(batch.records.sparkSession, table)
 
     def close(self) -> None:
         """Do nothing: no resources are held."""
@@ -193,6 +236,7 @@ class DeltaSink:
         self._context.runs.refresh(self._spark)
         run = self._context.runs.first(schema.topic)
         owner = {TOPIC: schema.topic, KEY: key_text(schema), QUERY: self._context.query_id}
+        owner |= created_behind(schema, self._context.alterations(schema.topic))
         table.create(schema, {**self._table_properties, **owner, **InitialLoad.properties(run)})
         log.info("table created", table=table.path, initial_load=run.id if run else None)
 
@@ -211,7 +255,8 @@ class DeltaSink:
         parts = [] if rows is None else [not_applied(rows, ledger.append, found)]
         if last is not None:
             parts.append(last.where(fn.col("op") != Op.DELETE.value))
-        stored = [*_stored(table, batch.schema), fn.col("seq").alias(SEQUENCE_COLUMN)]
+        evolved = self._evolved[batch.schema.topic]
+        stored = [*_stored(table, batch.schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
         appended.write.format("delta").mode("append").option("userMetadata", after.metadata).save(table.path)
@@ -222,14 +267,18 @@ class DeltaSink:
         if is_applied(ledger.merge, found):
             return
         after = ledger.appended(found).merged(found)
+        schema, evolved = batch.schema, self._evolved[batch.schema.topic]
+        own = _own_columns(schema, evolved)
         deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
         source = not_applied(last, ledger.merge, found)
-        source = source.select(*_stored(table, batch.schema), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
+        source = source.select(*_stored(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
         spark = last.sparkSession
         source.createOrReplaceTempView(_SOURCE)
         spark.conf.set(_USER_METADATA, after.metadata)
         try:
-            spark.sql(merge_statement(table.sql_name, batch.schema, _other_columns(table, batch.schema)))
+            within = predicate(key_ranges(batch.records, schema), "t", quote)
+            statement = merge_statement(table.sql_name, schema, own, _other_columns(table, own), within)
+            retried(lambda: spark.sql(statement), table.path)
         finally:
             # Other commits of this session have no ledger.
             spark.conf.unset(_USER_METADATA)
@@ -242,26 +291,46 @@ class DeltaSink:
         return self._ledgers[topic] or Ledger(topic), batch.range
 
 
-def _stored(table: DeltaTable, schema: TableSchema) -> list[Column]:
-    """Return the columns of the batch in the types of the table, which represent all their values (``evolve``)."""
+def _stored(table: DeltaTable, schema: TableSchema, evolved: Evolved) -> list[Column]:
+    """Return the columns of the batch that the table has, in its types: they represent the values, or are checked."""
     types = {field.name.lower(): field.dataType for field in table.columns}
-    return [
-        column.cast(types[field.name.lower()]).alias(field.name)
-        for column, field in zip(upsert_columns(schema), schema.columns, strict=True)
-    ]
+    columns = []
+    for column, field, own in zip(upsert_columns(schema), schema.columns, row_type(schema).fields, strict=True):
+        name = field.name.lower()
+        if name in evolved.ignored:
+            continue
+        value, lost = column.cast(types[name]), None
+        if name in evolved.converted:
+            value, lost = convert_value(column, own.dataType, types[name])
+        if lost is not None:
+            text = f"a value of {schema.database}.{schema.table}, column {field.name}, does not fit the Delta table: "
+            failure = fn.raise_error(fn.concat(fn.lit(text), column.cast("string"))).cast(types[name])
+            value = fn.when(lost, failure).otherwise(value)
+        columns.append(value.alias(field.name))
+    return columns
 
 
-def _other_columns(table: DeltaTable, schema: TableSchema) -> list[str]:
-    """Return the columns of the table that the captured table no longer has."""
-    own = {column.name.lower() for column in schema.columns} | {SEQUENCE_COLUMN}
-    return [field.name for field in table.columns if field.name.lower() not in own]
+def _own_columns(schema: TableSchema, evolved: Evolved) -> list[str]:
+    return [column.name for column in schema.columns if column.name.lower() not in evolved.ignored]
 
 
-def merge_statement(target: str, schema: TableSchema, others: Iterable[str] = ()) -> str:
-    """Return the MERGE statement from the batch view into a table; ``others`` are columns without a source."""
-    names = [quote(column.name) for column in schema.columns] + [quote(SEQUENCE_COLUMN)]
+def _other_columns(table: DeltaTable, own: Iterable[str]) -> list[str]:
+    """Return the columns of the table that the batch does not have."""
+    known = {name.lower() for name in own} | {SEQUENCE_COLUMN}
+    return [field.name for field in table.columns if field.name.lower() not in known]
+
+
+def merge_statement(
+    target: str, schema: TableSchema, own: Iterable[str], others: Iterable[str] = (), within: str = ""
+) -> str:
+    """Return the MERGE statement from the batch view with the columns ``own`` into a table that has ``others`` too.
+
+    ``within``: a condition on the table that all keys of the batch meet, so that Delta skips files.
+    """
+    names = [quote(name) for name in own] + [quote(SEQUENCE_COLUMN)]
     optional = {column.name for column in schema.columns if column.schema.optional}
     on = " AND ".join(f"t.{quote(k)} {'<=>' if k in optional else '='} s.{quote(k)}" for k in schema.key)
+    on = f"{on} AND {within}" if within else on
     assignments = [*(f"t.{n} = s.{n}" for n in names), *(f"t.{quote(n)} = NULL" for n in others)]
     later = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
     return (

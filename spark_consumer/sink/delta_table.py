@@ -1,4 +1,4 @@
-"""One Delta table at a path: creation, new columns, table properties."""
+"""One Delta table at a path: creation and table properties."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
@@ -15,7 +14,6 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
@@ -34,15 +32,37 @@ TRUNCATED: Final = "tailrace.truncated"
 DEFAULTS: Final[Mapping[str, str]] = {
     # A change marks rows as deleted instead of rewriting every file that contains one.
     "delta.enableDeletionVectors": "true",
+    # Each batch is a commit, and the log of a month would be long.
+    "delta.logRetentionDuration": "interval 7 days",
 }
-log = structlog.get_logger(__name__)
 
+_CLUSTERED: Final = (
+    tp.ShortType,
+    tp.IntegerType,
+    tp.LongType,
+    tp.FloatType,
+    tp.DoubleType,
+    tp.DecimalType,
+    tp.StringType,
+    tp.DateType,
+    tp.TimestampType,
+    tp.TimestampNTZType,
+)
+"""Types by which Delta can cluster."""
+_MAX_CLUSTERED: Final = 4
+_PLAIN_NAME: Final = re.compile(r"\w+")
+"""Delta takes a dot in the name of a clustering column for a nested column."""
+_WITH_STATISTICS: Final = 32
 _RECENT_COMMITS: Final = 20
 _NEEDS_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
-_INTEGERS: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.LongType)
 
 
 _PLAIN_PATH: Final = re.compile(r"[^\w\-$ .]|^\.", re.ASCII)
+
+
+def needs_mapping(name: str) -> bool:
+    """Return whether a column of that name needs Delta's column mapping."""
+    return _NEEDS_MAPPING.search(name) is not None
 
 
 def path_segment(name: str) -> str:
@@ -117,89 +137,32 @@ class DeltaTable:
     def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
         """Create the empty table with the columns of the captured table and the sequence column."""
         check_names(schema)
-        _require_key(schema)
+        require_key(schema)
         columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)]
         all_properties = {**DEFAULTS, **properties}
-        if any(_NEEDS_MAPPING.search(column.name) for column in columns):
+        if any(needs_mapping(column.name) for column in columns):
             all_properties.setdefault("delta.columnMapping.mode", "name")
+        types = {column.name: column.dataType for column in columns}
+        clustered = [
+            name for name in schema.key if isinstance(types[name], _CLUSTERED) and _PLAIN_NAME.fullmatch(name)
+        ][:_MAX_CLUSTERED]
+        if clustered:
+            # File statistics are collected for the first columns only.
+            last = 1 + max(index for index, column in enumerate(columns) if column.name in clustered)
+            if last > _WITH_STATISTICS:
+                all_properties.setdefault("delta.dataSkippingNumIndexedCols", str(last))
         listed = ", ".join(f"{quote(c.name)} {c.dataType.simpleString()}" for c in columns)
+        cluster = f"CLUSTER BY ({', '.join(map(quote, clustered))})" if clustered else ""
         self._spark.sql(
-            f"CREATE TABLE {self.sql_name} ({listed}) USING DELTA TBLPROPERTIES ({_assignments(all_properties)})"
+            f"CREATE TABLE {self.sql_name} ({listed}) USING DELTA {cluster} "
+            f"TBLPROPERTIES ({assignments(all_properties)})"
         )
         self._properties = self._columns = None
 
-    def evolve(self, schema: TableSchema) -> None:
-        """Add the columns that the captured table has gained, and widen the columns that no longer hold its values.
-
-        Raises SinkError for a type that the column cannot be widened to, and for another key.
-        """
-        _require_key(schema)
-        known = {field.name.lower(): field for field in self.columns}
-        if SEQUENCE_COLUMN not in known:
-            raise SinkError(
-                f"the Delta table at {self.path} was not created by Tailrace: it has no column {SEQUENCE_COLUMN}",
-                hint="set another sink.path, or move the table away",
-            )
-        self._require_same_key(schema)
-        missing, wider = [], []
-        for field in row_type(schema).fields:
-            stored = known.get(field.name.lower())
-            if stored is None:
-                missing.append(field)
-                continue
-            common = common_type(field.dataType, stored.dataType)
-            if common == stored.dataType:
-                continue
-            change = f"ALTER TABLE {self.sql_name} ALTER COLUMN {quote(stored.name)} TYPE "
-            if common is None or not _can_widen(stored.dataType, common):
-                raise SinkError(
-                    f"the type of column {field.name} of {schema.database}.{schema.table} has changed, "
-                    "and Delta cannot change the type of the column",
-                    hint="move the Delta table away and start with an empty checkpoint to load the table again",
-                    stored=stored.dataType.simpleString(),
-                    now=field.dataType.simpleString(),
-                    statement=change + (common or field.dataType).simpleString(),
-                )
-            wider.append(change + common.simpleString())
-        if wider:
-            self.set({"delta.enableTypeWidening": "true"})
-        for statement in wider:
-            self._spark.sql(statement)
-        if missing:
-            self._add(missing, schema)
-        if missing or wider:
-            self._columns = None
-
-    def _add(self, missing: list[tp.StructField], schema: TableSchema) -> None:
-        check_names(schema)
-        needed = {}
-        # Delta enables a feature by itself only when a table is created.
-        if any(isinstance(field.dataType, tp.TimestampNTZType) for field in missing):
-            needed["delta.feature.timestampNtz"] = "supported"
-        if any(_NEEDS_MAPPING.search(field.name) for field in missing):
-            needed["delta.columnMapping.mode"] = "name"
-        needed = {name: value for name, value in needed.items() if self.properties.get(name) != value}
-        if needed:
-            self.set(needed)
-        listed = ", ".join(f"{quote(f.name)} {f.dataType.simpleString()}" for f in missing)
-        self._spark.sql(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({listed})")
-        log.warning(
-            "columns added; rows of earlier batches have NULL in them. If the source has other values there "
-            "(a default, a renamed column), send a signal for an incremental snapshot of the table",
-            table=f"{schema.database}.{schema.table}",
-            columns=[field.name for field in missing],
-        )
-
-    def _require_same_key(self, schema: TableSchema) -> None:
-        stored = self.properties.get(KEY)
-        if stored is not None and stored != key_text(schema):
-            raise SinkError(
-                f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
-                hint="move the Delta table away, start the producer with another topic.prefix and the consumer with an "
-                "empty checkpoint",
-                stored=stored,
-                now=key_text(schema),
-            )
+    def alter(self, change: str) -> None:
+        """Run an ALTER TABLE statement; ``change`` is what follows the name of the table."""
+        self._spark.sql(f"ALTER TABLE {self.sql_name} {change}")
+        self._columns = self._properties = None
 
     def delete_before(self, sequence: Sequence) -> None:
         """Delete the rows with a smaller sequence."""
@@ -208,21 +171,21 @@ class DeltaTable:
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
-        self._spark.sql(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({_assignments(properties)})")
-        self._properties = None
+        self.alter(f"SET TBLPROPERTIES ({assignments(properties)})")
 
     def unset(self, *names: str) -> None:
         """Remove table properties."""
         listed = ", ".join(literal(name) for name in names)
-        self._spark.sql(f"ALTER TABLE {self.sql_name} UNSET TBLPROPERTIES IF EXISTS ({listed})")
-        self._properties = None
+        self.alter(f"UNSET TBLPROPERTIES IF EXISTS ({listed})")
 
 
-def _assignments(properties: Mapping[str, str]) -> str:
+def assignments(properties: Mapping[str, str]) -> str:
+    """Return table properties for Spark SQL."""
     return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
 
 
-def _require_key(schema: TableSchema) -> None:
+def require_key(schema: TableSchema) -> None:
+    """Raise SinkError for a table without a key."""
     if not schema.key:
         raise SinkError(
             f"{schema.database}.{schema.table} has no key, so its rows cannot be identified",
@@ -234,16 +197,3 @@ def _require_key(schema: TableSchema) -> None:
 def key_text(schema: TableSchema) -> str:
     """Return the key columns as the table property ``KEY`` stores them."""
     return json.dumps(list(schema.key))
-
-
-def _can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
-    """Return whether Delta's type widening supports a change (delta.io, "Type widening")."""
-    if isinstance(stored, _INTEGERS):
-        return isinstance(wider, (*_INTEGERS, tp.DecimalType)) or (
-            isinstance(wider, tp.DoubleType) and not isinstance(stored, tp.LongType)
-        )
-    if isinstance(stored, tp.DecimalType):
-        return isinstance(wider, tp.DecimalType)
-    return (isinstance(stored, tp.FloatType) and isinstance(wider, tp.DoubleType)) or (
-        isinstance(stored, tp.DateType) and isinstance(wider, tp.TimestampNTZType)
-    )

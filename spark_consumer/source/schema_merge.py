@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.alteration import Alteration, field_of
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.spark_consumer.source.common_type import can_check, common_type
+from tailrace.spark_consumer.source.lineage import lineages
 from tailrace.spark_consumer.source.types import DECIMAL, field_type
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ _RELOAD: Final = (
 )
 
 
-def merge_schemas(schemas: Sequence[TableSchema]) -> TableSchema:
+def merge_schemas(schemas: Sequence[TableSchema], alterations: Sequence[Alteration] = ()) -> TableSchema:
     """Return the schema that the records of all given schemas are converted to; the last schema is the latest.
 
     It has the columns and the key of the latest schema. The type of a column is the smallest type that represents the
@@ -29,7 +31,7 @@ def merge_schemas(schemas: Sequence[TableSchema]) -> TableSchema:
     conversion. Raises SchemaError if the types cannot be converted, or if the key columns differ.
     """
     latest = schemas[-1]
-    if len(schemas) == 1:
+    if len(schemas) == 1 and not alterations:
         return latest
     for schema in schemas:
         if schema.key != latest.key:
@@ -40,18 +42,30 @@ def merge_schemas(schemas: Sequence[TableSchema]) -> TableSchema:
                 key_before=", ".join(schema.key) or "none",
                 key=", ".join(latest.key) or "none",
             )
-    return replace(latest, columns=tuple(_merge_column(column, schemas) for column in latest.columns))
+    older = [(schema, _origins(schema, alterations)) for schema in schemas]
+    return replace(latest, columns=tuple(_merge_column(column, older) for column in latest.columns))
 
 
-def _merge_column(latest: ConnectField, schemas: Sequence[TableSchema]) -> ConnectField:
+def _origins(schema: TableSchema, alterations: Sequence[Alteration]) -> dict[str, list[ConnectField | None]]:
+    """Return, for each later column, its forms in rows with a schema; None for rows that lack it."""
+    fields = {column.name: column for column in schema.columns}
+    found: dict[str, list[ConnectField | None]] = {}
+    for _, lineage in lineages(list(fields), alterations):
+        for name, origin in lineage.items():
+            field = fields.get(origin.column) if origin.added is None else field_of(origin.added)
+            found.setdefault(name, []).append(field)
+    return found
+
+
+def _merge_column(
+    latest: ConnectField, older: Sequence[tuple[TableSchema, Mapping[str, Sequence[ConnectField | None]]]]
+) -> ConnectField:
     merged, optional = latest, latest.schema.optional
-    for schema in schemas[:-1]:
-        older = next((column for column in schema.columns if column.name == latest.name), None)
-        if older is None:
-            optional = True
-            continue
-        optional = optional or older.schema.optional
-        merged = _wider(merged, older, schema)
+    for schema, fields in older:
+        for field in fields.get(latest.name.lower(), [None]):
+            optional = optional or field is None or field.schema.optional
+            if field is not None:
+                merged = _wider(merged, replace(field, name=latest.name), schema)
     return replace(merged, schema=replace(merged.schema, optional=optional))
 
 

@@ -1,4 +1,4 @@
-"""Keeps all published schemas of each table topic, ordered by the source position where they were last in use.
+"""Keeps all published schemas and alterations of each table topic, ordered by position in the source.
 
 A record names its schema in the header ``tailrace.schema``. The schemas topic is read before every batch, because a
 row can be written with a schema that was published after the last batch. The number of schemas grows with ALTER TABLE
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.lineage import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +32,7 @@ class SchemaTracker:
         self._topic = topic
         self._lock = threading.Lock()
         self._versions: dict[str, dict[str, tuple[Sequence, TableSchema]]] = {}
+        self._alterations: dict[str, dict[Sequence, Alteration]] = {}
 
     def refresh(self, spark: SparkSession) -> None:
         """Read the schemas that were published since the last call; waits for a call of another thread."""
@@ -40,6 +43,10 @@ class SchemaTracker:
     def add(self, value: bytes) -> None:
         """Add one record of the schemas topic."""
         try:
+            alteration = Alteration.from_json(value)
+            if alteration is not None:
+                self._alterations.setdefault(alteration.topic, {})[alteration.sequence] = alteration
+                return
             schema, sequence = TableSchema.from_json(value)
         except (KeyError, TypeError, ValueError) as error:
             raise SchemaError(
@@ -63,6 +70,15 @@ class SchemaTracker:
                 schemas_topic=self._topic.topic,
             )
         return [schema for _, schema in sorted(known.values(), key=lambda entry: entry[0])]
+
+    def alterations(self, topic: str) -> list[Alteration]:
+        """Return the alterations of a table up to its latest schema, in order."""
+        known = self._alterations.get(topic)
+        if not known or topic not in self._versions:
+            return []
+        sequence, latest = max(self._versions[topic].values(), key=lambda entry: entry[0])
+        in_order = [known[position] for position in sorted(known)]
+        return until(in_order, [column.name for column in latest.columns], sequence)
 
     def published(self, topic: str) -> list[TableSchema]:
         """Return the schemas of a topic like ``versions``; none for a topic that only another connector wrote."""

@@ -78,7 +78,8 @@ class TableServices:
     def decode(self, raw: DataFrame, topic: str, images: Images) -> tuple[TableSchema, DataFrame]:
         """Decode the records of one topic; return the schema and the rows (json_decoder.py)."""
         found = self.format.resolve(raw, topic, self.schemas)
-        return decode_versions(found.records, found.schemas, images, read=found.read)
+        alterations = self.schemas.alterations(topic)
+        return decode_versions(found.records, found.schemas, images, alterations, read=found.read)
 
     def newest_schema(self, spark: SparkSession, found: TopicRange) -> TableSchema:
         """Return the newest known schema of a topic; records of the range are read if none is known."""

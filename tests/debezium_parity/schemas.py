@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.table import TableSchema
 from tests.debezium_parity.debezium import debezium_prefix
@@ -45,7 +46,9 @@ def tailrace_schemas(records: Iterable[KafkaRecord], *, prefix: str) -> dict[str
     """Return all versions of the columns of each topic from the schemas topic."""
     found: dict[str, set[Columns]] = defaultdict(set)
     for record in records:
-        if record.topic == schemas_topic(prefix) and record.value is not None:
+        if record.topic != schemas_topic(prefix) or record.value is None:
+            continue
+        if Alteration.from_json(record.value) is None:
             table, _ = TableSchema.from_json(record.value)
             blocks = [column.schema.to_json(column.name) for column in table.columns]
             found[table.topic.removeprefix(prefix)].add(_columns(blocks))

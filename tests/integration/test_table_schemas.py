@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.names import SCHEMA_HEADER, schemas_topic
 from tailrace.schemas.table import TableSchema
 from tests.support.capture import CaptureThread, properties, records_of
@@ -77,6 +78,12 @@ def test_each_record_is_decoded_with_the_schema_that_its_header_names(
             assert seconds == row["id"] % 1000, record
     assert units == set(UNITS)
 
+    alterations = _alterations(kafka_broker, prefix)
+    assert [(change.kind.value, change.column) for each in alterations for change in each.changes] == [
+        ("convert", "at"),  # the stream does not know the definition before it
+        ("convert", "at"),
+        ("convert", "at"),
+    ]
     latest, _ = max(published, key=lambda each: each[1])
     assert latest.columns[1].schema.name == "io.debezium.time.Timestamp"
 
@@ -120,10 +127,17 @@ def _published(broker: KafkaBroker, prefix: str) -> list[tuple[TableSchema, Sequ
     found = []
     for record in read_topic(broker.bootstrap, schemas_topic(prefix)):
         assert record.value is not None
+        if Alteration.from_json(record.value) is not None:
+            continue
         schema, sequence = TableSchema.from_json(record.value)
         assert record.key == schema.record_key()
         found.append((schema, sequence))
     return found
+
+
+def _alterations(broker: KafkaBroker, prefix: str) -> list[Alteration]:
+    values = [record.value or b"" for record in read_topic(broker.bootstrap, schemas_topic(prefix))]
+    return [found for found in map(Alteration.from_json, values) if found is not None]
 
 
 def _op(record: Read) -> str:

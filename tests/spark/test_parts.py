@@ -16,10 +16,12 @@ from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import parse
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.split_resolution import check_completeness
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.session import coordinates
 from tailrace.spark_consumer.sink import initial_load
+from tailrace.spark_consumer.sink.delta_evolution import evolve
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.plugin import load_sink
@@ -342,7 +344,8 @@ def test_table_without_key_is_refused_by_the_delta_sink(exists: bool) -> None:
     schema = table_schema("p", "t", key=())
     table = DeltaTable(cast("SparkSession", None), "/nowhere")
 
+    spark = cast("SparkSession", None)
     with pytest.raises(SinkError, match="has no key") as caught:
-        table.evolve(schema) if exists else table.create(schema, {})
+        evolve(spark, table, schema, (), EvolutionPolicy()) if exists else table.create(schema, {})
 
     assert "do not mask or truncate key columns" in caught.value.hint

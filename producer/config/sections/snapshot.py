@@ -97,6 +97,13 @@ class SnapshotConfig(Section):
         doc="Number of chunks that may be in Kafka while the binlog reader has not passed their high watermark. "
         "Snapshot readers pause above it: each such chunk costs memory and a state record until then.",
     )
+    after_alter: bool = supported(
+        "tailrace.snapshot.altered.tables",
+        BOOLEAN,
+        default="false",
+        doc="Whether an incremental snapshot reads a table after an ALTER TABLE that changed the values of rows: MySQL "
+        "writes no row events for them. A column that is added with a literal default needs no snapshot.",
+    )
     even_upper: float = supported(
         "chunk-key.even-distribution.factor.upper-bound",
         decimal(1),

@@ -1,0 +1,64 @@
+"""Whether MODIFY and CHANGE keep the values of the rows that exist. The server writes no row events for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace.producer.model.ddl import ColumnDefinition
+from tailrace.producer.model.table import Column
+
+_STRICT: Final = 1 << 21 | 1 << 22
+"""STRICT_TRANS_TABLES and STRICT_ALL_TABLES in the sql_mode of the binlog."""
+_INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_TEXTS: Final = frozenset({"char", "varchar", "text"})
+_BINARIES: Final = frozenset({"binary", "varbinary", "blob"})
+_WITH_FRACTION: Final = frozenset({"datetime", "timestamp", "time"})
+_DEFAULT_DIGITS: Final = 10
+
+
+def is_strict(sql_mode: int) -> bool:
+    """Return whether a statement fails rather than change a value that does not fit."""
+    return bool(sql_mode & _STRICT)
+
+
+def keeps_values(before: Column, after: ColumnDefinition, *, strict: bool) -> bool:
+    """Return whether every value of a column survives its new definition, or the statement fails.
+
+    False also if that is not known. A number counts as kept if it is equal; its type in records may be another.
+    """
+    if after.computed or (not strict and before.nullable and not after.nullable):
+        return False
+    kind, now = before.data_type, after.data_type
+    if kind in _INTEGERS:
+        return _keeps_integer(before, after, strict=strict)
+    if kind == "decimal":
+        return now == "decimal" and _keeps_decimal(before, after, strict=strict)
+    if kind == "float":
+        return now in {"float", "double"} and not after.arguments and not after.unsigned
+    if kind in _WITH_FRACTION:
+        return now == kind and int((after.arguments or ("0",))[0]) >= before.fsp
+    if kind == "date":
+        return now in {"date", "datetime"}
+    if not strict:
+        return now == kind and kind in {"double", "year", "json"} and not after.arguments
+    if kind in _TEXTS:
+        return now in {"varchar", "text"} or now == kind
+    if kind in _BINARIES:
+        return now in {"varbinary", "blob"} or (now == kind and after.arguments == (str(before.length),))
+    return now == kind and (kind != "double" or not after.arguments)
+
+
+def _keeps_integer(before: Column, after: ColumnDefinition, *, strict: bool) -> bool:
+    if after.data_type in _INTEGERS:
+        wider = _INTEGERS.index(after.data_type) - _INTEGERS.index(before.data_type)
+        same_sign = before.unsigned == after.unsigned
+        return strict or (wider >= 0 and same_sign) or (wider > 0 and before.unsigned)
+    return strict and after.data_type in {"decimal", "varchar", "text"}
+
+
+def _keeps_decimal(before: Column, after: ColumnDefinition, *, strict: bool) -> bool:
+    digits = [int(number) for number in after.arguments]
+    precision = digits[0] if digits else _DEFAULT_DIGITS
+    scale = digits[1] if len(digits) > 1 else 0
+    whole_fits = precision - scale >= before.precision - before.scale and (before.unsigned or not after.unsigned)
+    return scale >= before.scale and (strict or whole_fits)

@@ -1,0 +1,208 @@
+"""What an ALTER TABLE does to columns, from the words of its actions.
+
+Only what decides the values of the rows that exist is read. An action that is not known here concerns no column. A
+definition with more than its first words understood is still safe: a type or a default that is not understood is
+reported as unknown, and the caller then reads the rows again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from tailrace.producer.model.ddl import ColumnAction, ColumnDefinition
+from tailrace.producer.mysql.sql_tokens import SqlDialect, Token, tokens
+
+_MENTIONS_COLUMNS: Final = re.compile(r"\b(?:add|drop|rename|change|modify|convert)\b", re.IGNORECASE)
+_MAX_LENGTH: Final = 1 << 18
+"""A longer statement is not read: it counts as one that changes the values of all columns."""
+_NOT_A_COLUMN: Final = frozenset(
+    ["INDEX", "KEY", "CONSTRAINT", "UNIQUE", "FULLTEXT", "SPATIAL", "PRIMARY", "FOREIGN", "CHECK", "PARTITION"]
+)
+_TYPES: Final = {
+    **{name: name for name in ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double")},
+    **{name: name for name in ("char", "varchar", "binary", "varbinary", "date", "datetime", "timestamp", "time")},
+    **{name: name for name in ("year", "bit", "enum", "set", "json")},
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), "text"),
+    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), "blob"),
+    "integer": "int",
+    "int4": "int",
+    "int1": "tinyint",
+    "int2": "smallint",
+    "int3": "mediumint",
+    "int8": "bigint",
+    "middleint": "mediumint",
+    "bool": "tinyint",
+    "boolean": "tinyint",
+    "numeric": "decimal",
+    "dec": "decimal",
+    "fixed": "decimal",
+    "real": "double",
+    "float4": "float",
+    "float8": "double",
+}
+_SYMBOLS: Final = {"0": "\0", "'": "'", '"': '"', "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\"}
+_NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
+
+
+def column_actions(sql: str, dialect: SqlDialect) -> tuple[ColumnAction, ...]:
+    """Return what an ALTER TABLE statement does to columns, in its order."""
+    if _MENTIONS_COLUMNS.search(sql) is None:
+        return ()
+    if len(sql) > _MAX_LENGTH:
+        return (ColumnAction("modify", ""),)
+    return tuple(action for part in _actions(sql, dialect) for action in _Action(sql, part, dialect).read())
+
+
+def _actions(sql: str, dialect: SqlDialect) -> Iterator[list[Token]]:
+    """Yield the tokens of each action."""
+    first, *others = _split(list(tokens(sql, dialect)))
+    yield _without_head(first)
+    yield from others
+
+
+def _without_head(action: list[Token]) -> list[Token]:
+    """Return the first action without ``ALTER TABLE name``."""
+    at = next((index for index, token in enumerate(action) if token.word == "TABLE"), len(action)) + 1
+    while at < len(action) and action[at].word in {"IF", "EXISTS"}:
+        at += 1
+    at += 3 if at + 1 < len(action) and action[at + 1].word == "." else 1
+    return action[at:]
+
+
+class _Action:
+    """The tokens of one action, read from its start."""
+
+    def __init__(self, sql: str, found: list[Token], dialect: SqlDialect) -> None:
+        self._sql = sql
+        self._dialect = dialect
+        self._tokens = found
+        self._at = 0
+
+    def read(self) -> list[ColumnAction]:
+        """Return the column actions of the action."""
+        if self._take("ADD"):
+            return self._add()
+        if self._take("DROP"):
+            explicit = self._take("COLUMN")
+            if not explicit and self._peek(*_NOT_A_COLUMN):
+                return []
+            name = self._name()
+            return [ColumnAction("drop", name)] if name else []
+        if self._take("RENAME"):
+            return self._rename() if self._take("COLUMN") else []
+        if self._take("CHANGE"):
+            self._take("COLUMN")
+            old, new = self._name(), self._name()
+            renamed = [ColumnAction("rename", new, old)] if old.lower() != new.lower() or old != new else []
+            return [*renamed, ColumnAction("modify", new, old, self._definition(self._rest()))]
+        if self._take("MODIFY"):
+            self._take("COLUMN")
+            name = self._name()
+            return [ColumnAction("modify", name, name, self._definition(self._rest()))]
+        if self._take("CONVERT"):
+            return [ColumnAction("convert", "")]
+        return []
+
+    def _add(self) -> list[ColumnAction]:
+        explicit = self._take("COLUMN")
+        if not explicit and self._peek(*_NOT_A_COLUMN):
+            return []
+        if not self._take("("):
+            name = self._name()
+            return [ColumnAction("add", name, definition=self._definition(self._rest()))] if name else []
+        return [
+            ColumnAction("add", part[0].name, definition=self._definition(part[1:]))
+            for part in _split(self._rest())
+            if part and part[0].name and part[0].word not in _NOT_A_COLUMN
+        ]
+
+    def _rename(self) -> list[ColumnAction]:
+        old = self._name()
+        self._take("TO", "AS", "=")
+        new = self._name()
+        return [ColumnAction("rename", new, old)] if old and new else []
+
+    def _definition(self, found: Sequence[Token]) -> ColumnDefinition:
+        words = [token.word for token in found]
+        data_type = _TYPES.get(words[0].lower(), "") if words else ""
+        arguments: list[str] = []
+        if data_type and words[1:2] == ["("]:
+            end = words.index(")") if ")" in words else len(words)
+            arguments = [word for word in words[2:end] if word.isdigit()]
+        nullable = not any(pair == ("NOT", "NULL") for pair in pairwise(words))
+        nullable = nullable and not ("KEY" in words and "PRIMARY" in words)
+        computed = not {"GENERATED", "AUTO_INCREMENT", "SERIAL"}.isdisjoint(words) or "AS" in words
+        default: str | None = None
+        if "DEFAULT" in words:
+            default, understood = self._default(found[words.index("DEFAULT") + 1 :])
+            computed = computed or not understood
+        return ColumnDefinition(data_type, tuple(arguments), "UNSIGNED" in words, nullable, default, computed)
+
+    def _default(self, found: Sequence[Token]) -> tuple[str | None, bool]:
+        """Return the text of a literal default, and whether the default is a literal."""
+        sign = ""
+        if found and found[0].word in {"-", "+"}:
+            sign = found[0].word.replace("+", "")
+            found = found[1:]
+        if not found:
+            return None, False
+        first = found[0]
+        if first.word in {"TRUE", "FALSE"}:
+            return str(int(first.word == "TRUE")), True
+        if first.word == "NULL":
+            return None, True
+        if first.word == "B" and len(found) > 1 and found[1].start == first.stop:
+            bits = self._sql[found[1].start : found[1].stop].strip("'").lstrip("0")
+            return f"b'{bits or '0'}'", True
+        end = first.stop
+        for token in found[1:]:  # 1.5 is three tokens
+            if token.start != end or (token.word != "." and not token.word.isdigit()):
+                break
+            end = token.stop
+        text = self._sql[first.start : end]
+        if _NUMBER.fullmatch(text):
+            return sign + text, True
+        if not first.word and text[:1] in {"'", '"'} and not (text[0] == '"' and self._dialect.ansi_quotes):
+            following = found[1].word if len(found) > 1 else None
+            return self._unquoted(text), following != ""  # 'a' 'b' is one literal
+        return None, False
+
+    def _unquoted(self, text: str) -> str:
+        inner = text[1:-1].replace(text[0] * 2, text[0])
+        if not self._dialect.backslash_escapes:
+            return inner
+        return re.sub(r"\\(.)", lambda found: _SYMBOLS.get(found[1], found[1]), inner, flags=re.DOTALL)
+
+    def _rest(self) -> list[Token]:
+        return self._tokens[self._at :]
+
+    def _peek(self, *words: str) -> bool:
+        return self._at < len(self._tokens) and self._tokens[self._at].word in words
+
+    def _take(self, *words: str) -> bool:
+        found = self._peek(*words)
+        self._at += found
+        return found
+
+    def _name(self) -> str:
+        name = self._tokens[self._at].name if self._at < len(self._tokens) else ""
+        self._at += bool(name)
+        return name
+
+
+def _split(found: Sequence[Token]) -> list[list[Token]]:
+    """Return what commas outside parentheses separate, up to a closing parenthesis that was not opened here."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in found:
+        depth += (token.word == "(") - (token.word == ")")
+        if depth < 0:
+            break
+        if token.word == "," and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts

@@ -1,0 +1,128 @@
+"""Publishes what ALTER TABLE did to the columns of captured tables (schemas/alteration.py), and reads them if told to.
+
+The definition of a column before a statement is that of the version in use. It is unknown before the first change of
+the table after a start, and for a column that an earlier statement changed: then the statement counts as one that
+changes values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import structlog
+
+from tailrace.producer.model.binlog_events import QueryEvent
+from tailrace.producer.model.ddl import Change, ColumnAction, DdlEffect
+from tailrace.producer.model.table import Column, TableId
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.value_conversion import is_strict, keeps_values
+from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.new_tables import NewTables
+from tailrace.producer.streaming.table_versions import TableVersions
+from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
+from tailrace.schemas.names import schemas_topic
+from tailrace.schemas.sequence import Sequence
+
+log = structlog.get_logger(__name__)
+
+
+class _Known(NamedTuple):
+    """The columns of a version in use, and the names of those that statements have changed since."""
+
+    definition: int
+    columns: dict[str, Column]
+
+
+class Alterations:
+    """Publishes alterations; used by the stream's thread."""
+
+    def __init__(self, context: StreamContext, versions: TableVersions, new_tables: NewTables) -> None:
+        self._context = context
+        self._versions = versions
+        self._new_tables = new_tables
+        self._known: dict[TableId, _Known] = {}
+
+    def on_statement(self, event: QueryEvent, effect: DdlEffect) -> None:
+        """Publish what a statement did to the columns of a captured table."""
+        if effect.change is not Change.ALTER or not effect.columns:
+            return
+        tracked = self._context.registry.tables.get(effect.table)
+        if tracked is None or tracked.mode is TableMode.ERROR:
+            return
+        context, table = self._context, effect.table
+        changes = tuple(self._changes(table, effect.columns, strict=is_strict(event.sql_mode)))
+        if not changes:
+            return
+        stale = [change for change in changes if change.needs_rows]
+        reread = bool(stale) and context.settings.reads_after_alter
+        alteration = Alteration(
+            topic=context.tables.topic(table),
+            database=table.database,
+            table=table.table,
+            statement=event.sql,
+            changes=changes,
+            sequence=Sequence.at(context.transaction.offset.epoch, event.file, event.query_pos),
+            reread=reread,
+        )
+        topic = schemas_topic(context.settings.prefix)
+        context.transaction.send(topic, alteration.record_key(), alteration.to_json())
+        self._versions.republish(table)
+        if reread:
+            self._new_tables.on_arrived(table)
+        elif stale:
+            log.warning(
+                "a statement changed rows without row events: the topic keeps their old values",
+                table=str(table),
+                columns=[change.column for change in stale],
+                statement=event.sql[:200],
+                hint="send a signal execute-snapshot for the table, or set tailrace.snapshot.altered.tables=true",
+            )
+
+    def _changes(self, table: TableId, actions: tuple[ColumnAction, ...], *, strict: bool) -> Iterator[ColumnChange]:
+        known, tables = self._columns(table), self._context.tables
+        before = dict(known)
+        for action in actions:
+            known.pop(action.column.lower(), None)
+            known.pop(action.old.lower(), None)
+            name, old = tables.field_name(action.column), tables.field_name(action.old)
+            published = not action.column or tables.publishes(table, action.column)
+            if action.kind == "rename":
+                moved = before.get(action.old.lower())
+                if moved is not None:
+                    known[action.column.lower()] = moved
+                if tables.publishes(table, action.old):
+                    renamed = ColumnChange(AlterationKind.RENAME, name, old)
+                    yield renamed if published else ColumnChange(AlterationKind.DROP, old)
+                elif published:
+                    yield ColumnChange(AlterationKind.ADD, name)
+            elif not published:
+                continue
+            elif action.kind == "add":
+                added = tables.added_column(table, action)
+                if added is not None:
+                    yield added
+            elif action.kind == "drop":
+                yield ColumnChange(AlterationKind.DROP, name)
+            elif action.kind == "convert":
+                if not strict:
+                    yield ColumnChange(AlterationKind.CONVERT, "")
+            elif not _kept(before.get(action.old.lower()), action, strict=strict):
+                yield ColumnChange(AlterationKind.CONVERT, name)
+
+    def _columns(self, table: TableId) -> dict[str, Column]:
+        """Return the columns whose definitions are known, by lower-case name; the caller removes what changes."""
+        definition = self._versions.definition(table)
+        if definition is None:
+            return {}
+        known = self._known.get(table)
+        if known is None or known.definition != id(definition):
+            columns = {column.name.lower(): column for column in definition.columns}
+            known = self._known[table] = _Known(id(definition), columns)
+        return known.columns
+
+
+def _kept(before: Column | None, action: ColumnAction, *, strict: bool) -> bool:
+    return (
+        before is not None and action.definition is not None and keeps_values(before, action.definition, strict=strict)
+    )

@@ -1,0 +1,275 @@
+"""From the columns of a target and of the source to the steps that bring the target up to date; no target is touched.
+
+The alterations say what happened to columns that exist. What they do not explain is found by name: a column that the
+target lacks was added with unknown values, one that the source lacks was dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
+from tailrace.spark_consumer.evolution.policy import Action, ChangeKind, EvolutionPolicy
+from tailrace.spark_consumer.source.common_type import can_check, common_type
+from tailrace.spark_consumer.source.lineage import Origin, after_alteration, is_applicable
+
+if TYPE_CHECKING:
+    from pyspark.sql import types as tp
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNames:
+    """What is remembered of the source after a plan; stored with the target."""
+
+    columns: tuple[str, ...] = ()
+    """The columns of the source."""
+    ignored: tuple[str, ...] = ()
+    """Those of them that the target does not get."""
+    kept: tuple[str, ...] = ()
+    """Columns of the target that the source had earlier."""
+
+    def to_json(self) -> str:
+        """Return the text that is stored."""
+        return json.dumps({"columns": self.columns, "ignored": self.ignored, "kept": self.kept})
+
+    @classmethod
+    def from_json(cls, text: str) -> SourceNames:
+        """Return what is stored."""
+        return cls(**{name: tuple(names) for name, names in json.loads(text).items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """The new value of a column in all rows: that of another column, or what ADD COLUMN gave to rows."""
+
+    column: str
+    copied: str = ""
+    added: ColumnChange | None = None
+    """Without ``copied``; None: NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChange:
+    """A column whose stored type does not represent all values of the source."""
+
+    column: str
+    stored: tp.DataType
+    now: tp.DataType
+    wider: tp.DataType | None
+    """The type that represents both; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change of the target's columns."""
+
+    kind: ChangeKind
+    column: str
+    """The name after the step; before it for DROP."""
+    old: str = ""
+    """The name before RENAME."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """The steps in their order, and what remains to be said."""
+
+    steps: list[Step] = field(default_factory=list)
+    types: dict[str, tp.DataType] = field(default_factory=dict)
+    """The types of added columns, by lower-case name."""
+    widened: list[TypeChange] = field(default_factory=list)
+    """After the steps."""
+    fills: dict[str, Fill] = field(default_factory=dict)
+    """After the types, by lower-case name; all values are those before the first fill."""
+    converted: list[TypeChange] = field(default_factory=list)
+    """Columns that keep their type: each value is checked."""
+    unsupported: list[TypeChange] = field(default_factory=list)
+    """Types that the target cannot take, nor can their values be checked."""
+    refused: list[Step] = field(default_factory=list)
+    """Changes that the policy does not allow."""
+    conflicts: list[str] = field(default_factory=list)
+    """Reasons why the target cannot follow, whatever the policy says."""
+    unknown: list[str] = field(default_factory=list)
+    """Columns whose values in existing rows only reading the table again can tell."""
+    names: SourceNames = SourceNames()
+    """What to remember."""
+
+    @property
+    def changes_target(self) -> bool:
+        """Whether there is anything to do in the target."""
+        return bool(self.steps or self.fills or self.widened)
+
+
+def make_plan(
+    stored: Mapping[str, tp.DataType],
+    wanted: Mapping[str, tp.DataType],
+    names: SourceNames,
+    alterations: Iterable[Alteration],
+    *,
+    policy: EvolutionPolicy,
+    can_widen: Callable[[tp.DataType, tp.DataType], bool],
+) -> Plan:
+    """Return the plan for a target with the columns ``stored`` and a source with the columns ``wanted``.
+
+    ``names`` are those after the last plan, ``alterations`` the statements since then, in order. A plan that was
+    carried out in part can be made again. ``can_widen``: whether the target can widen a type to another one.
+    """
+    planner = _Planner(stored, wanted, names, policy)
+    for alteration in alterations:
+        planner.alter(alteration)
+    return planner.finish(can_widen)
+
+
+class _Planner:
+    def __init__(
+        self,
+        stored: Mapping[str, tp.DataType],
+        wanted: Mapping[str, tp.DataType],
+        names: SourceNames,
+        policy: EvolutionPolicy,
+    ) -> None:
+        self._wanted = {name.lower(): (name, wanted[name]) for name in wanted}
+        self._stored = {name.lower(): (name, stored[name]) for name in stored}
+        self._source = {name.lower() for name in names.columns}
+        self._ignored = {name.lower() for name in names.ignored}
+        self._kept = {name.lower() for name in names.kept}
+        self._policy = policy
+        self._plan = Plan()
+
+    def alter(self, alteration: Alteration) -> None:
+        """Plan one statement; nothing if the columns are not those before it."""
+        for change in alteration.changes:
+            if change.kind is AlterationKind.CONVERT and not alteration.reread:
+                names = {change.column.lower()} if change.column else self._source
+                self._plan.unknown += sorted(names & (self._source - self._ignored))
+        if not is_applicable(self._source, alteration):
+            return
+        renames = {c.old.lower(): c.column for c in alteration.changes if c.kind is AlterationKind.RENAME}
+        if any(new.lower() in renames and new.lower() != old for old, new in renames.items()):
+            self._plan.conflicts.append("columns exchanged their names in one statement")
+            return
+        self._source = set(after_alteration({name: Origin(name) for name in self._source}, alteration))
+        by_kind = {kind: [c for c in alteration.changes if c.kind is kind] for kind in AlterationKind}
+        for change in by_kind[AlterationKind.DROP]:
+            self._drop(change.column.lower())
+        for change in by_kind[AlterationKind.RENAME]:
+            self._rename(change.old.lower(), change.column)
+        for change in by_kind[AlterationKind.ADD]:
+            self._add(change.column, change, reread=alteration.reread)
+
+    def finish(self, can_widen: Callable[[tp.DataType, tp.DataType], bool]) -> Plan:
+        """Plan what the alterations do not explain, and the types."""
+        for name in sorted(self._source - set(self._wanted)):
+            self._drop(name)
+        for name in self._wanted:
+            if name not in self._source:
+                self._add(self._wanted[name][0], None)
+        for name, (column, kind) in self._wanted.items():
+            if name not in self._ignored:
+                if name not in self._stored:
+                    self._gain(column, kind, None)
+                self._type(name, can_widen)
+        self._plan.names = SourceNames(
+            tuple(shown for shown, _ in self._wanted.values()),
+            tuple(self._wanted[name][0] for name in sorted(self._ignored & set(self._wanted))),
+            tuple(self._stored[name][0] for name in sorted(self._kept & set(self._stored))),
+        )
+        return self._plan
+
+    def _action(self, kind: ChangeKind, column: str) -> Action:
+        action = self._policy.action(kind)
+        if action is Action.REFUSE:
+            self._plan.refused.append(Step(kind, column))
+        return action
+
+    def _drop(self, name: str) -> None:
+        if name in self._ignored:
+            self._ignored.discard(name)
+            return
+        action = self._action(ChangeKind.DROP, name)
+        if name not in self._stored:
+            return
+        self._plan.fills.pop(name, None)
+        needed = any(fill.copied.lower() == name for fill in self._plan.fills.values())
+        if action in {Action.APPLY, Action.TRY} and not needed:
+            self._plan.steps.append(Step(ChangeKind.DROP, self._stored.pop(name)[0]))
+        else:
+            self._kept.add(name)
+
+    def _rename(self, old: str, new: str) -> None:
+        name = new.lower()
+        if old in self._ignored:
+            self._ignored = self._ignored - {old} | {name}
+            return
+        action = self._action(ChangeKind.RENAME, new)
+        if old not in self._stored:
+            return  # an earlier attempt renamed it
+        shown, kind = self._stored[old]
+        direct = action in {Action.APPLY, Action.TRY}
+        if action is Action.IGNORE:
+            self._kept.add(old)
+            self._ignored.add(name)
+        elif name == old or (direct and not self._plan.fills and name not in self._stored):
+            del self._stored[old]
+            self._stored[name] = (new, kind)
+            self._plan.steps.append(Step(ChangeKind.RENAME, new, shown))
+        else:
+            self._kept.add(old)
+            earlier = self._plan.fills.get(old)
+            self._gain(new, kind, Fill(new, copied=shown) if earlier is None else replace(earlier, column=new))
+
+    def _add(self, column: str, change: ColumnChange | None, *, reread: bool = False) -> None:
+        name = column.lower()
+        if self._action(ChangeKind.ADD, column) is Action.IGNORE:
+            self._ignored.add(name)
+            return
+        if name not in self._wanted and name not in self._stored:
+            return  # dropped by a later statement, before a row had it
+        known = change is not None and not change.needs_rows
+        if not known and not reread:
+            self._plan.unknown.append(column)
+        kind = self._wanted[name][1] if name in self._wanted else self._stored[name][1]
+        value = change if known and change is not None and change.value is not None else None
+        self._gain(column, kind, Fill(column, added=value) if value is not None or name in self._stored else None)
+
+    def _gain(self, column: str, kind: tp.DataType, fill: Fill | None) -> None:
+        """Let a column exist, and give it its values; one that was kept under that name is used again."""
+        name = column.lower()
+        if name not in self._stored:
+            self._plan.steps.append(Step(ChangeKind.ADD, column))
+            self._plan.types[name] = kind
+            self._stored[name] = (column, kind)
+        self._kept.discard(name)
+        if fill is not None:
+            self._plan.fills[name] = fill
+
+    def _type(self, name: str, can_widen: Callable[[tp.DataType, tp.DataType], bool]) -> None:
+        (column, now), (_, stored) = self._wanted[name], self._stored[name]
+        common = common_type(now, stored)
+        if common == stored:
+            return
+        change = TypeChange(column, stored, now, common)
+        if name in self._plan.types and common is not None:
+            self._plan.types[name] = common  # a column that is new can have any type
+            return
+        action = self._action(ChangeKind.TYPE, column)
+        if action is not Action.IGNORE and common is not None and can_widen(stored, common):
+            self._plan.widened.append(change)
+        elif action in {Action.IGNORE, Action.TRY} and can_check(now, stored):
+            self._plan.converted.append(change)
+        else:
+            self._plan.unsupported.append(change)
+
+
+def pending(alterations: Sequence[Alteration], done: str) -> list[Alteration]:
+    """Return the alterations behind the one that is ``done`` (``position_text``)."""
+    position = tuple(int(number) for number in done.split(".")) if done else ()
+    return [alteration for alteration in alterations if tuple(alteration.sequence) > position]
+
+
+def position_text(alterations: Sequence[Alteration]) -> str:
+    """Return the position of the last alteration; '' if there is none."""
+    return ".".join(str(number) for number in alterations[-1].sequence) if alterations else ""

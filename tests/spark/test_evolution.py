@@ -1,0 +1,202 @@
+"""Schema changes as plans and lineages: pure functions, no servers and no Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+from pyspark.sql import types as tp
+
+from tailrace.schemas.alteration import UNKNOWN, Alteration, AlterationKind, ColumnChange
+from tailrace.schemas.connect import ConnectSchema
+from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.evolution.plan import Fill, Plan, SourceNames, Step, make_plan, pending, position_text
+from tailrace.spark_consumer.evolution.policy import Action, Behavior, ChangeKind, EvolutionPolicy
+from tailrace.spark_consumer.sink.delta_evolution import can_widen
+from tailrace.spark_consumer.source.lineage import START, Origin, lineages, until
+
+INT, LONG, TEXT = tp.IntegerType(), tp.LongType(), tp.StringType()
+STORED: Final[Mapping[str, tp.DataType]] = {"id": LONG, "a": INT, "b": INT}
+
+
+def add(column: str, value: object = UNKNOWN) -> ColumnChange:
+    return ColumnChange(AlterationKind.ADD, column, schema=ConnectSchema("int32"), value=value)
+
+
+def drop(column: str) -> ColumnChange:
+    return ColumnChange(AlterationKind.DROP, column)
+
+
+def rename(old: str, new: str) -> ColumnChange:
+    return ColumnChange(AlterationKind.RENAME, new, old=old)
+
+
+def convert(column: str) -> ColumnChange:
+    return ColumnChange(AlterationKind.CONVERT, column)
+
+
+def at(pos: int, *changes: ColumnChange, reread: bool = False) -> Alteration:
+    """Return the alteration of a statement at a position."""
+    return Alteration("p.d.t", "d", "t", "ALTER", changes, Sequence(1, 1, pos, 0, 0), reread)
+
+
+def plan(
+    behavior: Behavior,
+    *alterations: Alteration,
+    wanted: Mapping[str, tp.DataType],
+    stored: Mapping[str, tp.DataType] | None = None,
+    names: SourceNames | None = None,
+    exclude: str = "",
+) -> Plan:
+    """Return the plan for a table with the columns STORED, unless others are given."""
+    policy = EvolutionPolicy(behavior, exclude=frozenset({exclude} - {""}))
+    stored = STORED if stored is None else stored
+    names = names or SourceNames(tuple(stored))
+    return make_plan(stored, wanted, names, alterations, policy=policy, can_widen=can_widen)
+
+
+def steps(found: Plan) -> list[tuple[str, str, str]]:
+    """Return the steps of a plan as texts."""
+    return [(step.kind.value, step.old, step.column) for step in found.steps]
+
+
+def test_added_column_is_filled_with_the_value_of_existing_rows() -> None:
+    known = add("c", 5)
+    found = plan("lenient", at(1, known, add("d", None), add("e")), wanted={**STORED, "c": INT, "d": INT, "e": INT})
+
+    assert steps(found) == [("add.column", "", name) for name in "cde"]
+    assert found.fills == {"c": Fill("c", added=known)}
+    assert found.unknown == ["e"]
+
+
+def test_renamed_column_keeps_its_values() -> None:
+    change, wanted = at(1, rename("A", "c")), {"id": LONG, "b": INT, "c": INT}
+
+    assert steps(plan("evolve", change, wanted=wanted)) == [("rename.column", "a", "c")]
+    lenient = plan("lenient", change, wanted=wanted)
+    assert (steps(lenient), lenient.fills) == ([("add.column", "", "c")], {"c": Fill("c", copied="a")})
+    assert lenient.names == SourceNames(("id", "b", "c"), (), ("a",))
+
+
+def test_replaced_column_loses_its_values() -> None:
+    """DROP and ADD of one name, in one statement or two."""
+    for changes in ([at(1, drop("a"), add("a", None))], [at(1, drop("a")), at(2, add("a", None))]):
+        assert steps(plan("evolve", *changes, wanted=STORED)) == [("drop.column", "", "a"), ("add.column", "", "a")]
+        lenient = plan("lenient", *changes, wanted=STORED)
+        assert (lenient.steps, lenient.fills) == ([], {"a": Fill("a")})
+
+
+def test_column_that_was_kept_is_reused() -> None:
+    names = SourceNames(("id", "b"), (), ("a",))
+    found = plan("lenient", at(1, add("a", 7)), wanted=STORED, names=names)
+
+    assert (found.steps, found.fills["a"].added) == ([], add("a", 7))
+    assert found.names == SourceNames(("id", "a", "b"), (), ())
+
+
+@pytest.mark.parametrize("behavior", ["evolve", "lenient"])
+def test_a_plan_can_be_repeated_after_each_step(behavior: Behavior) -> None:
+    changes = [at(1, rename("a", "c")), at(2, drop("b"), add("d", 5))]
+    wanted: dict[str, tp.DataType] = {"id": LONG, "c": INT, "d": INT}
+    first = plan(behavior, *changes, wanted=wanted)
+    columns = dict(STORED)
+    for step in first.steps:
+        if step.kind is ChangeKind.ADD:
+            columns[step.column] = first.types[step.column]
+        else:
+            kind = columns.pop(step.old or step.column)
+            if step.kind is ChangeKind.RENAME:
+                columns[step.column] = kind
+
+        repeated = plan(behavior, *changes, wanted=wanted, stored=columns, names=SourceNames(tuple(STORED)))
+
+        assert repeated.names == first.names
+        assert {**repeated.fills, **first.fills} == repeated.fills
+        assert not any(fill.added is None and not fill.copied for fill in repeated.fills.values())
+
+
+def test_exchanged_names_are_a_conflict() -> None:
+    assert plan("lenient", at(1, rename("a", "b"), rename("b", "a")), wanted=STORED).conflicts
+
+
+def test_ignored_columns_stay_out() -> None:
+    found = plan("ignore", at(1, add("c", 1), rename("a", "d")), wanted={"id": LONG, "b": INT, "c": INT, "d": INT})
+
+    assert not found.changes_target
+    assert found.names == SourceNames(("id", "b", "c", "d"), ("c", "d"), ("a",))
+    later = plan(
+        "ignore", at(2, rename("c", "e")), wanted={"id": LONG, "b": INT, "e": INT, "d": INT}, names=found.names
+    )
+    assert later.names.ignored == ("d", "e")
+    assert steps(plan("evolve", at(1, drop("a")), wanted={"id": LONG, "b": INT}, exclude="drop")) == []
+
+
+def test_exception_refuses_each_change() -> None:
+    found = plan("exception", at(1, drop("a")), wanted={"id": LONG, "b": INT, "c": INT})
+
+    assert found.refused == [Step(ChangeKind.DROP, "a"), Step(ChangeKind.ADD, "c")]
+
+
+@pytest.mark.parametrize(
+    ("behavior", "widened", "converted", "unsupported"),
+    [("lenient", ["a"], [], ["b"]), ("try_evolve", ["a"], ["b"], []), ("ignore", [], ["a", "b"], [])],
+)
+def test_types_are_widened_or_checked_or_not_supported(
+    behavior: Behavior, widened: list[str], converted: list[str], unsupported: list[str]
+) -> None:
+    found = plan(behavior, wanted={"id": LONG, "a": LONG, "b": TEXT})
+
+    assert [each.column for each in found.widened] == widened
+    assert [each.column for each in found.converted] == converted
+    assert [each.column for each in found.unsupported] == unsupported
+
+
+def test_rows_that_were_converted_are_reported_unless_a_snapshot_reads_them() -> None:
+    assert plan("lenient", at(1, convert("a")), wanted=STORED).unknown == ["a"]
+    assert plan("lenient", at(1, convert("a"), reread=True), wanted=STORED).unknown == []
+
+
+def test_unexplained_columns_are_found_by_name() -> None:
+    found = plan("evolve", wanted={"id": LONG, "a": INT, "c": INT})
+
+    assert steps(found) == [("drop.column", "", "b"), ("add.column", "", "c")]
+    assert found.unknown == ["c"]
+
+
+def test_lineage_follows_the_position_of_the_row() -> None:
+    """The table returns to its first columns: the values of ``a`` before the DROP are not those after the ADD."""
+    changes = [at(10, drop("a")), at(20, add("a", 7)), at(30, rename("a", "c"))]
+    replaced = Origin(added=changes[1].changes[0])
+
+    assert lineages(["id", "a"], changes) == [
+        (START, {"id": Origin("id"), "c": replaced}),
+        (Sequence(1, 1, 10, 0, 0), {"id": Origin("id"), "c": Origin("a")}),
+        (Sequence(1, 1, 30, 0, 0), {"id": Origin("id"), "a": Origin("a")}),
+    ]
+
+
+def test_alterations_up_to_a_schema() -> None:
+    """A reader can meet the new columns before the stream is at the statement."""
+    changes = [at(10, add("a", 1)), at(20, add("b", 2)), at(30, convert("b"))]
+
+    assert until(changes, ["id"], Sequence(1, 1, 5, 0, 0)) == []
+    assert until(changes, ["id", "a"], Sequence(1, 1, 5, 0, 0)) == changes[:1]
+    assert until(changes, ["id", "a", "b"], Sequence(1, 1, 35, 0, 0)) == changes
+    assert pending(changes, position_text(changes[:2])) == changes[2:]
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "kind", "applied"),
+    [
+        ("", "", ChangeKind.ADD, True),
+        ("column", "drop", ChangeKind.DROP, False),
+        ("add.column", "", ChangeKind.RENAME, False),
+        ("alter", "", ChangeKind.TYPE, True),
+        ("", "column", ChangeKind.ADD, False),
+    ],
+)
+def test_lists_of_changes(include: str, exclude: str, kind: ChangeKind, applied: bool) -> None:
+    policy = EvolutionPolicy("evolve", frozenset({include} - {""}), frozenset({exclude} - {""}))
+
+    assert (policy.action(kind) is Action.APPLY) == applied

@@ -1,0 +1,110 @@
+"""What ALTER TABLE does to columns and to the values of existing rows, read from the statement."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.producer.model.ddl import ColumnAction, ColumnDefinition
+from tailrace.producer.model.table import Column
+from tailrace.producer.model.value_conversion import keeps_values
+from tailrace.producer.mysql.column_actions import column_actions
+from tailrace.producer.mysql.sql_tokens import SqlDialect
+
+Found = list[tuple[str, str, str]]
+
+NAMES: dict[str, Found] = {
+    "ALTER TABLE t ADD c INT": [("add", "c", "")],
+    "ALTER TABLE a.b ADD COLUMN c INT FIRST, ADD INDEX (c)": [("add", "c", "")],
+    "alter table `a`.`b` add (`x y` int, key (z), y decimal(10,2))": [("add", "x y", ""), ("add", "y", "")],
+    "ALTER TABLE t DROP c, DROP COLUMN d, DROP PRIMARY KEY, DROP INDEX i, DROP FOREIGN KEY k, DROP PARTITION p": [
+        ("drop", "c", ""),
+        ("drop", "d", ""),
+    ],
+    "ALTER TABLE t RENAME COLUMN a TO b, RENAME INDEX c TO d, RENAME TO e": [("rename", "b", "a")],
+    "ALTER TABLE t CHANGE a b INT, CHANGE COLUMN c c INT": [
+        ("rename", "b", "a"),
+        ("modify", "b", "a"),
+        ("modify", "c", "c"),
+    ],
+    "ALTER TABLE t MODIFY COLUMN a ENUM('x,y', 'ADD z INT') AFTER b": [("modify", "a", "a")],
+    "ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4": [("convert", "", "")],
+    "ALTER TABLE t ALTER COLUMN a SET DEFAULT 5, ADD CONSTRAINT c CHECK (d > 0), COMMENT 'ADD x INT'": [],
+    "ALTER TABLE `add` ADD COLUMN `drop` INT": [("add", "drop", "")],
+    "ALTER /* DROP c */ TABLE t ENGINE=InnoDB -- , DROP d": [],
+}
+DEFINITIONS = {
+    "INT": ColumnDefinition("int"),
+    "INTEGER(11) UNSIGNED NOT NULL DEFAULT -5": ColumnDefinition("int", ("11",), True, False, "-5"),
+    "decimal(10, 2) default 1.50": ColumnDefinition("decimal", ("10", "2"), default="1.50"),
+    r"VARCHAR(9) DEFAULT 'it''s \'a\n'": ColumnDefinition("varchar", ("9",), default="it's 'a\n"),
+    'VARCHAR(9) DEFAULT "a"': ColumnDefinition("varchar", ("9",), default="a"),
+    "BOOL DEFAULT TRUE": ColumnDefinition("tinyint", default="1"),
+    "BIT(3) DEFAULT b'011'": ColumnDefinition("bit", ("3",), default="b'11'"),
+    "ENUM('a','b') DEFAULT NULL": ColumnDefinition("enum"),
+    "TIMESTAMP DEFAULT CURRENT_TIMESTAMP": ColumnDefinition("timestamp", computed=True),
+    "VARCHAR(36) DEFAULT (UUID())": ColumnDefinition("varchar", ("36",), computed=True),
+    "VARCHAR(36) DEFAULT _latin1'x'": ColumnDefinition("varchar", ("36",), computed=True),
+    "INT AS (a + 1)": ColumnDefinition("int", computed=True),
+    "INT NOT NULL AUTO_INCREMENT PRIMARY KEY": ColumnDefinition("int", nullable=False, computed=True),
+    "POINT": ColumnDefinition(""),
+}
+INT, DEC = Column("c", "int"), Column("c", "decimal", precision=10, scale=2)
+AT, TEXT = Column("c", "datetime", fsp=3), Column("c", "varchar", length=40, charset="utf8mb4")
+KEPT: list[tuple[Column, str, bool, bool]] = [
+    (INT, "BIGINT", True, True),
+    (INT, "INT UNSIGNED", True, False),
+    (INT, "SMALLINT", True, False),
+    (INT, "INT NOT NULL", True, False),
+    (INT, "DOUBLE", False, False),
+    (Column("c", "int", unsigned=True), "BIGINT", True, True),
+    (DEC, "DECIMAL(12,4)", True, True),
+    (DEC, "DECIMAL(12,1)", False, False),
+    (DEC, "DECIMAL(10,3)", True, False),
+    (DEC, "DECIMAL", False, False),
+    (AT, "DATETIME(6)", True, True),
+    (AT, "DATETIME(2)", False, False),
+    (AT, "DATETIME", False, False),
+    (AT, "DATE", False, False),
+    (Column("c", "date"), "DATETIME", True, True),
+    (Column("c", "float"), "DOUBLE", True, True),
+    (Column("c", "float"), "FLOAT(5,1)", False, False),
+    (TEXT, "VARCHAR(20)", True, False),
+    (TEXT, "CHAR(20)", False, False),
+    (TEXT, "INT", False, False),
+    (Column("c", "enum", enum_values=("a",)), "ENUM('b','a')", True, False),
+    (Column("c", "binary", length=3), "BINARY(5)", False, False),
+    (TEXT, "SOMETHING NEW", False, False),
+]
+"""A column, its new definition, and whether values are kept in strict mode and in any."""
+
+
+@pytest.mark.parametrize("sql", NAMES)
+def test_columns_of_a_statement(sql: str) -> None:
+    found = column_actions(sql, SqlDialect())
+
+    assert [(action.kind, action.column, action.old) for action in found] == NAMES[sql]
+
+
+@pytest.mark.parametrize("text", DEFINITIONS)
+def test_definition_of_a_column(text: str) -> None:
+    assert column_actions(f"ALTER TABLE t ADD c {text} AFTER d", SqlDialect()) == (
+        ColumnAction("add", "c", definition=DEFINITIONS[text]),
+    )
+
+
+@pytest.mark.parametrize(("before", "after", "strict", "loose"), KEPT)
+def test_statements_that_keep_values(before: Column, after: str, strict: bool, loose: bool) -> None:
+    (action,) = column_actions(f"ALTER TABLE t MODIFY c {after}", SqlDialect())
+    assert action.definition is not None
+
+    kept = [keeps_values(before, action.definition, strict=mode) for mode in (True, False)]
+
+    assert kept == [strict, loose]
+
+
+@given(st.text(alphabet="ALTERtableADDdropRENAMEcolumnTO `'\"(),.-;x1\\/*", max_size=80))
+def test_no_text_makes_the_reader_fail(text: str) -> None:
+    column_actions(f"ALTER TABLE t {text}", SqlDialect())
+    column_actions(text, SqlDialect())
