@@ -1,5 +1,8 @@
 """Watermark records: LOW, HIGH and END of a split, in the topic ``<prefix>.tailrace.watermarks``.
 
+A record CREATED says that a captured table was created: what its topic has with a smaller sequence belongs to a former
+table of that name. It has no split; its key is the topic.
+
 The snapshot reader writes LOW and HIGH in the same Kafka transaction as the rows of the split. The binlog reader
 writes END when it has passed HIGH. END certifies the split: its row count, its checksum and its backfill events.
 """
@@ -15,11 +18,12 @@ import orjson
 
 
 class WatermarkKind(StrEnum):
-    """Which of the three records of a split this is."""
+    """Which of the three records of a split this is, or that a table was created."""
 
     LOW = "LOW"
     HIGH = "HIGH"
     END = "END"
+    CREATED = "CREATED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class Watermark:
 
     def record_key(self) -> bytes:
         """Return the record key: all three records of a split share it."""
-        return self.split.encode()
+        return (self.split or self.topic).encode()
 
     def to_json(self) -> bytes:
         """Return the record value; the checksum as 16 hex digits, since JSON readers lose 64-bit numbers."""

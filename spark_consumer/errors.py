@@ -4,6 +4,7 @@
 
     TailraceError              runtime/errors.py
     ├── SinkError              the target rejected a batch
+    ├── IncompleteTopicError   a topic lacks records that were written to it
     └── KafkaRequestError      runtime/errors.py
         └── ControlTopicError  a control topic cannot be read: no table can go on
 """
@@ -18,6 +19,10 @@ from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, Ta
 
 class SinkError(TailraceError):
     """The target rejected a batch."""
+
+
+class IncompleteTopicError(TailraceError):
+    """A topic lacks records that were written to it."""
 
 
 class ControlTopicError(KafkaRequestError):

@@ -10,23 +10,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from pyspark.sql import functions as fn
 
 from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
-from tailrace.schemas.watermark import Watermark, WatermarkKind
 from tailrace.spark_consumer.errors import SinkError, as_tailrace_error, concerns_all_tables
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
+from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
+from tailrace.spark_consumer.normalize.table_state import TableStates
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.formats.select import record_format
 from tailrace.spark_consumer.source.formats.settings import FormatSettings
-from tailrace.spark_consumer.source.kafka import range_options
-from tailrace.spark_consumer.source.ranges import BatchRanges, TopicRange, committed, ranges_of_batch
+from tailrace.spark_consumer.source.kafka import READ_COMMITTED, range_options
+from tailrace.spark_consumer.source.ranges import BatchRanges, OffsetRange, TopicRange, committed, ranges_of_batch
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
 from tailrace.spark_consumer.tables.base import TableResult, TableServices, TableWork
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
@@ -54,10 +55,14 @@ class PipelineSettings:
     """Further options of Spark's Kafka source."""
     checkpoint: str
     images: Images
+    accept_incomplete: bool = False
+    """Whether a table goes on if its topic lacks records of its snapshot."""
     format: FormatSettings | None = None
     """How records are written; None: as Tailrace does by default."""
     dead_letter_topic: str | None = None
     """The topic that takes bad records; None: a bad record stops its table."""
+    retry_s: float = 0
+    """Seconds after which a parked table is tried again; 0: at the next start."""
     max_offsets: int = 2_000_000
     """The size of a batch, and of the chunks in which the backlog of a table is read."""
     table_threads: int | None = None
@@ -77,11 +82,12 @@ class Pipeline:
         self._open_sink = open_sink
         self._status = status
         limit = settings.max_offsets if settings.images is Images.UPSERT else sys.maxsize
-        self._parked = ParkedTables(settings.checkpoint, limit)
+        self._parked = ParkedTables(settings.checkpoint, limit, settings.retry_s)
         self._errors: dict[str, TailraceError] = {}
         self._opened: tuple[TableServices, TablePool, TablePool] | None = None
         self._opening = threading.Lock()
         self._query_id = ""
+        self._ends_read = False
         self._started = threading.Event()
         self.pause_point: Callable[[], None] = lambda: None
         """Called before each batch; an orderly stop pauses the query here."""
@@ -101,10 +107,14 @@ class Pipeline:
         ranges = ranges_of_batch(spark, self._settings.checkpoint, batch_id)
         admitted = self._parked.admit(spark, self._without_control(ranges))
         try:
-            works = self._works(spark, services, ranges, admitted, batch_id)
+            idle = self._idle_with_ends(spark, services, ranges)
+            works = [
+                self._work(services, topic, admitted.get(topic), ranges.end[topic], batch_id)
+                for topic in sorted(admitted.keys() | idle.keys())
+            ]
             errors = self._run(spark, pool, works)
             self._raise_if_no_table_goes_on(errors, ranges)
-            self._finish(spark, admitted, errors)
+            self._finish(spark, {**admitted, **idle}, errors)
         finally:
             self._parked.release(admitted)
         seconds = time.monotonic() - started
@@ -128,7 +138,10 @@ class Pipeline:
             return False
         try:
             services, _, pool = self._open(spark)
-            works = [self._work(services, topic, found, (), batch_id) for topic, found in chunks.items()]
+            works = [
+                self._work(services, topic, found, _ends_of_chunk(found, ends[topic]), batch_id)
+                for topic, found in chunks.items()
+            ]
             errors = self._run(spark, pool, works)
             self._finish(spark, chunks, errors)
             self._raise_if_no_table_goes_on(errors, BatchRanges({}, ends))
@@ -179,53 +192,57 @@ class Pipeline:
             source=source,
             sink=self._open_sink(spark, context),
             schemas=schemas,
+            ends=SplitEnds(self._control(watermarks_topic(settings.prefix), READ_COMMITTED)),
+            states=TableStates(settings.checkpoint),
             carry_over=CarryOver(settings.checkpoint),
+            deletes=RememberedDeletes(settings.checkpoint),
             format=record_format(settings.format),
+            accept_incomplete=settings.accept_incomplete,
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
         cores = int(spark.sparkContext.defaultParallelism)
         threads = settings.table_threads or min(max(2, cores), _MAX_THREADS)
         return services, TablePool(spark, threads), TablePool(spark, 1)
 
-    def _control(self, topic: str) -> ControlTopic:
+    def _control(self, topic: str, isolation: str = "read_uncommitted") -> ControlTopic:
         """Return a control topic; topics that another connector writes have none."""
-        return ControlTopic(topic, self._settings.client, optional=self._settings.format is not None)
+        return ControlTopic(topic, self._settings.client, isolation, optional=self._settings.format is not None)
 
     def _without_control(self, ranges: BatchRanges) -> BatchRanges:
         control = watermarks_topic(self._settings.prefix)
         end = {topic: offsets for topic, offsets in ranges.end.items() if topic != control}
         return BatchRanges(ranges.start, end)
 
-    def _works(
-        self,
-        spark: SparkSession,
-        services: TableServices,
-        ranges: BatchRanges,
-        admitted: Mapping[str, TopicRange],
-        batch_id: int,
-    ) -> list[TableWork]:
-        ends: dict[str, list[Watermark]] = {}
-        watermarks = ranges.ranges.get(watermarks_topic(self._settings.prefix))
-        if watermarks is not None and self._settings.images is Images.CHANGELOG:
-            found = _end_watermarks(services.read(spark, watermarks))
-            ends = {topic: own for topic, own in found.items() if topic in ranges.end}
-        return [
-            self._work(services, topic, admitted.get(topic), ends.get(topic, ()), batch_id)
-            for topic in admitted.keys() | ends.keys()
-        ]
+    def _idle_with_ends(
+        self, spark: SparkSession, services: TableServices, ranges: BatchRanges
+    ) -> dict[str, TopicRange]:
+        """Return topics without records in the batch that have unused END certificates, with empty ranges.
+
+        The watermarks topic is in the stream so that certificates start a batch, also when no record follows.
+        """
+        if watermarks_topic(self._settings.prefix) not in ranges.ranges and self._ends_read:
+            return {}
+        topics = services.ends.refresh(spark) | services.ends.topics()
+        self._ends_read = True
+        idle = self._parked.without_position((topics & ranges.end.keys()) - ranges.ranges.keys())
+        return {
+            topic: TopicRange(topic, {int(n): OffsetRange(end, end) for n, end in ranges.end[topic].items()})
+            for topic in idle
+        }
 
     def _work(
         self,
         services: TableServices,
         topic: str,
         found: TopicRange | None,
-        ends: Sequence[Watermark],
+        ends: Mapping[str, int],
         batch_id: int,
     ) -> TableWork:
+        """Return the work of a table; ``ends`` are all partitions, with the offsets up to which they are read then."""
+        read = {int(name): offset for name, offset in ends.items()}
         if self._settings.images is Images.CHANGELOG:
-            return ChangelogTable(services, topic, found, ends, batch_id)
-        assert found is not None
-        return UpsertTable(services, found, batch_id)
+            return ChangelogTable(services, topic, found, batch_id, read)
+        return UpsertTable(services, topic, found, batch_id, read)
 
     def _run(self, spark: SparkSession, pool: TablePool, works: Sequence[TableWork]) -> dict[str, BaseException]:
         """Run some works and return the errors by topic; raise one that does not concern only its table."""
@@ -258,15 +275,10 @@ class Pipeline:
         self._status.table_applied(work.topic, result.records, result.newest_ms, result.incomplete)
 
 
-def _end_watermarks(records: DataFrame) -> dict[str, list[Watermark]]:
-    """Return the END watermarks by topic; those of incremental snapshots are ignored: no record waits for them."""
-    kind = fn.get_json_object(fn.col("value").cast("string"), "$.kind")
-    found: dict[str, list[Watermark]] = {}
-    for row in records.where(kind == WatermarkKind.END.value).select("value").collect():
-        end = Watermark.from_json(bytes(row["value"]))
-        if not end.incremental:
-            found.setdefault(end.topic, []).append(end)
-    return found
+def _ends_of_chunk(found: TopicRange, ends: Mapping[str, int]) -> dict[str, int]:
+    """Return the ends of a chunk for all partitions of its topic; 0 where it does not say how far they are read."""
+    own = {str(number): each.end for number, each in found.partitions.items()}
+    return {name: own.get(name, 0) for name in ends}
 
 
 def _tune(spark: SparkSession) -> None:

@@ -43,9 +43,11 @@ class RunningQuery:
             source=config.source_options,
             checkpoint=config.checkpoint,
             images=plugin.images,
+            accept_incomplete=config.accepts_incomplete_topics,
             format=config.format_settings,
             max_offsets=config.max_offsets,
             table_threads=config.table_threads,
+            retry_s=0 if config.available_now else config.retry_ms / 1000,
             dead_letter_topic=config.dead_letter_topic if config.tolerance == "all" else None,
         )
         open_sink = partial(_open_sink, plugin, config.sink_options)
@@ -101,8 +103,7 @@ class RunningQuery:
         progress: Any = self.query.lastProgress
         if progress is not None and progress.batchId != self._reported:
             self._reported = progress.batchId
-            source = progress.sources[0]
-            self._status.progress(offsets_behind(source.endOffset, source.latestOffset), dict(progress.durationMs))
+            self._status.progress(offsets_behind(progress.json), dict(progress.durationMs))
 
     def _is_busy(self) -> bool:
         return bool(self.query.status["isTriggerActive"])

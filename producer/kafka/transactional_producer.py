@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Producer
 from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.delivery import DeliveryReports, record_too_large
-from tailrace.producer.kafka.errors import FATAL, STATE, TOO_LARGE, translate
+from tailrace.producer.kafka.errors import FATAL, STATE, TIMED_OUT, TOO_LARGE, translate
 from tailrace.runtime.errors import KafkaUnavailableError, TailraceError
 
 log = structlog.get_logger(__name__)
@@ -28,6 +28,8 @@ _SLICE_S: Final = 0.5
 """A wait is cut into parts of this length: between them a stop is noticed, and signal handlers run."""
 _STOP_GRACE_S: Final = 4.0
 """How long a wait continues after a stop was requested."""
+_REASON_S: Final = 2.0
+"""How long the client may take to say why its state is erroneous."""
 
 
 class TransactionalProducer:
@@ -213,12 +215,12 @@ class TransactionalProducer:
         """Return the first error of the transaction.
 
         After it, the client answers only that its state is erroneous; a commit, which is not possible any more, returns
-        the reason.
+        the reason. A thread of the client answers it, so without a moment of time it may say only that it timed out.
         """
         try:
             self._producer.poll(0)
             if error.args[0].code() in {STATE, FATAL}:
-                self._producer.commit_transaction(0)
+                self._producer.commit_transaction(_REASON_S)
         except KafkaException as reason:
-            return reason
+            return error if reason.args[0].code() == TIMED_OUT else reason
         return error

@@ -70,3 +70,5 @@ class DdlEffect(NamedTuple):
     """Rows are added without row events: an exchanged partition, IMPORT TABLESPACE."""
     columns: tuple[ColumnAction, ...] = ()
     """What ALTER TABLE does to columns."""
+    may_exist: bool = False
+    """CREATE TABLE IF NOT EXISTS: the server logs it also for a table that exists."""

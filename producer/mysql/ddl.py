@@ -77,8 +77,8 @@ class _Statement:
             return self._index()
         if not self._take("TABLE"):
             return ()  # TEMPORARY TABLE too
-        self._skip_if_exists()
-        return self._one(Change.CREATE)
+        may_exist = self._skip_if_exists()
+        return tuple(effect._replace(may_exist=may_exist) for effect in self._one(Change.CREATE))
 
     def _alter(self) -> tuple[DdlEffect, ...]:
         while self._take("ONLINE", "OFFLINE", "IGNORE"):
@@ -191,9 +191,11 @@ class _Statement:
     def _stored(self, database: str, table: str) -> TableId:
         return TableId(database.lower(), table.lower()) if self._lower_case else TableId(database, table)
 
-    def _skip_if_exists(self) -> None:
+    def _skip_if_exists(self) -> bool:
+        found = False
         while self._take("IF", "NOT", "EXISTS"):
-            pass
+            found = True
+        return found
 
     def _start(self) -> int:
         token = self._token()

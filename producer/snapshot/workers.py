@@ -13,6 +13,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Protocol
@@ -199,7 +200,9 @@ def serve_pipe(worker: int, open_reader: OpenReader, pipe: Pipe) -> None:
             return None
         return task
 
-    serve(worker, open_reader, receive, pipe.send)
+    # Without its parent nobody listens to a report; the next instance fences what the reader left open.
+    with suppress(BrokenPipeError):
+        serve(worker, open_reader, receive, pipe.send)
 
 
 def _end_with_parent() -> None:

@@ -2,7 +2,8 @@
 
 A table whose CREATE the stream has read is empty: the binlog has all of its rows. Any other table arrives with rows
 that the binlog does not have: it was renamed into the capture, the account could not see it before, or its rows were
-moved into it. Such a table is streamed at once, and an incremental snapshot reads it concurrently.
+moved into it. Such a table is streamed at once, and an incremental snapshot reads it concurrently. So is a table of
+CREATE TABLE IF NOT EXISTS: the server logs that statement also if the table existed, with rows.
 
 A new table that cannot be captured must not stop the others. It is in error, its changes are skipped, and nothing of it
 is in Kafka. A statement that alters it, or a later change of it, takes it up; it then arrives with rows.
@@ -24,7 +25,9 @@ from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
 from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.producer.streaming.tracked_table import TrackedTable
+from tailrace.producer.streaming.watermark_record import table_created
 from tailrace.runtime.errors import KafkaRequestError, Retryable, SchemaError, TailraceError
+from tailrace.schemas.names import watermarks_topic
 
 log = structlog.get_logger(__name__)
 
@@ -49,20 +52,20 @@ class NewTables:
         self._topics = topics
         self._listener = listener
         self._reads = reads
-        self._created: set[TableId] = set()
-        """Tables without a change so far whose CREATE the stream has read."""
+        self._created: dict[TableId, bool] = {}
+        """Tables without a change so far whose CREATE the stream has read, and whether they may have existed before."""
         self._rejected: dict[TableId, tuple[int, float]] = {}
         """Tables in error: the id of the definition that was rejected, and when to try it again."""
 
     # -- statements --------------------------------------------------------------------------------------------------
 
-    def on_created(self, table: TableId) -> None:
-        """The binlog has the CREATE of a table that is not tracked."""
-        self._created.add(table)
+    def on_created(self, table: TableId, *, may_exist: bool = False) -> None:
+        """The binlog has the CREATE of a table; ``may_exist``: it may have had rows before."""
+        self._created[table] = may_exist and self._created.get(table, True)
 
     def on_dropped(self, table: TableId) -> None:
         """The binlog has the end of a table."""
-        self._created.discard(table)
+        self._created.pop(table, None)
         self._rejected.pop(table, None)
         self._context.tables.forget(table)
 
@@ -80,7 +83,7 @@ class NewTables:
 
     def on_arrived(self, table: TableId, *, read: bool = True) -> None:
         """A table has, or may have, rows that the binlog does not have; without ``read`` the topic has them."""
-        self._created.discard(table)
+        self._created.pop(table, None)
         tracked = self._registry.tables.get(table)
         if tracked is None:
             self._try_to_capture(table, read=read)
@@ -111,7 +114,11 @@ class NewTables:
 
     def capture(self, table: TableId) -> TrackedTable:
         """Capture a table with its first change; its definition is valid."""
-        return self._capture(table, read=table not in self._created)
+        created = table in self._created
+        tracked = self._capture(table, read=self._created.get(table, True))
+        if created:
+            self._report_created(table)
+        return tracked
 
     def reject(self, definition: TableVersion, error: TailraceError) -> None:
         """Put a table in error: its change cannot be captured. Raises ``error`` if a retry of the capture may help."""
@@ -127,13 +134,19 @@ class NewTables:
             tracked = self._registry.track(table, TableMode.STREAMING)
         else:
             tracked.move_to(TableMode.STREAMING)
-        self._created.discard(table)
+        self._created.pop(table, None)
         self._rejected.pop(table, None)
         context.transaction.store(table_key(table), TableState(TableMode.STREAMING).to_json())
         context.status.table_mode(table, TableMode.STREAMING)
         if read:
             self._request(table)
         return tracked
+
+    def _report_created(self, table: TableId) -> None:
+        """Tell readers that what the topic has from an earlier table of that name is gone."""
+        context = self._context
+        record = table_created(table, context.tables.topic(table), context.transaction.offset.position)
+        context.transaction.send(watermarks_topic(context.settings.prefix), record.record_key(), record.to_json())
 
     def _request(self, table: TableId) -> None:
         if self._reads(table):

@@ -87,7 +87,7 @@ class TableLifecycle:
         if effect.change in {Change.CREATE, Change.RENAME} and captured:
             self._on_created(effect.table)
         if effect.change is Change.CREATE and captured:
-            self._new_tables.on_created(effect.table)
+            self._new_tables.on_created(effect.table, may_exist=effect.may_exist)
         elif effect.change is Change.RENAME and captured:
             self._new_tables.on_arrived(effect.table, read=not swapped)
         elif effect.change in {Change.ALTER, Change.INDEX}:

@@ -7,6 +7,7 @@ import time
 from tailrace.producer.kafka.state_store import SplitState
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import Split, key_to_json
+from tailrace.producer.model.table import TableId
 from tailrace.schemas.watermark import Watermark, WatermarkKind, read_position
 
 
@@ -33,6 +34,28 @@ def end_watermark(split: Split, topic: str, state: SplitState, backfill: int) ->
         rows=state.rows,
         checksum=state.checksum,
         backfill=backfill,
+    )
+
+
+def table_created(table: TableId, topic: str, offset: Offset) -> Watermark:
+    """Return CREATED: the topic has no row of the table with a smaller sequence than ``offset``."""
+    return Watermark(
+        kind=WatermarkKind.CREATED,
+        split="",
+        snapshot="",
+        topic=topic,
+        database=table.database,
+        table=table.table,
+        number=0,
+        lower=None,
+        upper=None,
+        closed=False,
+        position=read_position(offset.to_json()),
+        rows=0,
+        checksum=0,
+        backfill=0,
+        schema="",
+        ts_us=time.time_ns() // 1000,
     )
 
 

@@ -16,6 +16,7 @@ from tailrace.spark_consumer.config.converters import ConvertersConfig
 from tailrace.spark_consumer.source.formats.settings import FormatSettings
 from tailrace.spark_consumer.source.topics import TableFilter
 
+IncompleteTopics = Literal["fail", "warn"]
 Tolerance = Literal["none", "all"]
 _CHECKPOINT = "Spark stores the offsets in the checkpoint"
 _BYTES = "Spark reads bytes"
@@ -140,11 +141,24 @@ class ConsumerConfig(RootConfig):
         doc="Topic for records that are skipped. Headers name topic, partition, offset and reason, as in Kafka "
         "Connect: `__connect.errors.topic` and so on.",
     )
+    retry_ms: int = supported(
+        "tailrace.parked.table.retry.ms",
+        integer(0),
+        default="600000",
+        doc="Time after which a table that could not go on is tried again, in milliseconds. 0: at the next start only.",
+    )
     table_threads: int | None = supported(
         "tailrace.table.threads",
         integer(1),
         default_note="the number of cores of the Spark application, at least 2 and at most 32",
         doc="Number of tables that are processed at the same time.",
+    )
+    incomplete_topics: IncompleteTopics = supported(
+        "tailrace.incomplete.topic.handling.mode",
+        one_of(IncompleteTopics),
+        default="fail",
+        doc="What happens to a table if Kafka has removed records from the beginning of its topic, or records of its "
+        "snapshot. fail: the table stops. warn: a message in the log, and the table goes on.",
     )
     sink: str = supported("sink", TEXT, required=True, doc="Name of the sink.")
     sink_options: Section = section(Section)
@@ -180,6 +194,11 @@ class ConsumerConfig(RootConfig):
     def spark(self) -> dict[str, str]:
         """The settings of the session, with the prefix ``spark.``; secrets in clear."""
         return {f"spark.{name}": value.get_secret_value() for name, value in self.session.items()}
+
+    @property
+    def accepts_incomplete_topics(self) -> bool:
+        """Whether tables may lack rows; a query that does not start at the beginning of the topics leaves rows out."""
+        return self.incomplete_topics == "warn" or self.starting_offsets != "earliest" or not self.fail_on_loss
 
     @property
     def source_options(self) -> dict[str, str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 
-def offsets_behind(end: str | None, latest: str | None) -> dict[str, int]:
+def offsets_behind(report: str) -> dict[str, int]:
     """Return, per topic, the offsets between the end of the last batch and the end of the topic.
 
-    Both are offsets in Spark's JSON. ``latest`` is None if Spark has not reported it.
+    ``report`` is the JSON of Spark's ``StreamingQueryProgress``. Its attributes cannot be used: in a report that Python
+    has parsed, the offsets are the text of a dict, which is not JSON. Empty if Spark has not reported the end.
     """
-    ends: dict[str, dict[str, Any]] = json.loads(end or "{}") or {}
-    latests: dict[str, dict[str, Any]] = json.loads(latest or "{}") or {}
+    [source] = json.loads(report)["sources"]
+    ends: Mapping[str, Mapping[str, Any]] = source.get("endOffset") or {}
+    latests: Mapping[str, Mapping[str, Any]] = source.get("latestOffset") or {}
     return {
         topic: sum(max(0, int(offset) - int(ends.get(topic, {}).get(name, 0))) for name, offset in partitions.items())
         for topic, partitions in latests.items()

@@ -1,15 +1,15 @@
 """How far the snapshot of a table has been read: counts of incomplete splits, and which splits are complete.
 
 A split is complete when its END certificate is known and the number of rows and backfill events that were read equals
-the counts in it. The progress adds up what each batch has read, so no record is counted twice, and it is small:
-complete splits are kept as ranges of their numbers and of their bounds.
+the counts in it. The progress adds up what each batch has read, so no record is counted twice. It is small: complete
+splits are kept as ranges of their numbers and of their bounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from tailrace.runtime.errors import KafkaRequestError
 from tailrace.schemas.sequence import Sequence
@@ -76,6 +76,11 @@ class SplitProgress:
     def loading(self) -> bool:
         """Whether splits were read, but not all of a run."""
         return bool(self.open or self.runs) and not self.complete
+
+    @property
+    def snapshot(self) -> Literal["none", "loading", "complete"]:
+        """Return how far the snapshot of the table has been read; none: no split of it was read."""
+        return "complete" if self.complete else "loading" if self.loading else "none"
 
     def advance(
         self, stats: Iterable[SplitStats], ends: Iterable[SplitEnd], *, accept: Iterable[str] = ()

@@ -1,113 +1,72 @@
 """Resolves snapshot splits: the rows and the backfill of a split become one row per key, as of its high watermark.
 
-A split is complete when its END watermark has been read and the number of rows and backfill events equals the counts
-in END. Until then the records of the split are held. Later records of the same keys are held too, because the order per
-key must not change. In a complete split the last record per key wins: a delete removes the key, every other record
-becomes one ``r`` whose sequence is the high watermark. Tombstones do not take part.
+Until a split is complete (split_progress.py) its records are held. Later records of the same keys are held too, because
+the order per key must not change. In a complete split the last record per key wins: a delete removes the key, every
+other record becomes one ``r`` whose sequence is the high watermark. Tombstones do not take part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
-from tailrace.runtime.errors import KafkaRequestError
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
-from tailrace.schemas.watermark import Watermark
-from tailrace.spark_consumer.normalize.split_stats import SplitStats
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, position_sequence, sequence_literal
+from tailrace.spark_consumer.source.literal_rows import literal_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
+
+_HIGH: Final = "split: string, _high: struct<epoch: bigint, file: bigint, pos: bigint, event: bigint, row: bigint>"
 
 
-@dataclass(frozen=True, slots=True)
-class SplitCompleteness:
-    """Complete splits with the sequence of their high watermark, and what is still missing."""
+def with_holder(decoded: DataFrame, incomplete: Iterable[str], held_keys: DataFrame | None) -> DataFrame:
+    """Add ``holder``: the incomplete split whose key range a record must wait for, or NULL.
 
-    high: Mapping[str, Sequence] = field(default_factory=dict)
-    """Complete splits."""
-    incomplete: frozenset[str] = frozenset()
-    """Splits with records that must be held."""
-    pending: tuple[Watermark, ...] = ()
-    """END watermarks of splits whose records have not all been read."""
-
-
-def check_completeness(stats: Iterable[SplitStats], ends: Iterable[Watermark]) -> SplitCompleteness:
-    """Compare the records that were read with the counts in the END watermarks.
-
-    Raises KafkaRequestError if a split has more records than its END watermark says.
-    """
-    by_split = {end.split: end for end in ends}
-    read = {stat.split: (stat.rows, stat.changes) for stat in stats if stat.split is not None}
-    high: dict[str, Sequence] = {}
-    for split, end in by_split.items():
-        rows, backfill = read.get(split, (0, 0))
-        if rows > end.rows or backfill > end.backfill:
-            raise KafkaRequestError(
-                f"split {split} has more records than its END watermark says",
-                hint="check for another writer to the topic; a producer without transactions repeats records",
-                topic=end.topic,
-                rows=f"{rows} read, {end.rows} in END",
-                backfill=f"{backfill} read, {end.backfill} in END",
-            )
-        if (rows, backfill) == (end.rows, end.backfill):
-            high[split] = position_sequence(end.position)
-    return SplitCompleteness(
-        high=high,
-        incomplete=frozenset(read) - frozenset(high),
-        pending=tuple(end for split, end in by_split.items() if split not in high),
-    )
-
-
-def hold_incomplete(
-    records: DataFrame, incomplete: Iterable[str], scope: tuple[str, ...] = ()
-) -> tuple[DataFrame, DataFrame | None]:
-    """Separate records into those to process now and those to hold, or None if nothing is held.
-
-    A key lives in one partition, so offsets order its records. ``scope`` names further columns that identify a key, for
-    records of several tables.
+    A record is held if its key has a record of an incomplete split that is not later. ``held_keys`` are the keys that
+    are held since earlier batches, with their holder: every further record of them is held too.
     """
     splits = sorted(incomplete)
-    if not splits:
-        return records, None
-    identity = ("key", *scope)
-    first = records.where(fn.col("split").isin(splits)).groupBy(*identity).agg(fn.min("offset").alias("_held_from"))
-    joined = records.join(first, list(identity), "left")
-    held = fn.col("_held_from").isNotNull() & (fn.col("offset") >= fn.col("_held_from"))
-    columns = records.columns
-    return joined.where(~held).select(*columns), joined.where(held).select(*columns)
+    held = decoded
+    holder = fn.lit(None).cast("string")
+    if splits:
+        names = fn.broadcast(
+            literal_rows(decoded.sparkSession, [{"split": split} for split in splits], "split: string")
+        )
+        first = decoded.join(names, "split").groupBy("key").agg(fn.min(fn.struct("seq", "split")).alias("_first"))
+        held = held.join(first, "key", "left")
+        holder = fn.when(fn.col("seq") >= fn.col("_first.seq"), fn.col("_first.split"))
+    if held_keys is not None:
+        held = held.join(held_keys.withColumnRenamed("holder", "_earlier"), "key", "left")
+        holder = fn.coalesce("_earlier", holder)
+    return held.select(*decoded.columns, holder.alias("holder"))
 
 
 def resolve_splits(decoded: DataFrame, high: Mapping[str, Sequence]) -> DataFrame:
     """Replace the records of complete splits by the last image per key as ``r``, or by nothing after a delete.
 
-    Records without a split do not change. A resolved row keeps the partition and offset of its last record.
+    ``high`` has the high watermark of each split. Records without a split do not change. A resolved row keeps the
+    partition and offset of its last record.
     """
     without_split = decoded.where(fn.col("split").isNull())
     if not high:
         return without_split
-    newest_first = Window.partitionBy("split", "key").orderBy(fn.col("partition").desc(), fn.col("offset").desc())
+    known = [{"split": split, "_high": sequence._asdict()} for split, sequence in high.items()]
+    highs = fn.broadcast(literal_rows(decoded.sparkSession, known, _HIGH))
+    newest_first = Window.partitionBy("split", "key").orderBy(
+        fn.col("seq").desc(), fn.col("partition").desc(), fn.col("offset").desc()
+    )
     resolved = (
         decoded.where(fn.col("split").isNotNull())
         .withColumn("_rank", fn.row_number().over(newest_first))
         .where((fn.col("_rank") == 1) & (fn.col("op") != Op.DELETE.value))
-        .drop("_rank")
+        .join(highs, "split", "left")
         .withColumn("op", fn.lit(Op.READ.value))
         .withColumn("before", fn.lit(None).cast(decoded.schema["before"].dataType))
-        .withColumn("seq", fn.get(_high_watermarks(high)[fn.col("split")], fn.lit(0)))
+        .withColumn("seq", fn.coalesce("_high", "seq"))
+        .select(*decoded.columns)
     )
     return without_split.unionByName(resolved)
-
-
-def _high_watermarks(high: Mapping[str, Sequence]) -> Column:
-    """Return a literal map of split id to an array that holds its sequence."""
-    entries: list[Column] = []
-    for split, sequence in high.items():
-        entries += [fn.lit(split), fn.array(sequence_literal(sequence).cast(SEQUENCE_TYPE))]
-    return fn.create_map(*entries)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tailrace.schemas import sequence
     from tailrace.schemas.alteration import Alteration
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.normalize.split_stats import SplitStats
@@ -43,10 +44,16 @@ class TableBatch:
     schema: TableSchema
     records: DataFrame
     """Images.UPSERT: decoded records (source/json_decoder.py). Images.CHANGELOG: rows of changelog/rowkind.py."""
-    stats: Sequence[SplitStats] = ()
+    stats: Collection[SplitStats] = ()
     """Counts per split; only for Images.UPSERT."""
     range: TopicRange | None = None
     """The offsets of the records; only for Images.UPSERT."""
+    truncated: sequence.Sequence | None = None
+    """The sequence of a truncate event, or of the creation of the table. Rows that the target has with a smaller
+    sequence are removed before the records are written. Images.CHANGELOG: set once. Images.UPSERT: the last one, in
+    every batch; older records, and the truncate events (op t), are among the records and must stay out."""
+    loaded: bool = False
+    """Images.UPSERT: whether the snapshot of the table is complete."""
 
 
 class Sink(Protocol):

@@ -44,6 +44,8 @@ class ConsoleSink:
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - part of the protocol
         """Print the rows of one table in the order of the topic."""
+        if batch.truncated is not None:
+            sys.stdout.write(f"{batch.schema.topic} truncate {batch.truncated.text}\n")
         shown = batch.records.orderBy(*ORDER).limit(self._rows)
         lines = shown.select("kind", fn.to_json("row", JSON_OPTIONS).alias("row")).collect()
         for line in lines:

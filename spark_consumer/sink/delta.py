@@ -29,7 +29,7 @@ from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior, Evo
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
-from tailrace.spark_consumer.normalize.truncation import last_truncate, later, without_truncated
+from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve
 from tailrace.spark_consumer.sink.delta_table import (
@@ -160,9 +160,23 @@ class DeltaSink:
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
         """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
+        try:
+            self._write(batch)
+        except BaseException:
+            # The commit may have been made: the next attempt reads from the table what it has applied.
+            self._tables.pop(batch.schema.topic, None)
+            self._ledgers.pop(batch.schema.topic, None)
+            raise
+
+    def close(self) -> None:
+        """Do nothing: no resources are held."""
+
+    def _write(self, batch: TableBatch) -> None:
         table, empty = self._tables[batch.schema.topic], batch.schema.topic in self._empty
         self._empty.discard(batch.schema.topic)
         batch = self._truncate(table, batch)
+        if not batch.stats:
+            return
         load = self._open_load(table, batch)
         if load is not None:
             self._load(table, batch, load, empty=empty)
@@ -174,9 +188,6 @@ class DeltaSink:
                 self._merge(table, batch, last)
         self._upkeep.after_batch(batch.records.sparkSession, table)
 
-    def close(self) -> None:
-        """Do nothing: no resources are held."""
-
     def _table(self, schema: TableSchema) -> DeltaTable:
         if schema.topic not in self._tables:
             path = f"{self._path}/{path_segment(schema.database)}/{path_segment(schema.table)}"
@@ -184,26 +195,30 @@ class DeltaSink:
         return self._tables[schema.topic]
 
     def _truncate(self, table: DeltaTable, batch: TableBatch) -> TableBatch:
-        """Delete the rows that the truncate events of the batch have removed; return the batch without such rows.
+        """Delete the rows that a truncate event has removed; return the batch without such rows.
 
-        The property is set first: a batch that runs again deletes again, which changes nothing.
+        The property is set last: a batch that runs again deletes again, which changes nothing.
         """
         stored = Sequence.from_text(table.properties[TRUNCATED]) if TRUNCATED in table.properties else None
-        found = last_truncate(batch.records, batch.stats)
-        truncated = later(stored, found)
+        truncated = later(stored, batch.truncated)
         if truncated is None:
             return batch
         if truncated != stored:
-            table.set({TRUNCATED: truncated.text})
-        if found is not None:
             table.delete_before(truncated)
+            table.set({TRUNCATED: truncated.text})
             log.info("table truncated", table=table.path, sequence=truncated)
+        if not batch.stats:
+            return batch
         return replace(batch, records=without_truncated(batch.records, truncated))
 
     def _open_load(self, table: DeltaTable, batch: TableBatch) -> InitialLoad | None:
         """Return the initial load for this batch, or None if it is closed; updates the table properties."""
         load = InitialLoad.from_properties(table.properties)
         if load is None:
+            return None
+        if batch.loaded and all(stat.split is None for stat in batch.stats):
+            log.info("initial load complete", table=table.path, run=load.run)
+            table.unset(*PROPERTIES)
             return None
         splits = [stat.split for stat in batch.stats if stat.split is not None]
         self._context.runs.refresh_for(self._spark, splits)

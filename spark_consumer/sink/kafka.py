@@ -1,8 +1,10 @@
 """Sink ``kafka``: the changelog of each table as a topic, ``{"data":{…},"op":"+I"|"-U"|"+U"|"-D"}``, in order per key.
 
 Spark's Kafka writer can write a batch again after a failure. The headers of each record name the source record it comes
-from (topic, partition, offset, part). A reader removes repeats by ignoring, per key, every record that is not later
-than the last one it has read.
+from (topic, partition, offset, part) and its sequence. A reader removes repeats by ignoring, per key and partition of
+the source, every record that is not later than the last one it has read.
+
+A truncate event gives a ``-D`` for each row that the changelog topic has and that is older: the sink reads the topic.
 """
 
 from __future__ import annotations
@@ -12,16 +14,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
+from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from tailrace.runtime.config.section import Section, prefixed, supported
 from tailrace.runtime.config.value_types import SECRET, TEXT, integer
 from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.rowkind import RowKind
+from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS, ORDER
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.source.sequence import sequence_literal
 from tailrace.spark_consumer.source.topics import subscribe_pattern
 
 if TYPE_CHECKING:
@@ -31,6 +37,9 @@ TOPIC_HEADER: Final = "tailrace.topic"
 PARTITION_HEADER: Final = "tailrace.partition"
 OFFSET_HEADER: Final = "tailrace.offset"
 PART_HEADER: Final = "tailrace.part"
+SEQUENCE_HEADER: Final = "tailrace.sequence"
+_KIND_DIGITS: Final = len('+I"}')
+"""The end of a changelog record: its row kind."""
 
 
 class KafkaOptions(Section):
@@ -77,12 +86,46 @@ class KafkaSink:
                 _ensure_topic(self._spark, self._client, target, self._options.partitions)
                 self._existing.add(target)
         tasks = int(self._spark.sparkContext.defaultParallelism)
+        if batch.truncated is not None:
+            self._write(self._deletes(batch.records.sparkSession, target, batch.truncated), target)
         # The writer sends rows in the order it gets them: one task per key, sorted by the order of the changes.
         ordered = batch.records.repartition(tasks, "key").sortWithinPartitions("key", *ORDER)
-        writer = (
-            changelog_records(ordered, batch.schema.topic).write.format("kafka").mode("append").options(**self._client)
-        )
+        self._write(changelog_records(ordered, batch.schema.topic), target)
+
+    def _write(self, records: DataFrame, target: str) -> None:
+        writer = records.write.format("kafka").mode("append").options(**self._client)
         writer.option("topic", target).option("includeHeaders", "true").save()
+
+    def _deletes(self, spark: SparkSession, target: str, truncated: Sequence) -> DataFrame:
+        """Return a ``-D`` for each row that a changelog topic has, if its last record is before the truncate event.
+
+        A batch that runs again finds the rows deleted that it has deleted.
+        """
+        options = {**self._client, "subscribe": target, "includeHeaders": "true", "failOnDataLoss": "false"}
+        newest_first = Window.partitionBy("key").orderBy(fn.col("partition").desc(), fn.col("offset").desc())
+        last = (
+            spark.read.format("kafka")
+            .options(**options, startingOffsets="earliest", endingOffsets="latest")
+            .load()
+            .withColumn("_rank", fn.row_number().over(newest_first))
+            .where(fn.col("_rank") == 1)
+            .select("key", fn.col("value").cast("string").alias("value"), "headers")
+        )
+        numbers = fn.split(_header_text(SEQUENCE_HEADER), "[.]")
+        sequence = fn.struct(*(numbers[n].cast("bigint").alias(name) for n, name in enumerate(Sequence._fields)))
+        older = last.where(
+            ~fn.col("value").endswith(f'{RowKind.DELETE.value}"}}') & (sequence < sequence_literal(truncated))
+        )
+        value = fn.concat(
+            fn.expr(f"substring(value, 1, length(value) - {_KIND_DIGITS})"), fn.lit(f'{RowKind.DELETE.value}"}}')
+        )
+        copied = (_header(name, _header_text(name)) for name in (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER))
+        # Later than the record of the row, so that a reader does not take it for a repeat.
+        part = (_header_text(PART_HEADER).cast("int") + fn.lit(1)).cast("string")
+        own = _header(SEQUENCE_HEADER, fn.lit(truncated.text))
+        return older.select(
+            "key", value.alias("value"), fn.array(*copied, _header(PART_HEADER, part), own).alias("headers")
+        )
 
     def close(self) -> None:
         """Do nothing: no resources are held."""
@@ -109,8 +152,17 @@ def changelog_records(rows: DataFrame, topic: str) -> DataFrame:
         _header(PARTITION_HEADER, fn.col("partition").cast("string")),
         _header(OFFSET_HEADER, fn.col("offset").cast("string")),
         _header(PART_HEADER, fn.col("part").cast("string")),
+        _header(SEQUENCE_HEADER, _sequence_text(fn.col("seq"))),
     )
     return rows.select("key", fn.to_json(body, JSON_OPTIONS).alias("value"), headers.alias("headers"))
+
+
+def _sequence_text(sequence: Column) -> Column:
+    return fn.concat_ws(".", *(sequence.getField(name).cast("string") for name in Sequence._fields))
+
+
+def _header_text(name: str) -> Column:
+    return fn.get(fn.filter("headers", lambda header: header["key"] == name), fn.lit(0))["value"].cast("string")
 
 
 def _header(name: str, value: Column) -> Column:

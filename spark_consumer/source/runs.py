@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as fn
 
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.watermark import Watermark, WatermarkKind
@@ -14,6 +16,13 @@ from tailrace.spark_consumer.source.sequence import position_sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_FIELDS: Final = (
+    "kind string, split string, snapshot string, topic string, incremental boolean, "
+    "position struct<epoch: bigint, file: string, pos: bigint>"
+)
+"""Fields of a watermark; the GTID sets of the positions do not leave the executors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +51,23 @@ class SnapshotRuns:
     def refresh(self, spark: SparkSession) -> None:
         """Read the watermarks that were appended since the last call; waits for a call of another thread."""
         with self._lock:
-            for record in self._watermarks.poll(spark):
-                self.add(Watermark.from_json(record.value))
+            wanted = (fn.col("kind") == WatermarkKind.LOW.value) & ~fn.coalesce("incremental", fn.lit(False))
+            for row in self._watermarks.poll_fields(spark, _FIELDS, wanted):
+                position = row["position"]
+                start = Sequence.at(position["epoch"], position["file"], position["pos"])
+                self._add(row["topic"], row["split"], row["snapshot"], start)
 
     def add(self, watermark: Watermark) -> None:
         """Add one watermark; only the LOW watermarks of ordinary snapshots matter here."""
         if watermark.kind is not WatermarkKind.LOW or watermark.incremental:
             return
-        self._run_of[watermark.split] = watermark.snapshot
-        start = position_sequence(watermark.position)
-        first = self._first.get(watermark.topic)
-        if first is None or (first.id == watermark.snapshot and start < first.start):
-            self._first[watermark.topic] = SnapshotRun(watermark.topic, watermark.snapshot, start)
+        self._add(watermark.topic, watermark.split, watermark.snapshot, position_sequence(watermark.position))
+
+    def _add(self, topic: str, split: str, run: str, start: Sequence) -> None:
+        self._run_of[split] = run
+        first = self._first.get(topic)
+        if first is None or (first.id == run and start < first.start):
+            self._first[topic] = SnapshotRun(topic, run, start)
 
     def first(self, topic: str) -> SnapshotRun | None:
         """Return the earliest run in the watermarks topic, or None."""

@@ -1,4 +1,7 @@
-"""Reads the END certificates of splits, independent of the stream, and keeps those that no table has used yet."""
+"""Reads the END certificates of splits, independent of the stream, and keeps those that no table has used yet.
+
+The same topic says where a table was created. The rows of a former table of that name are gone then.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
-from tailrace.schemas.sequence import Sequence, file_number
+from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.watermark import BinlogPosition, WatermarkKind
 from tailrace.spark_consumer.source.control import ControlTopic
 
@@ -56,11 +59,23 @@ class SplitEnds:
         self._watermarks = watermarks
         self._lock = threading.Lock()
         self._pending: dict[str, dict[str, SplitEnd]] = {}
+        self._created: dict[str, Sequence] = {}
+        self._limits: dict[str, Mapping[int, int]] = {}
 
     def refresh(self, spark: SparkSession) -> set[str]:
-        """Read the certificates that were appended since the last call; return their topics."""
-        wanted = (fn.col("kind") == WatermarkKind.END.value) & ~fn.coalesce("incremental", fn.lit(False))
-        return self.add(map(_end, self._watermarks.poll_fields(spark, _FIELDS, wanted)))
+        """Read the records that were appended since the last call; return their topics."""
+        kinds = (WatermarkKind.END.value, WatermarkKind.CREATED.value)
+        wanted = fn.col("kind").isin(*kinds) & ~fn.coalesce("incremental", fn.lit(False))
+        rows = self._watermarks.poll_fields(spark, _FIELDS, wanted)
+        created = {row["topic"]: _sequence(row) for row in rows if row["kind"] == WatermarkKind.CREATED}
+        with self._lock:
+            self._created.update(created)
+        return created.keys() | self.add(_end(row) for row in rows if row["kind"] == WatermarkKind.END)
+
+    def created(self, topic: str) -> Sequence | None:
+        """Return where the table of a topic was last created, if that was in the binlog."""
+        with self._lock:
+            return self._created.get(topic)
 
     def add(self, ends: Iterable[SplitEnd]) -> set[str]:
         """Add certificates; return their topics."""
@@ -68,6 +83,7 @@ class SplitEnds:
         with self._lock:
             for end in ends:
                 self._pending.setdefault(end.topic, {})[end.split] = end
+                self._limits.pop(end.topic, None)
                 topics.add(end.topic)
         return topics
 
@@ -75,6 +91,27 @@ class SplitEnds:
         """Return the certificates of a topic by split."""
         with self._lock:
             return dict(self._pending.get(topic, {}))
+
+    def topics(self) -> set[str]:
+        """Return the topics with certificates."""
+        with self._lock:
+            return set(self._pending)
+
+    def limit(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Set where the partitions of a topic ended after its certificates were read."""
+        with self._lock:
+            self._limits[topic] = ends
+
+    def has_limit(self, topic: str) -> bool:
+        """Return whether ``limit`` was called since the last certificates of a topic were read."""
+        with self._lock:
+            return topic in self._limits
+
+    def passed(self, topic: str, read: Mapping[int, int]) -> bool:
+        """Return whether a topic is read so far that every record which its certificates count is read."""
+        with self._lock:
+            limits = self._limits.get(topic)
+        return limits is not None and all(read.get(partition, 0) >= end for partition, end in limits.items())
 
     def release(self, topic: str, splits: Iterable[str]) -> None:
         """Forget the certificates of splits that are complete."""
@@ -84,12 +121,10 @@ class SplitEnds:
                 pending.pop(split, None)
             if not pending:
                 self._pending.pop(topic, None)
+                self._limits.pop(topic, None)
 
 
 def _end(row: Row) -> SplitEnd:
-    position = row["position"]
-    if position["kind"] != BinlogPosition.KIND:
-        raise ValueError(f"a position of kind {position['kind']!r} cannot be read")
     return SplitEnd(
         topic=row["topic"],
         split=row["split"],
@@ -97,9 +132,16 @@ def _end(row: Row) -> SplitEnd:
         number=row["number"],
         rows=row["rows"],
         backfill=row["backfill"],
-        high=Sequence(position["epoch"], file_number(position["file"]), position["pos"], 0, 0),
+        high=_sequence(row),
         lower=row["lower"],
         upper=row["upper"],
         closed=row["closed"],
         above=bool(row["lower_open"]),
     )
+
+
+def _sequence(row: Row) -> Sequence:
+    position = row["position"]
+    if position["kind"] != BinlogPosition.KIND:
+        raise ValueError(f"a position of kind {position['kind']!r} cannot be read")
+    return Sequence.at(position["epoch"], position["file"], position["pos"])

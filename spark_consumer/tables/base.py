@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from pyspark.storagelevel import StorageLevel
 
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
+from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
+from tailrace.spark_consumer.normalize.table_state import TableStates
 from tailrace.spark_consumer.sink.base import Sink
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat
 from tailrace.spark_consumer.source.kafka import read_range
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.source.topic_ends import end_offsets
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.source.ranges import TopicRange
+
+SnapshotState = Literal["none", "loading", "complete"]
 
 CACHE: Final = StorageLevel.MEMORY_AND_DISK
 
@@ -35,7 +40,9 @@ class TableResult:
     newest_ms: int | None
     """Greatest ``source.ts_ms``, if there are records."""
     incomplete: int = 0
-    """Incomplete splits, which are held."""
+    """Splits of which records are missing so far; a changelog holds them."""
+    snapshot: SnapshotState = "none"
+    """none: no split of the table was read."""
 
 
 class TableWork(Protocol):
@@ -61,8 +68,13 @@ class TableServices:
     """Options of the Kafka source (``range_options``)."""
     sink: Sink
     schemas: SchemaTracker
+    ends: SplitEnds
+    states: TableStates
     carry_over: CarryOver
+    deletes: RememberedDeletes
     format: RecordFormat
+    accept_incomplete: bool = False
+    """Whether a table goes on if its topic lacks records of its snapshot."""
     dead_letters: DeadLetters | None = None
     """Takes bad records; None: a bad record stops its table."""
 

@@ -1,52 +1,59 @@
-"""One table in a batch of a changelog sink: resolve complete splits, carry over the others, write the changes."""
+"""One table in a batch of a changelog sink: resolve complete splits, hold the others, write the changes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from tailrace.schemas.watermark import Watermark
 from tailrace.spark_consumer.changelog.rowkind import to_changelog
 from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.normalize.carry_over import CARRY_OVER_TYPE
-from tailrace.spark_consumer.normalize.split_resolution import (
-    SplitCompleteness,
-    check_completeness,
-    hold_incomplete,
-    resolve_splits,
-)
-from tailrace.spark_consumer.normalize.split_stats import summarize
+from tailrace.spark_consumer.normalize.carry_over import HeldFolder
+from tailrace.spark_consumer.normalize.latest import with_contained_sequence
+from tailrace.spark_consumer.normalize.split_resolution import resolve_splits, with_holder
+from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
+from tailrace.spark_consumer.normalize.table_state import TableState
+from tailrace.spark_consumer.normalize.truncation import last_truncate, later, without_truncated
 from tailrace.spark_consumer.sink.base import TableBatch
-from tailrace.spark_consumer.source.kafka import RAW_COLUMNS
 from tailrace.spark_consumer.tables.base import CACHE, TableResult, TableServices
+from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from tailrace.schemas.sequence import Sequence
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.source.ranges import TopicRange
 
 
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The records of a step, cached: those of the range, and those that are not held any more."""
+
+    schema: TableSchema
+    decoded: DataFrame
+    raw: DataFrame
+
+
 class ChangelogTable:
-    """The work of one table for ``Images.CHANGELOG``; ``found`` is None if only END watermarks were read."""
+    """The work of one table for ``Images.CHANGELOG``; ``found`` is None if only END certificates were read."""
 
     def __init__(
         self,
         services: TableServices,
         topic: str,
         found: TopicRange | None,
-        ends: Sequence[Watermark],
         batch_id: int,
+        ends: Mapping[int, int],
     ) -> None:
+        """``ends`` are the offsets of all partitions of the topic at the end of the batch."""
         self._services = services
         self._topic = topic
         self._range = found
-        self._ends = tuple(ends)
         self._batch_id = batch_id
+        self._ends = ends
 
     @property
     def topic(self) -> str:
@@ -59,52 +66,135 @@ class ChangelogTable:
         return self._range.offsets if self._range else 0
 
     def run(self, spark: SparkSession) -> TableResult:
-        """Write the range and what was carried over to the sink."""
-        carried = self._services.carry_over.read(spark, self._topic, self._batch_id)
-        parts = [] if self._range is None else [self._services.read(spark, self._range)]
-        parts += [carried] if carried is not None else []
-        parts += [self._raw(spark, self._ends)] if self._ends else []
-        records = reduce(DataFrame.unionByName, parts).persist(CACHE)
+        """Write the range, and what is not held any more, to the sink."""
+        before, after = self._services.states.load(spark, self._topic, self._batch_id, self._range)
+        check_beginning(self._services, self._topic, before, self._range)
+        self._services.carry_over.remove(spark, self._topic, before.released, before.held)
+        if self._range is None:
+            return self._run(spark, before, after, None, ())
+        raw = self._services.read(spark, self._range)
+        # While splits wait, held records are written as they were read.
+        cached = bool(before.progress.open or self._services.ends.pending(self._topic))
+        raw = raw.persist(CACHE) if cached else raw
+        schema, rows = self._services.decode(raw, self._topic, Images.CHANGELOG)
+        decoded = rows.persist(CACHE)
         try:
-            own = records.where((fn.col("topic") == self._topic) & fn.col("value").isNotNull())
-            schema, rows = self._services.decode(own, self._topic, Images.CHANGELOG)
-            decoded = rows.persist(CACHE)
-            try:
-                completeness = check_completeness(summarize(decoded), self._all_ends(records))
-                self._carry(spark, own, completeness, replace=carried is not None)
-                return self._write(schema, decoded, completeness)
-            finally:
-                decoded.unpersist()
+            return self._run(spark, before, after, _Records(schema, decoded, raw), summarize(decoded))
         finally:
-            records.unpersist()
+            decoded.unpersist()
+            raw.unpersist()
 
-    def _write(self, schema: TableSchema, decoded: DataFrame, completeness: SplitCompleteness) -> TableResult:
-        ready, _ = hold_incomplete(decoded, completeness.incomplete)
-        rows = to_changelog(resolve_splits(ready, completeness.high)).persist(CACHE)
+    def _run(
+        self,
+        spark: SparkSession,
+        before: TableState,
+        after: TableState | None,
+        new: _Records | None,
+        stats: Iterable[SplitStats],
+    ) -> TableResult:
+        found_truncate = None if new is None else last_truncate(new.decoded, stats)
+        created = self._services.ends.created(self._topic)
+        state = after or self._next(spark, before, stats, later(later(before.truncated, found_truncate), created))
+        truncated = state.truncated if state.truncated != before.truncated else None
+        records = self._with_released(spark, new, state, empty=truncated is not None)
+        if records is None:
+            if after is None:
+                self._store(spark, before, state, {})
+            return self._result(state, 0, None)
+        folders = [folder for folder in before.held if folder not in state.released]
+        keys = self._services.carry_over.keys(spark, self._topic, folders) if folders else None
+        found = with_holder(records.decoded, state.progress.open, keys)
+        waiting = keys is not None or bool(state.progress.open)
+        # Records that were held are decoded once.
+        found = found.persist(CACHE) if waiting or state.released else found
+        try:
+            if after is None:
+                held = self._hold(records.raw, found, state.step) if waiting else {}
+                state = self._store(spark, before, state, held)
+            ready = without_truncated(found.where(fn.col("holder").isNull()), state.truncated)
+            return self._write(records.schema, ready, state, truncated, stats)
+        finally:
+            found.unpersist()
+
+    def _next(
+        self, spark: SparkSession, before: TableState, stats: Iterable[SplitStats], truncated: Sequence | None
+    ) -> TableState:
+        """Return the state after the batch, without the records that it holds newly."""
+        step = advance(spark, self._services, self._topic, before, stats, read=self._ends)
+        completed = dict(step.completed)
+        released = tuple(folder for folder in before.held if folder.holder in completed)
+        still_held = {split for folder, splits in before.held.items() if folder not in released for split in splits}
+        members = {split for folder in released for split in before.held[folder]}
+        late = {split: high for split, high in before.completed.items() if split in still_held | members}
+        return replace(
+            before,
+            step=before.step + 1,
+            batch=self._batch_id,
+            idle=self._range is None,
+            ends=before.ends_after(self._range),
+            progress=step.progress,
+            completed={**late, **completed},
+            held={folder: splits for folder, splits in before.held.items() if folder not in released},
+            released=released,
+            truncated=truncated,
+        )
+
+    def _with_released(
+        self, spark: SparkSession, new: _Records | None, state: TableState, *, empty: bool
+    ) -> _Records | None:
+        """Add the records that were held and are not any more; their schemas may be others than those of the range.
+
+        ``empty``: no records instead of None.
+        """
+        if not state.released and (new is not None or not empty):
+            return new
+        raw = self._services.carry_over.read(spark, self._topic, state.released)
+        schema, decoded = self._services.decode(raw, self._topic, Images.CHANGELOG)
+        if new is None:
+            return _Records(schema, decoded, raw)
+        raw = new.raw.unionByName(raw)
+        if schema == new.schema:
+            return _Records(schema, new.decoded.unionByName(decoded), raw)
+        return _Records(*self._services.decode(raw, self._topic, Images.CHANGELOG), raw)
+
+    def _hold(self, raw: DataFrame, found: DataFrame, step: int) -> dict[HeldFolder, tuple[str, ...]]:
+        """Store the raw records that are held newly; return their folders, with the splits of the records."""
+        held = found.where(fn.col("holder").isNotNull())
+        rows = held.groupBy("holder").agg(fn.collect_set("split").alias("splits")).collect()
+        if rows:
+            identity = held.select("partition", "offset", "holder")
+            records = raw.where(fn.col("value").isNotNull()).join(identity, ["partition", "offset"])
+            self._services.carry_over.write(records, self._topic, step)
+        return {HeldFolder(row["holder"], step): tuple(sorted(row["splits"])) for row in rows}
+
+    def _store(
+        self, spark: SparkSession, before: TableState, state: TableState, held: Mapping[HeldFolder, tuple[str, ...]]
+    ) -> TableState:
+        state = replace(state, held={**state.held, **held})
+        if state.differs(before):
+            self._services.states.save(spark, self._topic, state, before)
+        return state
+
+    def _write(
+        self,
+        schema: TableSchema,
+        ready: DataFrame,
+        state: TableState,
+        truncated: Sequence | None,
+        stats: Iterable[SplitStats],
+    ) -> TableResult:
+        resolved = resolve_splits(ready, state.completed)
+        if state.released or any(stat.incremental for stat in stats):
+            resolved = with_contained_sequence(resolved)
+        rows = to_changelog(resolved).persist(CACHE)
         try:
             totals = rows.agg(fn.count("*").alias("rows"), fn.max("ts_ms").alias("newest")).collect()[0]
-            if totals["rows"]:
-                self._services.sink.write_batch(TableBatch(schema, rows), self._batch_id)
-            return TableResult(totals["rows"], totals["newest"], len(completeness.incomplete))
+            if totals["rows"] or truncated is not None:
+                self._services.sink.write_batch(TableBatch(schema, rows, truncated=truncated), self._batch_id)
+            return self._result(state, totals["rows"], totals["newest"])
         finally:
             rows.unpersist()
 
-    def _all_ends(self, records: DataFrame) -> list[Watermark]:
-        values = records.where(fn.col("topic") != self._topic).select("value").collect()
-        return [Watermark.from_json(bytes(row["value"])) for row in values]
-
-    def _carry(self, spark: SparkSession, own: DataFrame, completeness: SplitCompleteness, *, replace: bool) -> None:
-        """Store the held records, and the END watermarks whose records are not all there."""
-        pending = self._raw(spark, completeness.pending)
-        _, held = hold_incomplete(own, completeness.incomplete)
-        if held is not None:
-            self._services.carry_over.write(held.unionByName(pending), self._topic, self._batch_id)
-        elif completeness.pending or replace:
-            self._services.carry_over.write(pending, self._topic, self._batch_id)
-
-    def _raw(self, spark: SparkSession, ends: Sequence[Watermark]) -> DataFrame:
-        """Return END watermarks as raw records of another topic; order and position do not matter."""
-        rows = [
-            ("", 0, 0, bytearray(end.record_key()), bytearray(end.to_json()), None, None, None, None) for end in ends
-        ]
-        return spark.createDataFrame(rows, CARRY_OVER_TYPE).select(*RAW_COLUMNS)
+    @staticmethod
+    def _result(state: TableState, rows: int, newest_ms: int | None) -> TableResult:
+        return TableResult(rows, newest_ms, len(state.progress.open), state.progress.snapshot)

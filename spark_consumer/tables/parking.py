@@ -1,9 +1,9 @@
 """Tables that cannot go on: their positions are kept, and the other tables go on without them.
 
 The position of a table is the offset per partition at which its unapplied records begin. It is a file next to the
-checkpoint. The next start of the query takes the table up again: its backlog is read in chunks in the background, and a
-batch takes the table in when the rest is small. From then on the position only excludes what is applied already; it is
-removed when a batch starts at it.
+checkpoint. The next start of the query resumes the table, and a running query tries it from time to time: its backlog
+is read in chunks in the background, and a batch takes the table in when the rest is small. From then on the position
+only excludes what is applied already; it is removed when a batch starts at it.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class TablePosition:
 class ParkedTables:
     """The positions of a query. A batch and the background never have the same table at the same time."""
 
-    def __init__(self, checkpoint: str, max_offsets: int) -> None:
+    def __init__(self, checkpoint: str, max_offsets: int, retry_s: float) -> None:
         self._root = f"{checkpoint.rstrip('/')}/tailrace/parked"
         self._max_offsets = max_offsets
+        self._retry_s = retry_s
         self._positions: dict[str, TablePosition] = {}
         self._busy: set[str] = set()
         self._lock = threading.Lock()
@@ -98,12 +99,17 @@ class ParkedTables:
         own = position.range_to(batch.end[topic])
         return own if own.offsets <= self._max_offsets else None
 
+    def without_position(self, topics: set[str]) -> set[str]:
+        """Return the topics that take part in the batches without a position of their own."""
+        with self._lock:
+            return topics - self._positions.keys()
+
     def behind(self, committed: Mapping[str, Mapping[str, int]]) -> list[TopicRange]:
         """Return the next chunk of each table that is taken up again and behind; ``finish`` ends it."""
         with self._lock:
             chunks = []
             for topic, position in self._positions.items():
-                if position.reason is None and topic not in self._busy:
+                if self._is_resuming(position) and topic not in self._busy:
                     chunk = position.range_to(committed.get(topic, {})).first(self._max_offsets)
                     if chunk.partitions:
                         chunks.append(chunk)
@@ -113,7 +119,12 @@ class ParkedTables:
     @property
     def resuming(self) -> bool:
         """Whether a table is taken up again."""
-        return any(position.reason is None for position in list(self._positions.values()))
+        return any(self._is_resuming(position) for position in list(self._positions.values()))
+
+    def _is_resuming(self, position: TablePosition) -> bool:
+        if position.reason is None:
+            return True
+        return self._retry_s > 0 and time.time() >= (position.parked_at or 0) + self._retry_s
 
     def finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, TailraceError]) -> None:
         """Store the positions after the work on some ranges; park the tables with an error."""

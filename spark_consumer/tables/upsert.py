@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,13 @@ import structlog
 from tailrace.spark_consumer.background import run_in_background
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.normalize.split_stats import summarize
+from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_partition
+from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
+from tailrace.spark_consumer.normalize.table_state import TableState
+from tailrace.spark_consumer.normalize.truncation import last_truncate, later
 from tailrace.spark_consumer.sink.base import TableBatch
 from tailrace.spark_consumer.tables.base import CACHE, TableResult, TableServices
+from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,25 +30,37 @@ log = structlog.get_logger(__name__)
 
 
 class UpsertTable:
-    """The work of one table for ``Images.UPSERT``."""
+    """The work of one table for ``Images.UPSERT``; ``found`` is None if only END certificates were read."""
 
-    def __init__(self, services: TableServices, found: TopicRange, batch_id: int) -> None:
+    def __init__(
+        self,
+        services: TableServices,
+        topic: str,
+        found: TopicRange | None,
+        batch_id: int,
+        ends: Mapping[int, int],
+    ) -> None:
+        """``ends`` are the offsets of all partitions of the topic at the end of the batch."""
         self._services = services
+        self._topic = topic
         self._range = found
         self._batch_id = batch_id
+        self._ends = ends
 
     @property
     def topic(self) -> str:
         """The topic of the table."""
-        return self._range.topic
+        return self._topic
 
     @property
     def offsets(self) -> int:
         """The number of offsets to read."""
-        return self._range.offsets
+        return self._range.offsets if self._range else 0
 
     def run(self, spark: SparkSession) -> TableResult:
         """Write the part of the range that the target has not applied."""
+        if self._range is None:
+            return self._without_records(spark)
         newest = self._services.newest_schema(spark, self._range)
         if not newest.columns:  # a connector has written no row yet
             return TableResult(0, None)
@@ -51,6 +68,7 @@ class UpsertTable:
         left = self._range.after(applied)
         if left != self._range:
             self._require_same_topic(spark, applied)
+            self._skip(spark)
             log.info("records skipped that the target has applied", topic=self.topic, batch=self._batch_id)
         if not left.partitions:
             return TableResult(0, None)
@@ -64,6 +82,14 @@ class UpsertTable:
         finally:
             if cached:
                 raw.unpersist()
+
+    def _skip(self, spark: SparkSession) -> None:
+        """Keep in mind that records are not counted, unless an earlier attempt of the batch has counted them."""
+        states = self._services.states
+        before, after = states.load(spark, self._topic, self._batch_id, self._range)
+        if after is None and not before.unverified:
+            state = replace(before, step=before.step + 1, batch=-1, idle=False, unverified=True)
+            states.save(spark, self._topic, state, before)
 
     def _require_same_topic(self, spark: SparkSession, applied: Mapping[int, int]) -> None:
         """Raise SinkError if the target has applied more than the topic has: it is another topic of the same name."""
@@ -84,9 +110,67 @@ class UpsertTable:
         try:
             with run_in_background(spark, partial(sink.prepare_table, schema)):
                 stats = summarize(decoded)
+            state, before = self._advance(spark, stats, decoded)
             if stats:
-                sink.write_batch(TableBatch(schema, decoded, stats, found), self._batch_id)
+                # Deletes of the batch itself are ordered by the sink.
+                left = self._services.deletes.without_older(decoded, self._topic, before.moved_keys.deletes)
+                loaded = state.progress.complete
+                batch = TableBatch(schema, left, stats, found, truncated=state.truncated, loaded=loaded)
+                sink.write_batch(batch, self._batch_id)
             newest = max((stat.newest_ms for stat in stats if stat.newest_ms is not None), default=None)
-            return TableResult(sum(stat.rows + stat.changes for stat in stats), newest)
+            records = sum(stat.rows + stat.changes for stat in stats)
+            return TableResult(records, newest, len(state.progress.open), state.progress.snapshot)
         finally:
             decoded.unpersist()
+
+    def _without_records(self, spark: SparkSession) -> TableResult:
+        """Use certificates that arrived after the last record; a table without rows is created when it is read."""
+        sink = self._services.sink
+        state, before = self._advance(spark, (), None)
+        truncates = state.truncated != before.truncated
+        if state.progress.complete or truncates:
+            schema = self._services.schemas.versions(self._topic)[-1]
+            sink.applied(schema)
+            sink.prepare_table(schema)
+            if truncates:
+                sink.write_batch(TableBatch(schema, spark.range(0), truncated=state.truncated), self._batch_id)
+        return TableResult(0, None, len(state.progress.open), state.progress.snapshot)
+
+    def _advance(
+        self, spark: SparkSession, stats: Collection[SplitStats], decoded: DataFrame | None
+    ) -> tuple[TableState, TableState]:
+        """Return the states after and before the batch; the former is stored before the sink gets the records."""
+        states = self._services.states
+        before, after = states.load(spark, self._topic, self._batch_id, self._range)
+        if after is not None:
+            return after, before
+        check_beginning(self._services, self._topic, before, self._range)
+        step = advance(spark, self._services, self._topic, before, stats, read=self._ends)
+        truncated = None if decoded is None else last_truncate(decoded, stats)
+        state = replace(
+            before,
+            step=before.step + 1,
+            batch=self._batch_id,
+            idle=self._range is None,
+            ends=before.ends_after(self._range),
+            progress=step.progress,
+            truncated=later(later(before.truncated, truncated), self._services.ends.created(self._topic)),
+            moved_keys=self._moved_keys(spark, before, decoded if stats else None),
+        )
+        if state.differs(before):
+            states.save(spark, self._topic, state, before)
+        return state, before
+
+    def _moved_keys(self, spark: SparkSession, before: TableState, decoded: DataFrame | None) -> MovedKeys:
+        """Remember the deletes of the batch if keys can have moved to other partitions."""
+        known = before.moved_keys
+        if not known.partitions:
+            return MovedKeys(len(self._ends))
+        if decoded is None or not known.grown(len(self._ends)):
+            return known
+        deletes, step = self._services.deletes, before.step + 1
+        after = known.advance(greatest_by_partition(decoded), self._ends)
+        above = after.lowest if after.passed.keys() >= self._ends.keys() else None
+        deletes.keep(spark, self._topic, known.deletes)
+        last = deletes.write(decoded, self._topic, step, above=above)
+        return after if last is None else replace(after, deletes={**after.deletes, step: last})

@@ -69,6 +69,9 @@ SHOWN_BY: Final = {
     "a table without a key is created": [
         "integration/test_new_tables.py::test_table_without_a_key_is_taken_up_when_it_gets_one"
     ],
+    "a table is created with IF NOT EXISTS": [
+        "integration/test_new_tables.py::test_table_that_the_account_could_not_see_is_read"
+    ],
     "a table is renamed into the capture": [
         "integration/test_new_tables.py::test_tables_that_arrive_with_rows_are_read"
     ],

@@ -75,6 +75,26 @@ def test_tables_that_arrive_with_rows_are_read(
     assert {key for key in kept if key not in source_rows(database, "swapped")} == set(range(1, 51))
 
 
+def test_table_that_the_account_could_not_see_is_read(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Also if the binlog has a CREATE of it: the server logs CREATE TABLE IF NOT EXISTS of a table that exists."""
+    fill(database, "t", "hidden")
+    user = f"narrow_{uuid.uuid4().hex[:8]}"
+    database.execute(f"CREATE USER {user} IDENTIFIED BY 'narrow'")
+    database.execute(f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user}")
+    database.execute(f"GRANT SELECT ON `{database.name}`.t TO {user}")
+    account = {"database.user": user, "database.password": "narrow"}
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, **account})
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        database.execute(f"GRANT SELECT ON `{database.name}`.hidden TO {user}")
+        database.execute("CREATE TABLE IF NOT EXISTS hidden (id INT PRIMARY KEY)")
+        database.execute("UPDATE hidden SET v = 'last' WHERE id = 1")
+        eventually(lambda: _missing(kafka_broker, prefix, database, ("t", "hidden")) == {}, "rows of both tables", 90)
+    database.execute(f"DROP USER {user}")
+
+
 def test_table_without_a_key_is_taken_up_when_it_gets_one(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:

@@ -36,6 +36,7 @@ class BatchRunner:
 
     def __init__(self, feed: Feed, table: Table, backend: SinkBackend, work: Path) -> None:
         self.feed, self.table, self.backend = feed, table, backend
+        self.accept_incomplete = False
         # Settings that the pipeline changes must not reach other tests.
         self._spark: SparkSession = backend.spark.newSession()
         # Generating and compiling code for each plan takes longer than the few rows of a case.
@@ -93,6 +94,7 @@ class BatchRunner:
             source={},
             checkpoint=self._checkpoint,
             images=self._plugin.images,
+            accept_incomplete=self.accept_incomplete,
         )
         pipeline = Pipeline(settings, open_sink, Status("conformance", self._plugin.name))
         pipeline.start("query-1")

@@ -36,6 +36,8 @@ class ConsoleBackend(ChangelogBackend):
         lines = self._output.getvalue().splitlines()
         for line in (line for line in lines if line.startswith(f"{schema.topic} ")):  # the others are the log
             _, kind, text = line.split(" ", 2)
+            if kind == "truncate":
+                continue
             each = orjson.loads(text)
             found[each["id"]].append((kind, each))
         return dict(found)
@@ -46,7 +48,7 @@ class TestConsoleSink(SinkConformance):
 
     backend_type = ConsoleBackend
     not_claimed: ClassVar = {
-        "test_truncate": "the rows of a changelog stay after a truncate event",
+        "test_truncate": "the console does not know the rows that it has printed",
         "test_out_of_order": "a changelog keeps the order of the topic and compares no sequences",
         "test_repeated_batch": _NO_TARGET,
         "test_batch_cut_off": _NO_TARGET,
@@ -67,10 +69,10 @@ class TestConsoleSink(SinkConformance):
     )
 
     def test_truncate(self, run: BatchRunner) -> None:
-        """A truncate event gives no changelog row."""
+        """A truncate event is printed; it gives no changelog row. Older rows that are read later stay out."""
         self.write_truncate(run)
 
-        self.expect(run, *(row(key) for key in (1, 2, 3, 4, 6)), row(5, 1))
+        self.expect(run, *(row(key) for key in (1, 2, 3)), row(5, 1))
 
     def test_out_of_order(self, run: BatchRunner) -> None:
         """The older change is printed at its position in the topic."""

@@ -56,7 +56,7 @@ def _print_round(number: int, result: RoundResult, folder: Path) -> None:
     sys.stdout.write(
         f"round {number}: {result.faults.total()} faults, {result.signals.total()} signals, "
         f"{result.transactions} transactions, {verdict.changes} changes, {verdict.records} records, "
-        f"lost {verdict.lost}, doubled {verdict.doubled}, "
+        f"lost {verdict.lost}, doubled {verdict.doubled}, not captured {verdict.not_captured}, "
         f"longest recovery {result.longest_s:.1f} s ({result.slowest})\n"
     )
     shown: Counter[str] = Counter()
@@ -77,6 +77,7 @@ def _print_total(results: Sequence[RoundResult]) -> int:
     signals: Counter[str] = sum((result.signals for result in results), Counter())
     lost = sum(result.verdict.lost for result in results)
     doubled = sum(result.verdict.doubled for result in results)
+    not_captured = sum(result.verdict.not_captured for result in results)
     problems = sum(len(result.verdict.problems) for result in results)
     for name, count in sorted(faults.items()):
         sys.stdout.write(f"{count:6}  {name.replace('_', ' ')}\n")
@@ -84,7 +85,8 @@ def _print_total(results: Sequence[RoundResult]) -> int:
         sys.stdout.write(f"{count:6}  {name.replace('_', ' ')} (no fault)\n")
     sys.stdout.write(
         f"{faults.total()} faults survived, {sum(r.verdict.records for r in results)} records, {lost} lost, "
-        f"{doubled} doubled, longest recovery {max(r.longest_s for r in results):.1f} s\n"
+        f"{doubled} doubled, {not_captured} not captured, "
+        f"longest recovery {max(r.longest_s for r in results):.1f} s\n"
     )
     return 1 if lost or doubled or problems else 0
 

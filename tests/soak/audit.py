@@ -130,14 +130,14 @@ class BinlogAudit:
         if verb == "RENAME":
             for part in names.split(","):
                 old_database, old, new_database, new = _RENAME.search(part).groups()  # type: ignore[union-attr]
-                rows = self.history(old_database or database, old).leave()
+                rows = self.history(old_database or database, old).leave(self._gtid)
                 self.history(new_database or database, new).arrive(rows)
             return
         for part in names.split(","):
             in_database, name = re.search(_NAME, part).groups()  # type: ignore[union-attr]
             history = self.history(in_database or database, name)
             if verb == "DROP":
-                history.leave()
+                history.leave(self._gtid)
             else:
                 history.truncate(self._gtid)
 

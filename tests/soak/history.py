@@ -30,15 +30,18 @@ class KeyHistory:
     states: list[list[Row | None]] = field(default_factory=lambda: [[None]])
     segments: list[int] = field(default_factory=lambda: [0])
     """Where the changes after each TRUNCATE begin."""
+    numbers: list[int] = field(default_factory=list)
+    """The number of each change among all changes of the table."""
 
     @property
     def row(self) -> Row | None:
         """The row now."""
         return self.states[-1][-1]
 
-    def add(self, change: Change) -> None:
+    def add(self, change: Change, number: int) -> None:
         """Add a change."""
         self.changes.append(change)
+        self.numbers.append(number)
         self.states.append([change.after])
 
     def replace(self, row: Row | None) -> None:
@@ -55,8 +58,14 @@ class TableHistory:
         self.keys: defaultdict[str, KeyHistory] = defaultdict(KeyHistory)
         self.truncates: list[str] = []
         """GTIDs of TRUNCATE."""
-        self.left = False
+        self.drops: list[tuple[int, str]] = []
+        """Each DROP or RENAME of a table with this name: the number of changes before it, and its GTID."""
+        self._count = 0
+
+    @property
+    def left(self) -> bool:
         """Whether a table with this name was dropped or renamed: its topic keeps what it had."""
+        return bool(self.drops)
 
     def add(self, gtid: str, before: Row | None, after: Row | None) -> None:
         """Add a row of an event."""
@@ -72,9 +81,9 @@ class TableHistory:
         for history in self.keys.values():
             history.replace(None)
 
-    def leave(self) -> dict[str, Row]:
+    def leave(self, gtid: str) -> dict[str, Row]:
         """Remove all rows without a record: the table is dropped or renamed. Return the rows."""
-        self.left = True
+        self.drops.append((self._count, gtid))
         rows = {key: history.row for key, history in self.keys.items() if history.row is not None}
         for history in self.keys.values():
             history.replace(None)
@@ -99,4 +108,5 @@ class TableHistory:
         history = self.keys[key_text(self.name, row)]
         while len(history.segments) < len(self.truncates) + 1:
             history.segments.append(len(history.changes))
-        history.add(Change(gtid, op, before, after))
+        history.add(Change(gtid, op, before, after), self._count)
+        self._count += 1

@@ -27,6 +27,7 @@ from tests.soak.tables import FORMER, TABLES, Row, from_source, key_text
 from tests.soak.verify import Verdict, verify
 from tests.soak.writer import Writers, finish_prepared
 from tests.support.capture import CaptureProcess
+from tests.support.incremental_checks import pending_requests
 from tests.support.replication import Cluster
 from tests.support.tcp_proxy import TcpProxy
 
@@ -108,7 +109,7 @@ class Round:
             context.producer.stop()
             transactions = writers.transactions
         self.audit.read(self.cluster.primary)
-        first = Gtids(self._first_offset(producer.log))
+        first = Gtids(self._first_offset())
         verdict = verify(
             self._broker.bootstrap, self.prefix, self.database, self._source(), audit=self.audit, first_offset=first
         )
@@ -138,11 +139,11 @@ class Round:
             time.sleep(self.rng.random())
         return ", ".join(names)
 
-    @staticmethod
-    def _first_offset(log: Path) -> str:
-        """Return the GTIDs at which the stream began; a start that stored nothing is repeated elsewhere."""
-        lines = [line for line in log.read_text().splitlines() if '"event":"the stream starts at the end' in line]
-        return str(json.loads(lines[-1])["gtids"])
+    def _first_offset(self) -> str:
+        """Return the GTIDs at which the stream began; a start that stored nothing is repeated, maybe by the other."""
+        logs = [log.read_text() for log in self._folder.rglob("producer.log")]
+        lines = [line for text in logs for line in text.splitlines() if '"event":"the stream starts at the end' in line]
+        return str(max(map(json.loads, lines), key=lambda line: str(line["timestamp"]))["gtids"])
 
     def status(self) -> dict[str, Any]:
         """Return the status of the producer; {} if it does not answer."""
@@ -226,7 +227,7 @@ class Round:
             status = self.status()
             tables = status.get("tables") or {}
             busy = any(t["mode"] != "streaming" for t in tables.values())
-            if tables and not busy and not (status.get("signals") or {}).get("queue"):
+            if tables and not busy and not pending_requests(self._broker, self.prefix):
                 self._recovered(context, "the end of the round")
                 return
             time.sleep(0.2)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -76,7 +76,8 @@ class Table:
     run: str = RUN
     incremental: bool = False
     """The records belong to an incremental snapshot."""
-    numbers: Mapping[str, int] = field(default_factory=dict)
+    last_split: int | None = None
+    """Number of the split whose upper bound is open. A run without it never ends."""
 
     def key(self, row: Row) -> bytes:
         """Return the key struct of a row as JSON."""
@@ -126,8 +127,8 @@ class Table:
             database=self.schema.database,
             table=self.schema.table,
             number=number,
-            lower=None,
-            upper=None,
+            lower=None if number == 0 else [number],
+            upper=None if number == self.last_split else [number + 1],
             closed=False,
             position=BinlogPosition(EPOCH, FILE, pos, "", "uuid"),
             rows=rows,
@@ -137,6 +138,13 @@ class Table:
             ts_us=1,
             incremental=self.incremental,
         )
+        return Message(watermarks_topic(prefix), mark.record_key(), mark.to_json())
+
+    def created(self, prefix: str, *, pos: int) -> Message:
+        """Return the record of a CREATE TABLE."""
+        position = BinlogPosition(EPOCH, FILE, pos, "", "uuid")
+        names = self.schema.topic, self.schema.database, self.schema.table
+        mark = Watermark(WatermarkKind.CREATED, "", "", *names, 0, None, None, False, position, 0, 0, 0, "", 1)
         return Message(watermarks_topic(prefix), mark.record_key(), mark.to_json())
 
     def published(self, prefix: str, version: int = 1) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,21 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import ControlTopicError, SinkError, concerns_all_tables
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange
-from tailrace.spark_consumer.tables.parking import TablePosition
+from tailrace.spark_consumer.tables.parking import ParkedTables, TablePosition
+from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Table, connect, table_schema
 from tests.spark.running import consume, settings, table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def delete_topic(broker: KafkaBroker, name: str) -> None:
+    """Delete a topic and wait until it is gone."""
+    admin = broker.admin()
+    admin.delete_topics([name])[name].result(60)
+    supervised.wait_until(lambda: name not in admin.list_topics(timeout=10).topics, what="the deletion", deadline_s=60)
 
 
 @pytest.mark.timeout(1800)
@@ -66,6 +75,20 @@ def test_position_bounds_what_is_read() -> None:
     assert not position.reaches({"0": 5, "2": 1})
 
 
+def test_parked_table_is_retried_after_a_time() -> None:
+    stopped = TablePosition("p.d.t", {"0": 5}, "reason", parked_at=time.time() - 60)
+    later, never = ParkedTables("c", 100, retry_s=3600), ParkedTables("c", 100, retry_s=0)
+    due = ParkedTables("c", 100, retry_s=30)
+    for tables in (later, never, due):
+        tables._positions["p.d.t"] = stopped
+
+    assert (later.resuming, never.resuming, due.resuming) == (False, False, True)
+    assert later.behind({"p.d.t": {"0": 9}}) == []
+    [chunk] = due.behind({"p.d.t": {"0": 9}})
+    assert chunk.partitions == {0: OffsetRange(5, 9)}
+    assert due.behind({"p.d.t": {"0": 9}}) == []  # the chunk is not done
+
+
 def test_lost_broker_or_session_is_not_the_error_of_a_table() -> None:
     assert concerns_all_tables(ControlTopicError("x"))
     assert concerns_all_tables(KafkaUnavailableError("x"))
@@ -74,6 +97,31 @@ def test_lost_broker_or_session_is_not_the_error_of_a_table() -> None:
     assert concerns_all_tables(KeyboardInterrupt())
     assert not concerns_all_tables(SinkError("the key has changed"))
     assert not concerns_all_tables(RuntimeError("[USER_RAISED_EXCEPTION] a record cannot be decoded"))
+
+
+@pytest.mark.timeout(1800)
+def test_deleted_topic_concerns_only_its_table(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    good, gone = feed.table(table_schema(prefix, "good")), feed.table(table_schema(prefix, "gone"))
+    given = settings(kafka_broker, prefix, tmp_path)
+    rows = [{"id": i, "name": "x"} for i in range(4)]
+    feed.write(message for row in rows[:2] for table in (good, gone) for message in table.change("c", None, row, pos=1))
+    consume(spark, given)
+
+    delete_topic(kafka_broker, gone.schema.topic)
+    feed.write(good.change("c", None, rows[2], pos=2))
+    consume(spark, given)
+    assert table_rows(spark, tmp_path, "good").keys() == {0, 1, 2}
+
+    # The new topic ends before the offsets that the table has applied.
+    kafka_broker.create_topic(gone.schema.topic)
+    feed.write([*good.change("c", None, rows[3], pos=3), *gone.change("c", None, rows[3], pos=3)])
+    with pytest.raises(SinkError, match="was deleted and created again"):
+        consume(spark, given)
+    assert table_rows(spark, tmp_path, "good").keys() == {0, 1, 2, 3}
+    assert table_rows(spark, tmp_path, "gone").keys() == {0, 1}
 
 
 @pytest.mark.timeout(1800)

@@ -1,4 +1,4 @@
-"""Single parts of the consumer: topic pattern, split completeness, schemas, initial load, session settings."""
+"""Single parts of the consumer: topic pattern, schemas, initial load, session settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from pyspark.sql import functions as fn
 
-from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError
+from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.sequence import Sequence, file_number
 from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
@@ -17,7 +17,6 @@ from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import parse
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
-from tailrace.spark_consumer.normalize.split_resolution import check_completeness
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.session import coordinates
 from tailrace.spark_consumer.sink import initial_load
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
 
 REQUIRED = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "c", "sink": "console"}
 START = Sequence(1, 7, 100, 0, 0)
-
-
-def end(split: str, rows: int, backfill: int, pos: int = 10) -> Watermark:
-    """Return an END watermark."""
-    return watermark(split, WatermarkKind.END, pos=pos, rows=rows, backfill=backfill)
 
 
 def watermark(
@@ -125,29 +119,6 @@ def test_options_of_the_source_are_passed_on() -> None:
 def test_binlog_files_are_compared_as_numbers() -> None:
     assert file_number("binlog.999999") < file_number("binlog.1000000")
     assert position_sequence(BinlogPosition(2, "b.000010", 5, "", "")) == (2, 10, 5, 0, 0)
-
-
-def test_split_is_complete_when_its_counts_match_end() -> None:
-    completeness = check_completeness(
-        [stats("a", 3, 1), stats("b", 2), stats("c", 1), stats(None, 0, 9)], [end("a", 3, 1), end("b", 2, 1)]
-    )
-
-    assert completeness.high == {"a": (1, 7, 10, 0, 0)}
-    assert completeness.incomplete == {"b", "c"}
-    assert [e.split for e in completeness.pending] == ["b"]
-
-
-def test_empty_split_is_complete_at_once_and_end_can_come_before_the_rows() -> None:
-    completeness = check_completeness([], [end("empty", 0, 0), end("early", 2, 0)])
-
-    assert set(completeness.high) == {"empty"}
-    assert completeness.incomplete == frozenset()
-    assert [e.split for e in completeness.pending] == ["early"]
-
-
-def test_more_records_than_end_says_is_an_error() -> None:
-    with pytest.raises(KafkaRequestError, match="split a has more records"):
-        check_completeness([stats("a", 4, 0)], [end("a", 3, 0)])
 
 
 def test_schemas_are_ordered_by_their_last_use_whatever_the_order_of_records() -> None:

@@ -90,6 +90,8 @@ def ends_of(watermarks: Iterable[Read], topic: str) -> list[Watermark]:
         if orjson.loads(record.value)["topic"] != topic:
             continue
         mark = Watermark.from_json(record.value)
+        if mark.kind is WatermarkKind.CREATED:
+            continue
         kinds[mark.split].append(mark.kind)
         if mark.kind is WatermarkKind.END:
             ends.append(mark)

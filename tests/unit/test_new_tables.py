@@ -112,6 +112,27 @@ def test_created_table_is_streamed_from_its_first_change() -> None:
     assert (stream.mode(T), stream.requested, stream.with_topic) == (TableMode.STREAMING, [], {T})
 
 
+def test_table_that_may_have_existed_before_its_create_is_read() -> None:
+    """The server logs CREATE TABLE IF NOT EXISTS also for a table that exists, which the account may not have seen."""
+    stream = Stream()
+    stream.ddl("CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY, v INT)")
+    assert stream.insert(T, "id")
+    assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [T])
+
+
+def test_table_that_was_created_before_is_not_read_for_a_repeated_create() -> None:
+    """The first CREATE has told that it is empty; a DROP ends that."""
+    stream = Stream()
+    stream.ddl("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    stream.ddl("CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY, v INT)")
+    assert stream.insert(T, "id")
+    assert stream.requested == []
+    stream.ddl("DROP TABLE t")
+    stream.ddl("CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY, v INT)")
+    assert stream.insert(T, "id")
+    assert stream.requested == [T]
+
+
 def test_table_that_the_account_could_not_see_is_read() -> None:
     """Its changes are in the binlog, but not its CREATE: it has rows from before."""
     stream = Stream()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -170,3 +171,48 @@ def test_a_missing_certificate_is_found() -> None:
 
 def test_another_row_in_the_source_is_found() -> None:
     assert _verdict(_records(), _marks(), {"[1]": _row("f")}).lost == 1
+
+
+def _created(number: int, row: Row) -> Read:
+    return _record("c", _gtid(number), None, row)._replace(key=orjson.dumps(row))
+
+
+def _dropped_tables(*found: int, low: str = "", drops: int = 2) -> Verdict:
+    """Two tables of one name: inserts 1 and 2 and DROP 3, inserts 4 and 5 and DROP 6; the topic has ``found``."""
+    history = TableHistory("created")
+    rows: dict[int, Row] = {1: {"id": 1}, 2: {"id": 2}, 4: {"id": 1}, 5: {"id": 3}}
+    for number in range(1, 7):
+        if number in rows:
+            history.add(_gtid(number), None, rows[number])
+        elif number == 3 or drops == 2:
+            history.leave(_gtid(number))
+    records = [_created(number, rows[number]) for number in found]
+    position = BinlogPosition(1, "f", 4, low, "server")
+    marks = [replace(_mark(WatermarkKind.LOW, 0, 0, 0), position=position)] if low else []
+    source: dict[str, Row] = {} if drops == 2 else {"[1]": rows[4], "[3]": rows[5]}
+    return TableCheck(history, Topic("created", records), marks, Gtids()).run(source)
+
+
+@pytest.mark.parametrize("found", [(), (2,), (4, 5), (5,), (2, 5), (1, 2, 4, 5)])
+def test_first_changes_of_a_table_that_was_dropped_unread_are_not_captured(found: tuple[int, ...]) -> None:
+    verdict = _dropped_tables(*found)
+    assert (verdict.lost, verdict.doubled, verdict.problems) == (0, 0, ())
+    assert verdict.not_captured == 4 - len(found)
+
+
+@pytest.mark.parametrize("found", [(1,), (4,), (1, 5), (1, 2, 4)])
+def test_a_lost_change_of_a_table_that_was_captured_is_found(found: tuple[int, ...]) -> None:
+    """The topic has a change of the table before the missing one, though of another key: the table did not wait."""
+    assert _dropped_tables(*found).lost
+
+
+def test_a_lost_change_of_a_table_that_is_there_is_found() -> None:
+    verdict = _dropped_tables(1, 2, 5, drops=1)
+    assert (verdict.lost, verdict.not_captured) == (1, 0)
+
+
+@pytest.mark.parametrize(("low", "lost"), [("server:1-3", 2), ("server:1-4", 1), ("server:1-5", 0), ("server:1-2", 0)])
+def test_a_lost_change_after_a_low_watermark_is_found(low: str, lost: int) -> None:
+    """A snapshot has begun to read the second table, or only the first one, so it had to have the later changes."""
+    verdict = _dropped_tables(*([1, 2] if low != "server:1-2" else []), low=low)
+    assert verdict.lost == lost

@@ -92,7 +92,7 @@ def test_split_of_an_empty_table_is_a_complete_run() -> None:
     assert SplitProgress().advance([], [whole]).progress.complete
 
 
-def test_restarted_run_does_not_count_with_the_earlier_one() -> None:
+def test_restarted_run_does_not_count_with_the_former_one() -> None:
     progress = SplitProgress().advance([], [end(0, last=1), end(-1, last=1), end(1, last=1, run="run2")]).progress
 
     assert (progress.loading, progress.complete) == (True, False)

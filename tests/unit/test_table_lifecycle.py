@@ -31,6 +31,7 @@ from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
+from tailrace.schemas.watermark import Watermark, WatermarkKind, read_position
 from tests.support.stream import FILE, SERVER, START, FakeListener, FakeProducer, stream_transaction
 
 TABLE = TableId("db", "t")
@@ -70,9 +71,9 @@ class Stream:
             forget=lambda _table: None, on_statement=lambda _effect: None, statement_headers=lambda _table, _event: []
         )
         self.coordinator = SnapshotCoordinator(context, versions, self.listener)
-        new_tables = NewTables(context, topics, self.listener, reads=lambda _table: True)
+        self.new_tables = NewTables(context, topics, self.listener, reads=lambda _table: True)
         self.lifecycle = TableLifecycle(
-            context, self.coordinator, topics, None, versions=versions, new_tables=new_tables
+            context, self.coordinator, topics, None, versions=versions, new_tables=self.new_tables
         )
 
     def ddl(self, change: Change) -> list[TableId]:
@@ -147,6 +148,28 @@ def test_a_recreated_table_must_be_read() -> None:
     assert not stream.coordinator.abandon_split(SPLIT)
     assert not stream.coordinator.abandon_table(TABLE)
     assert stream.mode is TableMode.SNAPSHOT
+
+
+def test_first_change_of_a_created_table_is_preceded_by_a_record_for_readers() -> None:
+    """Readers remove what an earlier table of that name left. A table that arrives with rows is read instead."""
+    stream = Stream()
+    stream.ddl(Change.CREATE)
+    assert not stream.producer.open, "the table may turn out not to be captured"
+    stream.new_tables.capture(TABLE)
+
+    [value] = [
+        value for topic, key, value in stream.producer.open if (topic, key) == ("p.tailrace.watermarks", b"db.t")
+    ]
+    created = Watermark.from_json(value or b"")
+    assert (created.kind, created.topic, created.position) == (
+        WatermarkKind.CREATED,
+        "db.t",
+        read_position(START.to_json()),
+    )
+
+    stream = Stream()
+    stream.new_tables.capture(TABLE)
+    assert not [topic for topic, _, _ in stream.producer.open if topic == "p.tailrace.watermarks"]
 
 
 def test_truncate_during_the_snapshot_waits_for_open_splits_and_restarts_it() -> None:

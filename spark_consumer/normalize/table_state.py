@@ -1,0 +1,147 @@
+"""What the consumer knows of a table between two batches: the progress of its snapshot, and what it holds.
+
+A file per topic and step, ``<checkpoint>/tables/<topic>/<step>.json``, is written before the sink gets the records of a
+batch, and only if something changed. A batch that runs again finds its file and decides as in the first attempt:
+certificates that arrived meanwhile do not count. The file names the offsets up to which it counts. So a table whose
+batch failed after the file was written, and that goes on in a later batch, uses the file before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.files import children, delete, read_text, write_text
+from tailrace.spark_consumer.normalize.carry_over import HeldFolder
+from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
+from tailrace.spark_consumer.normalize.split_progress import SplitProgress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.spark_consumer.source.ranges import TopicRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """The state of one topic after a batch."""
+
+    step: int = -1
+    """Number of the state; -1: nothing of the topic is known."""
+    batch: int = -1
+    """The batch that it was written in."""
+    idle: bool = False
+    """Whether the batch had no records of the topic."""
+    unverified: bool = False
+    """Whether records were skipped that the target had applied: they are not counted."""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """Partition to the offset up to which the records are counted."""
+    progress: SplitProgress = field(default_factory=SplitProgress)
+    completed: Mapping[str, Sequence] = field(default_factory=dict)
+    """Splits that this batch completed, or that are complete and have records under another split that is not, to
+    their high watermark."""
+    held: Mapping[HeldFolder, tuple[str, ...]] = field(default_factory=dict)
+    """Folders with held records, to the splits that these records belong to."""
+    released: tuple[HeldFolder, ...] = ()
+    """Folders whose records this batch writes."""
+    truncated: Sequence | None = None
+    """The sequence of the last truncate event."""
+    moved_keys: MovedKeys = field(default_factory=MovedKeys)
+    """Only for upserts."""
+
+    def counts_before(self, found: TopicRange | None) -> bool:
+        """Return whether none of the records of a range is counted."""
+        return found is None or all(self.ends.get(p, 0) <= max(each.start, 0) for p, each in found.partitions.items())
+
+    def written_for(self, batch: int, found: TopicRange | None) -> bool:
+        """Return whether an attempt of a batch has written the state, with exactly the records of a range."""
+        if (self.batch, self.idle) != (batch, found is None):
+            return False
+        return found is None or all(self.ends.get(p) == each.end for p, each in found.partitions.items())
+
+    def ends_after(self, found: TopicRange | None) -> Mapping[int, int]:
+        """Return the ends when the records of a range are counted too."""
+        return {**self.ends, **({p: each.end for p, each in found.partitions.items()} if found else {})}
+
+    def differs(self, other: TableState) -> bool:
+        """Return whether a reader needs this state after the other."""
+        if other.step < 0 or self.unverified != other.unverified:
+            return True
+        own, others = ((state.progress, state.held, state.truncated, state.moved_keys) for state in (self, other))
+        return own != others or bool(self.released or self.completed)
+
+    def to_json(self) -> str:
+        """Return the content of the file."""
+        body = {
+            "batch": self.batch,
+            "idle": self.idle,
+            "unverified": self.unverified,
+            "ends": {str(partition): offset for partition, offset in self.ends.items()},
+            "progress": self.progress.to_json(),
+            "completed": {split: sequence.text for split, sequence in self.completed.items()},
+            "held": [[folder.holder, folder.step, splits] for folder, splits in self.held.items()],
+            "released": self.released,
+            "movedKeys": self.moved_keys.to_json(),
+            "truncated": None if self.truncated is None else self.truncated.text,
+        }
+        return json.dumps(body)
+
+    @classmethod
+    def from_json(cls, step: int, text: str) -> TableState:
+        """Read what ``to_json`` returned."""
+        body: dict[str, Any] = json.loads(text)
+        return cls(
+            step=step,
+            batch=body["batch"],
+            idle=body["idle"],
+            unverified=body["unverified"],
+            ends={int(partition): offset for partition, offset in body["ends"].items()},
+            progress=SplitProgress.from_json(body["progress"]),
+            completed={split: Sequence.from_text(sequence) for split, sequence in body["completed"].items()},
+            held={HeldFolder(holder, number): tuple(splits) for holder, number, splits in body["held"]},
+            released=tuple(HeldFolder(*folder) for folder in body["released"]),
+            moved_keys=MovedKeys.from_json(body["movedKeys"]),
+            truncated=None if body["truncated"] is None else Sequence.from_text(body["truncated"]),
+        )
+
+
+class TableStates:
+    """The states of all topics of a query; the last two of each topic are kept."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self._root = f"{checkpoint.rstrip('/')}/tables"
+        self._known: dict[str, list[TableState]] = {}
+
+    def load(
+        self, spark: SparkSession, topic: str, batch: int, found: TopicRange | None
+    ) -> tuple[TableState, TableState | None]:
+        """Return the state before a batch of a topic, and the state after it if an earlier attempt wrote one."""
+        known = self._known.get(topic)
+        if known is None:
+            known = self._known[topic] = self._read(spark, topic)
+        after = next((state for state in known[-1:] if state.written_for(batch, found)), None)
+        if after is not None:
+            before = [state for state in known if state.step == after.step - 1]
+        else:
+            before = [state for state in known if state.counts_before(found)]
+        return (before[-1] if before else TableState()), after
+
+    def save(self, spark: SparkSession, topic: str, state: TableState, before: TableState) -> None:
+        """Store the state after a batch; only the state before it is kept besides."""
+        write_text(spark, self._path(topic, state.step), state.to_json())
+        for old in self._known.get(topic, ()):
+            if old.step not in {before.step, state.step}:
+                delete(spark, self._path(topic, old.step))
+        self._known[topic] = [each for each in (before, state) if each.step >= 0]
+
+    def _read(self, spark: SparkSession, topic: str) -> list[TableState]:
+        files = {name.removesuffix(".tmp") for name in children(spark, f"{self._root}/{topic}")}
+        steps = sorted(int(name.removesuffix(".json")) for name in files)
+        texts = [(step, read_text(spark, self._path(topic, step))) for step in steps]
+        return [TableState.from_json(step, text) for step, text in texts if text]
+
+    def _path(self, topic: str, step: int) -> str:
+        return f"{self._root}/{topic}/{step}.json"

@@ -1,0 +1,97 @@
+"""Advances the progress of a table's snapshot, and decides about splits whose records are missing in the topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from tailrace.spark_consumer.errors import IncompleteTopicError
+from tailrace.spark_consumer.normalize.split_progress import MissingRecords, SplitStep
+from tailrace.spark_consumer.normalize.split_stats import SplitStats
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.spark_consumer.normalize.table_state import TableState
+    from tailrace.spark_consumer.source.ranges import TopicRange
+    from tailrace.spark_consumer.tables.base import TableServices
+
+_HINT: Final = (
+    "set tailrace.incomplete.topic.handling.mode=warn and send a signal for an incremental snapshot of the table; keep "
+    "its topic for longer (retention.ms), and do not compact it"
+)
+
+log = structlog.get_logger(__name__)
+
+
+def advance(
+    spark: SparkSession,
+    services: TableServices,
+    topic: str,
+    before: TableState,
+    stats: Iterable[SplitStats],
+    *,
+    read: Mapping[int, int],
+) -> SplitStep:
+    """Return the progress of a topic after a batch; ``read`` are the offsets up to which the topic is read then.
+
+    The records of a split are in the topic before its END certificate. If the topic is read up to where it ended when
+    the certificate was seen, records that are missing will not come: Kafka has removed them. Raises
+    IncompleteTopicError unless the configuration accepts that.
+    """
+    progress = before.progress
+    pending = services.ends.pending(topic).values()
+    # What an earlier batch completed is certain only now: that batch was written.
+    services.ends.release(topic, [end.split for end in pending if progress.has(end)])
+    ends = [end for end in pending if not progress.has(end)]
+    step = progress.advance(stats, ends)
+    if not step.missing:
+        return step
+    if not services.ends.has_limit(topic):
+        services.ends.limit(topic, services.end_offsets(spark, topic, read))
+    if not services.ends.passed(topic, read):
+        return step
+    # Bad records, and records that the target had applied, are not counted.
+    if not (services.accept_incomplete or services.dead_letters or before.unverified):
+        raise _incomplete(topic, step.missing)
+    log.warning(
+        "records of a snapshot are missing in a topic; the table may lack rows",
+        topic=topic,
+        splits=len(step.missing),
+        rows=sum(missing.rows for missing in step.missing),
+        changes=sum(missing.backfill for missing in step.missing),
+    )
+    return progress.advance(stats, ends, accept=[missing.end.split for missing in step.missing])
+
+
+def check_beginning(services: TableServices, topic: str, before: TableState, found: TopicRange | None) -> None:
+    """Look for records that Kafka removed before the first batch of a topic.
+
+    Raises IncompleteTopicError unless the configuration accepts that.
+    """
+    if before.step >= 0 or found is None:
+        return
+    removed = {partition: each.start for partition, each in found.partitions.items() if each.start > 0}
+    if not removed:
+        return
+    if not services.accept_incomplete:
+        raise IncompleteTopicError(
+            f"topic {topic} has lost its beginning: the table would lack rows",
+            hint=_HINT,
+            first_offsets=", ".join(f"partition {partition}: {offset}" for partition, offset in removed.items()),
+        )
+    log.warning("a topic has lost its beginning; the table may lack rows", topic=topic, first_offsets=removed)
+
+
+def _incomplete(topic: str, missing: tuple[MissingRecords, ...]) -> IncompleteTopicError:
+    first = missing[0]
+    return IncompleteTopicError(
+        f"topic {topic} lacks records of a snapshot: the table would lack rows",
+        hint=_HINT,
+        splits=len(missing),
+        first_split=first.end.split,
+        rows=f"{first.rows} of {first.end.rows} missing",
+        changes=f"{first.backfill} of {first.end.backfill} missing",
+    )

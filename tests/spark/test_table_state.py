@@ -1,0 +1,70 @@
+"""The state of a table between two batches: which of the stored states a batch goes on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.normalize.carry_over import HeldFolder
+from tailrace.spark_consumer.normalize.split_progress import SplitProgress
+from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
+from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPIC = "p.d.t"
+
+
+def offsets(start: int, end: int) -> TopicRange:
+    """Return a range of one partition."""
+    return TopicRange(TOPIC, {0: OffsetRange(start, end)})
+
+
+def state(batch: int, end: int, rows: int) -> TableState:
+    """Return a state that counts the records up to an offset."""
+    return TableState(step=batch, batch=batch, ends={0: end}, progress=SplitProgress({"s": (rows, 0)}))
+
+
+def test_state_survives_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    saved = TableState(
+        step=3,
+        batch=3,
+        ends={0: 5, 1: 7},
+        progress=SplitProgress({"s:1": (3, 1)}),
+        completed={"s:0": Sequence(1, 7, 10, 0, 0)},
+        held={HeldFolder("s:1", 2): ("s:1", "t:0")},
+        released=(HeldFolder("s:0", 1),),
+        truncated=Sequence(1, 7, 4, 0, 0),
+    )
+    TableStates(str(tmp_path)).save(spark, TOPIC, saved, TableState())
+
+    before, after = TableStates(str(tmp_path)).load(spark, TOPIC, 4, TopicRange(TOPIC, {0: OffsetRange(5, 9)}))
+
+    assert (before, after) == (saved, None)
+
+
+def test_repeated_batch_finds_its_state(spark: SparkSession, tmp_path: Path) -> None:
+    states = TableStates(str(tmp_path))
+    first, second = state(0, 10, 1), state(1, 20, 2)
+    states.save(spark, TOPIC, first, TableState())
+    states.save(spark, TOPIC, second, first)
+
+    assert TableStates(str(tmp_path)).load(spark, TOPIC, 1, offsets(10, 20)) == (first, second)
+    assert states.load(spark, TOPIC, 2, offsets(20, 30)) == (second, None)
+    # Nothing was stored for some batches in which nothing changed.
+    assert states.load(spark, TOPIC, 9, offsets(90, 95)) == (second, None)
+
+
+def test_table_that_goes_on_later_does_not_use_the_state_of_the_batch_that_failed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    states = TableStates(str(tmp_path))
+    first, failed = state(0, 10, 1), state(1, 20, 2)
+    states.save(spark, TOPIC, first, TableState())
+    states.save(spark, TOPIC, failed, first)
+
+    assert states.load(spark, TOPIC, 5, offsets(10, 50)) == (first, None)
+    states.save(spark, TOPIC, state(5, 50, 7), first)
+    assert sorted(file.name for file in (tmp_path / "tables" / TOPIC).glob("*.json")) == ["0.json", "5.json"]

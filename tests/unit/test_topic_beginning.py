@@ -1,0 +1,56 @@
+"""A topic that has lost its beginning before the consumer read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from tailrace.spark_consumer.errors import IncompleteTopicError
+from tailrace.spark_consumer.normalize.carry_over import CarryOver
+from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
+from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
+from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.formats.select import record_format
+from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
+from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.split_ends import SplitEnds
+from tailrace.spark_consumer.tables.base import TableServices
+from tailrace.spark_consumer.tables.snapshot import check_beginning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOPIC = "p.d.t"
+
+
+def check(starts: Mapping[int, int], *, batch: int = -1, accept: bool = False) -> None:
+    """Check the first range of a topic."""
+    services = TableServices(
+        source={},
+        sink=cast("Sink", None),
+        schemas=SchemaTracker(ControlTopic("p.tailrace.schemas", {})),
+        ends=SplitEnds(ControlTopic("p.tailrace.watermarks", {})),
+        states=TableStates("/nowhere"),
+        carry_over=CarryOver("/nowhere"),
+        deletes=RememberedDeletes("/nowhere"),
+        format=record_format(None),
+        accept_incomplete=accept,
+    )
+    found = TopicRange(TOPIC, {partition: OffsetRange(start, 100) for partition, start in starts.items()})
+    check_beginning(services, TOPIC, TableState(step=batch), found)
+
+
+def test_topic_that_has_its_beginning_is_read() -> None:
+    check({0: 0, 1: EARLIEST})
+    check({0: 50}, batch=7)  # not the first batch
+
+
+def test_topic_that_has_lost_its_beginning_is_an_error_unless_it_is_accepted() -> None:
+    with pytest.raises(IncompleteTopicError, match="has lost its beginning") as caught:
+        check({0: 0, 1: 17})
+
+    assert caught.value.context["first_offsets"] == "partition 1: 17"
+    assert "tailrace.incomplete.topic.handling.mode=warn" in caught.value.hint
+    check({0: 0, 1: 17}, accept=True)
