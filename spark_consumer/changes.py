@@ -7,7 +7,7 @@
     changes = read_changes(spark, "shop.shop.orders", prefix="shop", bootstrap_servers="broker:9092")
     changes.writeStream.foreachBatch(lambda batch, _: apply_changes(batch, "main.shop.orders")).start()
 
-Everything works through Spark Connect as well: there is no access to the JVM. docs/library.md describes the columns.
+There is no access to the JVM. docs/library.md describes the columns.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""The library as a program uses it, in the session of the tests and through Spark Connect."""
+"""The library as a program uses it."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +10,6 @@ import pytest
 from tailrace.schemas.connect import ConnectField
 from tests.docs.pages import PAGES, blocks
 from tests.embedded.kafka import KafkaBroker
-from tests.embedded.spark import spark_environment, spark_settings
 from tests.spark.records import Feed, connect, table_schema
 from tests.support.library_program import run
 
@@ -61,27 +55,6 @@ def test_library_in_a_session(spark: SparkSession, kafka_broker: KafkaBroker, pr
     topic = fill(kafka_broker, prefix)
 
     assert run(spark, kafka_broker.bootstrap, prefix, topic, tmp_path) == EXPECTED
-
-
-@pytest.mark.skipif(find_spec("grpc") is None, reason="the client of Spark Connect needs the package grpcio")
-def test_library_through_spark_connect(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
-    topic = fill(kafka_broker, prefix)
-    settings = tmp_path / "settings.json"
-    settings.write_text(json.dumps(spark_settings(tmp_path)), encoding="utf-8")
-    program = [sys.executable, "-m", "tests.support.library_program"]
-
-    done = subprocess.run(
-        [*program, str(settings), kafka_broker.bootstrap, prefix, topic, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, **spark_environment()},
-    )
-
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == EXPECTED
 
 
 def test_example_of_the_page_runs(spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:

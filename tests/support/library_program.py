@@ -1,11 +1,13 @@
-"""A program that uses the library; as a main program it runs through Spark Connect."""
+"""A program that uses the library."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as fn
+
+from tailrace.spark_consumer import apply_changes, decode, latest, read_changes, to_changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -13,18 +15,11 @@ if TYPE_CHECKING:
 
 def run(spark: SparkSession, bootstrap: str, prefix: str, topic: str, work: Path) -> dict[str, Any]:
     """Read the changes of a table, stream them into a Delta table, and return what was seen."""
-    from pyspark.sql import functions as fn  # noqa: PLC0415 - Spark Connect chooses its functions when the session starts
-
-    from tailrace.spark_consumer import apply_changes, decode, latest, read_changes, to_changelog  # noqa: PLC0415
-
     target = f"delta.`{work}/target`"
     stream = read_changes(spark, topic, prefix=prefix, bootstrap_servers=bootstrap)
 
     def merge(batch: DataFrame, _: int) -> None:
-        # Spark Connect runs this function in another process, which has its own imports.
-        from tailrace.spark_consumer import apply_changes as merge_into  # noqa: PLC0415
-
-        merge_into(batch, target)
+        apply_changes(batch, target)
 
     query = stream.writeStream.option("checkpointLocation", f"{work}/checkpoint").foreachBatch(merge)
     query.trigger(availableNow=True).start().awaitTermination()
@@ -46,20 +41,3 @@ def run(spark: SparkSession, bootstrap: str, prefix: str, topic: str, work: Path
         "table": rows(spark.sql(f"SELECT id, name, n FROM {target}"), "*"),
         "metadata": list(first.collect()[0]),
     }
-
-
-def main(settings: str, bootstrap: str, prefix: str, topic: str, work: str) -> None:
-    """Start a local server of Spark Connect with ``settings`` (a JSON file), run, and print the result."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    builder: Any = SparkSession.builder.remote("local[2]")
-    for name, value in json.loads(Path(settings).read_text(encoding="utf-8")).items():
-        if name != "spark.master":
-            builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    sys.stdout.write(f"{json.dumps(run(spark, bootstrap, prefix, topic, Path(work)))}\n")
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
