@@ -13,7 +13,7 @@ LAYERS = (
     {"config", "pipeline"},
     {"tables"},
     {"sink"},
-    {"changelog", "evolution", "normalize"},
+    {"changelog", "changes", "evolution", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "errors", "files", "images", "jars", "monitor"},
 )
