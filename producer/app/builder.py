@@ -100,6 +100,8 @@ class Restored:
     """What startup restored."""
 
     captured: list[TableId]
+    gone: list[TableId]
+    """Captured tables that the source does not have any more; the stream has not reached their DROP."""
     state: State
     transaction: StreamTransaction
     registry: SplitRegistry
@@ -229,7 +231,8 @@ class SessionBuilder:
             uncounted="".join(sorted(skipped)),
         )
         resume = resume_point(self._source, state, rules, self._process.stop)
-        if state.offset is None or resume.binlog_lost:
+        new = state.offset is None
+        if new or resume.binlog_lost:
             captured = self._list_present(captured)
         registry = SplitRegistry()
         action = self._auxiliary.heartbeat_action(self._source.open_catalog())
@@ -252,7 +255,11 @@ class SessionBuilder:
             startup.request_full_resnapshot(transaction, state, captured=captured, topic_of=topic_of)
         if resume.end is not None:
             startup.relocate_splits(transaction, state, resume.end)
-        startup.write_startup_state(transaction, state, readers=readers, captured=captured, topic_of=topic_of)
+        includes = config.filters.tables.includes
+        gone = [] if new or resume.binlog_lost else startup.gone_tables(state, captured, includes)
+        startup.keep_streaming(transaction, state, gone, topic_of=topic_of)
+        kept = [*captured, *gone]
+        startup.write_startup_state(transaction, state, readers=readers, captured=kept, topic_of=topic_of)
         report_deleted_certificates(self._created_topics, state, prefix)
         # The topics of tables are created after this is committed: until then a start finds them missing.
         deleted = deleted_tables(topics.without_topic(captured), state, topic_of, config.topics.missing)
@@ -267,7 +274,7 @@ class SessionBuilder:
         for name, value in keys.take_unsaved():
             transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)
-        return Restored(list(captured), state, transaction, registry, schema_changes)
+        return Restored(list(captured), gone, state, transaction, registry, schema_changes)
 
     def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, ChangeStream]:
         config = self._config
@@ -312,6 +319,10 @@ class SessionBuilder:
                 pending.append(table)
             restored.registry.track(table, mode)
             self._status.table_mode(table, mode)
+        for table in restored.gone:
+            log.info("a table is gone: its changes are written up to its DROP", table=str(table))
+            restored.registry.track(table, TableMode.STREAMING)
+            self._status.table_mode(table, TableMode.STREAMING)
         # Started plans come first: the stream knows their splits, and the state holds them.
         return sorted(pending, key=lambda table: str(table) not in stored)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 import orjson
 import structlog
@@ -27,6 +28,8 @@ from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.schemas.names import state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
+
+_STREAMED: Final = frozenset({TableMode.STREAMING, TableMode.INCREMENTAL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,34 @@ def relocate_splits(transaction: StreamTransaction, state: State, end: Offset) -
         stored.splits[:] = [replace(split, high=end) for split in stored.splits]
         for split in stored.splits:
             transaction.store(split.key, split.to_json())
+
+
+def gone_tables(state: State, captured: Iterable[TableId], includes: Callable[[TableId], bool]) -> list[TableId]:
+    """Return the streamed tables that the source does not have any more: their DROP is ahead in the binlog.
+
+    Their changes up to there are still to be written, whether a table gets the name again or not.
+    """
+    present = {str(table) for table in captured}
+    found: list[TableId] = []
+    for name, stored in state.tables.items():
+        # A name with more dots has several readings; such a table is captured again with its first change.
+        if name in present or name.count(".") != 1 or stored.mode not in _STREAMED:
+            continue
+        table = TableId(*name.split("."))
+        if includes(table):
+            found.append(table)
+    return found
+
+
+def keep_streaming(
+    transaction: StreamTransaction, state: State, gone: Iterable[TableId], *, topic_of: Callable[[TableId], str]
+) -> None:
+    """Let the tables that are gone stream up to their DROP; an incremental snapshot of them ends."""
+    ending = [table for table in gone if state.tables[str(table)].mode is TableMode.INCREMENTAL]
+    _remove_splits(transaction, state, topic_of, lambda table: table in ending)
+    for table in ending:
+        state.tables[str(table)] = TableState(TableMode.STREAMING)
+        transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
 
 
 def write_startup_state(

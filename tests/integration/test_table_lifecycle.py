@@ -337,3 +337,28 @@ def test_a_restart_does_not_continue_in_another_order(
         capture.wait_snapshot()
     rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, "t").values()
     assert sorted(row["id"] for row in rows) == sorted(keys)
+
+
+def test_a_table_that_is_gone_streams_up_to_its_drop(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Changes made while the producer was down are written, also if a new table has the name after a second start."""
+    fill(database, "a", "b")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, SMALL)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        capture.wait_position(database.server)
+    database.execute("UPDATE b SET v = 'before the drop'")
+    [(changed,)] = database.execute("SELECT COUNT(*) FROM b")
+    database.execute("DROP TABLE b")
+    with CaptureThread({**settings, "snapshot.mode": "initial_only"}) as capture:  # it ends before it reads the changes
+        eventually(lambda: not capture._thread.is_alive(), "the capture has stopped")
+    database.execute("CREATE TABLE b (id INT PRIMARY KEY, v VARCHAR(50))")
+    database.execute("INSERT INTO b VALUES (1, 'of the new table')")
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        capture.wait_position(database.server)
+
+    assert changed
+    assert _count(kafka_broker, prefix, database, "b", "u") == changed
+    assert rows_of_reader(records_of(kafka_broker.bootstrap, prefix, database.name, "b"))[1] == "of the new table"

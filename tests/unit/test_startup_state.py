@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import orjson
 
-from tailrace.producer.app.startup import request_full_resnapshot, write_startup_state
+from tailrace.producer.app.startup import (
+    gone_tables,
+    keep_streaming,
+    request_full_resnapshot,
+    write_startup_state,
+)
 from tailrace.producer.kafka.state_store import (
     RangeState,
     SplitState,
@@ -79,3 +84,24 @@ def test_tables_of_a_lost_binlog_leave_with_their_ends() -> None:
     assert state.splits == {}
     assert {plan.mode for plan in state.tables.values()} == {TableMode.STREAMING}
     assert IncrementalSnapshotQueue.from_state(state).tables == (OTHER, DOTTED)
+
+
+def test_streamed_tables_that_are_gone_stream_up_to_their_drop() -> None:
+    """Not those that the filters leave out, nor those whose snapshot is not complete."""
+    producer, state = FakeProducer(), _state()
+    streamed, read, out = TableId("d", "streamed"), TableId("d", "read"), TableId("d", "out")
+    state.tables |= {str(table): TableState(TableMode.STREAMING) for table in (streamed, out)}
+    state.tables[str(read)] = TableState(TableMode.INCREMENTAL, snapshot="run", greatest=[100], key=("id",))
+    state.splits[read] = StoredSplits([_split(read)], [_ended(read)])
+    assert gone_tables(state, [streamed, read, out], lambda _table: True) == []
+
+    gone = gone_tables(state, [OTHER], lambda table: table not in (out, OTHER))
+    assert set(gone) == {streamed, read}
+    transaction = stream_transaction(producer)
+    keep_streaming(transaction, state, gone, topic_of=_topic)
+    write_startup_state(transaction, state, readers=1, captured=[OTHER, *gone], topic_of=_topic)
+
+    assert set(state.tables) == {str(OTHER), str(streamed), str(read)}
+    assert {state.tables[str(table)].mode for table in gone} == {TableMode.STREAMING}
+    assert set(_ends(producer)) == {f"{DOTTED}:run:1", f"{read}:run:1"}
+    assert (table_key(streamed), None) not in [(key, value) for _, key, value in producer.open]
