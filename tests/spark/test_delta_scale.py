@@ -33,7 +33,7 @@ SCHEMA = table_schema("p", "t")
 class NoRecords:
     """A control topic without records."""
 
-    def poll(self, _spark: SparkSession) -> list[Any]:
+    def poll_fields(self, *_arguments: Any) -> list[Any]:
         """Return no records."""
         return []
 
