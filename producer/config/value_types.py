@@ -52,14 +52,3 @@ OPERATIONS = ValueType(
     _operations,
     lambda found: ",".join(sorted(found)) or "none",
 )
-
-
-def urls(text: str) -> str:
-    """Return a list of HTTP URLs without blanks."""
-    found = [each.strip() for each in text.split(",")]
-    if not all(each.startswith(("http://", "https://")) for each in found):
-        raise ValueError
-    return ",".join(found)
-
-
-URLS = ValueType("one or more URLs that begin with http:// or https://, separated by commas", urls)

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import SecretStr
 
-from tailrace.runtime.config.property import Property, ignored, rejected
-from tailrace.runtime.config.section import Section, section, supported
-from tailrace.runtime.config.value_types import BOOLEAN, SECRET_TEXT, TEXT, ValueType, one_of, secret
-from tailrace.spark_consumer.source.formats.settings import RegistrySettings
-
-ConverterName = Literal["json", "avro"]
-Side = Literal["key", "value"]
-CredentialsSource = Literal["url", "user_info"]
-
-_CLASSES: Final[Mapping[ConverterName, str]] = {
-    "json": "org.apache.kafka.connect.json.JsonConverter",
-    "avro": "io.confluent.connect.avro.AvroConverter",
-}
-_BY_CLASS: Final[Mapping[str, ConverterName]] = {name.lower(): word for word, name in _CLASSES.items()}
-_CONVERTER: Final[ValueType[ConverterName | None]] = ValueType(
-    " or ".join(_CLASSES.values()),
-    lambda text: _BY_CLASS[text.strip().lower()],
-    lambda word: "" if word is None else _CLASSES[word],
+from tailrace.runtime.config.converters import (
+    CONVERTER,
+    ConverterName,
+    CredentialsSource,
+    Side,
+    credentials_source,
+    registry_ca_file,
+    registry_client_certificate,
+    registry_key_password,
+    registry_url,
+    registry_user_info,
+    rejected_stores,
 )
-
-
-def _urls(text: str) -> str:
-    found = [each.strip() for each in text.split(",")]
-    if not all(each.startswith(("http://", "https://")) for each in found):
-        raise ValueError
-    return ",".join(found)
-
-
-_URLS: Final = ValueType("one or more URLs that begin with http:// or https://, separated by commas", _urls)
+from tailrace.runtime.config.property import Property, ignored
+from tailrace.runtime.config.section import Section, section, supported
+from tailrace.runtime.config.value_types import BOOLEAN
+from tailrace.spark_consumer.source.formats.settings import RegistrySettings
 
 
 class ConverterConfig(Section):
@@ -43,7 +30,7 @@ class ConverterConfig(Section):
 
     converter: ConverterName | None = supported(
         "{side}.converter",
-        _CONVERTER,
+        CONVERTER,
         default_note="JSON, as Tailrace writes it by default",
         doc="Java class of the converter that wrote the {side}s: JSON with or without schemas, or Avro in the wire "
         "format of Confluent's schema registry. Needed for topics that a Debezium connector wrote or began.",
@@ -55,39 +42,12 @@ class ConverterConfig(Section):
         doc='Whether {side}s in JSON contain their schema, as `{"schema":…,"payload":…}`. Both forms are recognized in '
         "each record, so this has no effect.",
     )
-    registry: SecretStr | None = supported(
-        "{side}.converter.schema.registry.url",
-        secret(_URLS),
-        doc="URL of the schema registry for {side}s in Avro. Several URLs of one registry are separated by commas.",
-    )
-    credentials: CredentialsSource = supported(
-        "{side}.converter.basic.auth.credentials.source",
-        one_of(CredentialsSource),
-        default="url",
-        doc="Source of the user and password for the registry: its URL (url), or the next property (user_info).",
-    )
-    user_info: SecretStr | None = supported(
-        "{side}.converter.basic.auth.user.info",
-        SECRET_TEXT,
-        doc="User and password for the registry, as `user:password`.",
-        aliases=("{side}.converter.schema.registry.basic.auth.user.info",),
-    )
-    ca_file: str | None = supported(
-        "{side}.converter.schema.registry.ssl.truststore.location",
-        TEXT,
-        default_note="the authorities of the system",
-        doc="PEM file with the certificates of the authorities that are trusted for the registry of {side}s.",
-    )
-    client_certificate: str | None = supported(
-        "{side}.converter.schema.registry.ssl.keystore.location",
-        TEXT,
-        doc="PEM file with the client's certificate and private key for the registry of {side}s.",
-    )
-    key_password: SecretStr | None = supported(
-        "{side}.converter.schema.registry.ssl.key.password",
-        SECRET_TEXT,
-        doc="Password of that private key.",
-    )
+    registry: SecretStr | None = registry_url()
+    credentials: CredentialsSource = credentials_source()
+    user_info: SecretStr | None = registry_user_info()
+    ca_file: str | None = registry_ca_file()
+    client_certificate: str | None = registry_client_certificate()
+    key_password: SecretStr | None = registry_key_password()
 
     @property
     def registry_settings(self) -> RegistrySettings | None:
@@ -117,16 +77,10 @@ class ConvertersConfig(Section):
 
 
 def _unsupported(side: Side) -> tuple[Property, ...]:
-    converter, tls = f"{side}.converter", f"{side}.converter.schema.registry.ssl"
-    stores = "Java key stores are not supported; set PEM files"
     writer = "only the writer of the records needs it"
     return (
-        rejected(f"{tls}.truststore.type", "Type of the trust store.", stores, "pem"),
-        rejected(f"{tls}.keystore.type", "Type of the key store.", stores, "pem"),
-        rejected(f"{tls}.truststore.password", "Password of the trust store.", stores, ""),
-        rejected(f"{tls}.keystore.password", "Password of the key store.", stores, ""),
-        rejected(f"{converter}.decimal.format", "Format of decimals in JSON.", "decimals are base64", "base64"),
-        ignored(f"{converter}.*", f"Other options of the converter for {side}s.", writer),
+        *rejected_stores(side),
+        ignored(f"{side}.converter.*", f"Other options of the converter for {side}s.", writer),
     )
 
 

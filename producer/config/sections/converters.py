@@ -2,63 +2,32 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import SecretStr
 
 from tailrace.producer.config.registry_settings import RegistrySettings
-from tailrace.producer.config.value_types import URLS
 from tailrace.producer.model.value_options import Converter, NameAdjustment
+from tailrace.runtime.config.converters import (
+    CONVERTER,
+    ConverterName,
+    CredentialsSource,
+    Side,
+    credentials_source,
+    registry_ca_file,
+    registry_client_certificate,
+    registry_key_password,
+    registry_url,
+    registry_user_info,
+    rejected_stores,
+)
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import Section, section, supported
-from tailrace.runtime.config.value_types import BOOLEAN, SECRET_TEXT, ValueType, one_of, secret
+from tailrace.runtime.config.value_types import BOOLEAN, one_of
 
-ConverterName = Literal["json", "avro"]
-Side = Literal["key", "value"]
-CredentialsSource = Literal["url", "user_info"]
 NullHandling = Literal["correct", "debezium-exact"]
 
-_CLASSES: Final[Mapping[ConverterName, str]] = {
-    "json": "org.apache.kafka.connect.json.JsonConverter",
-    "avro": "io.confluent.connect.avro.AvroConverter",
-}
-_BY_CLASS: Final[Mapping[str, ConverterName]] = {name.lower(): word for word, name in _CLASSES.items()}
-_CONVERTER: Final[ValueType[ConverterName | None]] = ValueType(
-    " or ".join(_CLASSES.values()),
-    lambda text: _BY_CLASS[text.strip().lower()],
-    lambda word: "" if word is None else _CLASSES[word],
-)
 _TOPIC_NAME_STRATEGY: Final = "io.confluent.kafka.serializers.subject.topicnamestrategy"
-_KEYTOOL: Final = "convert a Java or PKCS12 store with keytool -exportcert -rfc, or openssl pkcs12 -in STORE -out FILE"
-
-
-def _ca_file(text: str) -> str:
-    path = text.strip()
-    try:
-        ssl.create_default_context(cafile=path)
-    except OSError as error:
-        raise ValueError from error
-    return path
-
-
-def _client_certificate(text: str) -> str:
-    path = text.strip()
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise ValueError from error
-    if b"-----BEGIN" not in content:
-        raise ValueError
-    return path
-
-
-_CA_FILE: Final = ValueType(f"a readable PEM file with certificates ({_KEYTOOL})", _ca_file)
-_CLIENT_CERTIFICATE: Final = ValueType(
-    f"a readable PEM file with a certificate and its private key ({_KEYTOOL})", _client_certificate
-)
 
 
 class ConverterConfig(Section):
@@ -66,7 +35,7 @@ class ConverterConfig(Section):
 
     converter: ConverterName | None = supported(
         "{side}.converter",
-        _CONVERTER,
+        CONVERTER,
         default_note="JSON",
         doc="Java class of the converter for {side}s: JSON, or Avro in the wire format of Confluent's schema registry.",
     )
@@ -76,45 +45,18 @@ class ConverterConfig(Section):
         default_note="`true` if `{side}.converter` is the JSON converter, else `false`",
         doc='Whether {side}s in JSON contain their schema, as `{"schema":…,"payload":…}`.',
     )
-    registry: SecretStr | None = supported(
-        "{side}.converter.schema.registry.url",
-        secret(URLS),
-        doc="URL of the schema registry for {side}s in Avro. Several URLs of one registry are separated by commas.",
-    )
-    credentials: CredentialsSource = supported(
-        "{side}.converter.basic.auth.credentials.source",
-        one_of(CredentialsSource),
-        default="url",
-        doc="Source of the user and password for the registry: its URL (url), or the next property (user_info).",
-    )
-    user_info: SecretStr | None = supported(
-        "{side}.converter.basic.auth.user.info",
-        SECRET_TEXT,
-        doc="User and password for the registry, as `user:password`.",
-        aliases=("{side}.converter.schema.registry.basic.auth.user.info",),
-    )
+    registry: SecretStr | None = registry_url()
+    credentials: CredentialsSource = credentials_source()
+    user_info: SecretStr | None = registry_user_info()
     auto_register: bool = supported(
         "{side}.converter.auto.register.schemas",
         BOOLEAN,
         default="true",
         doc="Whether new schemas are registered. If not, the producer stops at a schema that is not registered.",
     )
-    ca_file: str | None = supported(
-        "{side}.converter.schema.registry.ssl.truststore.location",
-        _CA_FILE,
-        default_note="the authorities of the system",
-        doc="PEM file with the certificates of the authorities that are trusted for the registry of {side}s.",
-    )
-    client_certificate: str | None = supported(
-        "{side}.converter.schema.registry.ssl.keystore.location",
-        _CLIENT_CERTIFICATE,
-        doc="PEM file with the client's certificate and private key for the registry of {side}s.",
-    )
-    key_password: SecretStr | None = supported(
-        "{side}.converter.schema.registry.ssl.key.password",
-        SECRET_TEXT,
-        doc="Password of that private key.",
-    )
+    ca_file: str | None = registry_ca_file()
+    client_certificate: str | None = registry_client_certificate()
+    key_password: SecretStr | None = registry_key_password()
 
     @property
     def form(self) -> Converter:
@@ -178,12 +120,8 @@ class ConvertersConfig(Section):
 
 def _unsupported(side: Side) -> tuple[Property, ...]:
     converter, tls = f"{side}.converter", f"{side}.converter.schema.registry.ssl"
-    stores = "Java key stores are not supported; set PEM files"
     return (
-        rejected(f"{tls}.truststore.type", "Type of the trust store.", stores, "pem"),
-        rejected(f"{tls}.keystore.type", "Type of the key store.", stores, "pem"),
-        rejected(f"{tls}.truststore.password", "Password of the trust store.", stores, ""),
-        rejected(f"{tls}.keystore.password", "Password of the key store.", stores, ""),
+        *rejected_stores(side),
         rejected(
             f"{tls}.endpoint.identification.algorithm",
             "How the host name of the registry is verified.",
@@ -197,7 +135,6 @@ def _unsupported(side: Side) -> tuple[Property, ...]:
             no_op_values=("false",),
         ),
         ignored(f"{converter}.schemas.cache.*", "Size of the schema cache.", "all schemas are cached"),
-        rejected(f"{converter}.decimal.format", "Format of decimals in JSON.", "decimals are base64", "base64"),
         rejected(
             f"{converter}.{side}.subject.name.strategy",
             "Java class that names subjects.",
