@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.storagelevel import StorageLevel
 
@@ -43,21 +44,6 @@ class TableResult:
     """Splits of which records are missing so far; a changelog holds them."""
     snapshot: SnapshotState = "none"
     """none: no split of the table was read."""
-
-
-class TableWork(Protocol):
-    """The work of one table in one batch."""
-
-    @property
-    def topic(self) -> str:
-        """The topic of the table."""
-
-    @property
-    def offsets(self) -> int:
-        """The size of the work."""
-
-    def run(self, spark: SparkSession) -> TableResult:
-        """Read, decode and write the records of the table. ``spark`` is a session that no other table uses now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +89,36 @@ class TableServices:
     def reads_twice(self, topic: str) -> bool:
         """Return whether ``decode`` reads the records of a topic more than once, so that a cache of them pays."""
         return self.format.finds_schemas or len(self.schemas.versions(topic)) > 1
+
+
+class TableWork(ABC):
+    """The work of one table in one batch; ``found`` is None if only END certificates were read."""
+
+    def __init__(
+        self,
+        services: TableServices,
+        topic: str,
+        found: TopicRange | None,
+        batch_id: int,
+        ends: Mapping[int, int],
+    ) -> None:
+        """``ends`` are the offsets of all partitions of the topic at the end of the batch."""
+        self._services = services
+        self._topic = topic
+        self._range = found
+        self._batch_id = batch_id
+        self._ends = ends
+
+    @property
+    def topic(self) -> str:
+        """The topic of the table."""
+        return self._topic
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets to read."""
+        return self._range.offsets if self._range else 0
+
+    @abstractmethod
+    def run(self, spark: SparkSession) -> TableResult:
+        """Read, decode and write the records of the table. ``spark`` is a session that no other table uses now."""

@@ -17,7 +17,7 @@ from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later, without_truncated
 from tailrace.spark_consumer.sink.base import TableBatch
-from tailrace.spark_consumer.tables.base import CACHE, TableResult, TableServices
+from tailrace.spark_consumer.tables.base import CACHE, TableResult, TableWork
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from tailrace.schemas.sequence import Sequence
     from tailrace.schemas.table import TableSchema
-    from tailrace.spark_consumer.source.ranges import TopicRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +36,8 @@ class _Records:
     raw: DataFrame
 
 
-class ChangelogTable:
-    """The work of one table for ``Images.CHANGELOG``; ``found`` is None if only END certificates were read."""
-
-    def __init__(
-        self,
-        services: TableServices,
-        topic: str,
-        found: TopicRange | None,
-        batch_id: int,
-        ends: Mapping[int, int],
-    ) -> None:
-        """``ends`` are the offsets of all partitions of the topic at the end of the batch."""
-        self._services = services
-        self._topic = topic
-        self._range = found
-        self._batch_id = batch_id
-        self._ends = ends
-
-    @property
-    def topic(self) -> str:
-        """The topic of the table."""
-        return self._topic
-
-    @property
-    def offsets(self) -> int:
-        """The number of offsets to read."""
-        return self._range.offsets if self._range else 0
+class ChangelogTable(TableWork):
+    """The work of one table for ``Images.CHANGELOG``."""
 
     def run(self, spark: SparkSession) -> TableResult:
         """Write the range, and what is not held any more, to the sink."""
