@@ -15,16 +15,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import orjson
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from tailrace.producer.errors import InstanceReplacedError, ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
+from tailrace.producer.kafka.topic_reader import messages, topic_consumer
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
-from tailrace.runtime.errors import KafkaUnavailableError
 
 GENERATION_KEY: Final = b"generation"
 """Key of the record in the state topic."""
+_UNCOMMITTED: Final = {"isolation.level": "read_uncommitted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,45 +101,17 @@ def replaced_by(winner: Generation) -> InstanceReplacedError:
 
 
 def _end(settings: KafkaSettings, topic: str) -> int:
-    consumer = Consumer(_consumer(settings))
-    try:
+    with topic_consumer(settings, topic, **_UNCOMMITTED) as consumer:
         _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=settings.request_timeout_s)
-    except KafkaException as error:
-        raise translate(error, f"reading the end of {topic}") from error
-    finally:
-        consumer.close()
     return int(end)
 
 
 def _generations(settings: KafkaSettings, topic: str, start: int) -> list[Generation]:
-    """Return the generations from a Kafka offset on."""
-    found: list[Generation] = []
-    consumer = Consumer(_consumer(settings))
-    deadline = time.monotonic() + settings.request_timeout_s
-    try:
-        consumer.assign([TopicPartition(topic, 0, start)])
-        while True:
-            messages = consumer.consume(10_000, timeout=0.5)
-            for message in messages:
-                error = message.error()
-                if error is not None and error.code() == PARTITION_EOF:
-                    return found
-                if error is not None and error.code() == NO_GROUP:
-                    continue
-                if error is not None:
-                    raise KafkaException(error)
-                if message.key() == GENERATION_KEY and (value := message.value()) is not None:
-                    found.append(Generation.from_json(value))
-            if messages:
-                deadline = time.monotonic() + settings.request_timeout_s
-            elif time.monotonic() > deadline:
-                raise KafkaUnavailableError("reading a topic to its end made no progress", topic=topic)
-    except KafkaException as error:
-        raise translate(error, f"reading {topic}") from error
-    finally:
-        consumer.close()
-
-
-def _consumer(settings: KafkaSettings) -> dict[str, Any]:
+    """Return the generations from a Kafka offset on; the stream may write to the topic meanwhile."""
     # Uncommitted records too: an open transaction of another reader must not hide a later generation.
-    return {**settings.consumer(), "enable.partition.eof": True, "isolation.level": "read_uncommitted"}
+    with topic_consumer(settings, topic, **_UNCOMMITTED) as consumer:
+        return [
+            Generation.from_json(value)
+            for message in messages(consumer, topic, {0: start}, settings.request_timeout_s)
+            if message.key() == GENERATION_KEY and (value := message.value()) is not None
+        ]

@@ -22,25 +22,23 @@ few records of a table under snapshot, however many splits it has, and each has 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import orjson
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING
 
 from tailrace.producer.errors import StateDamagedError
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
 from tailrace.producer.kafka.generation import GENERATION_KEY
+from tailrace.producer.kafka.topic_reader import messages, topic_consumer
 from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.split import EndedRange, Range, SortKey, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.model.transaction_mark import TransactionMark
-from tailrace.runtime.errors import KafkaUnavailableError
 
 OFFSET_KEY: Final = b"offset"
 READERS_KEY: Final = b"readers"
@@ -358,33 +356,11 @@ def read(settings: KafkaSettings, topic: str, read_offset: ReadOffset) -> State:
 def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:
     """Return the last value per key of partition 0; tombstones delete keys."""
     records: dict[bytes, bytes] = {}
-    consumer = Consumer({**settings.consumer(), "enable.partition.eof": True})
-    deadline = time.monotonic() + settings.request_timeout_s
-    try:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        while True:
-            message = consumer.poll(0.5)
-            if message is not None:
-                error = message.error()
-                if error is not None and error.code() == PARTITION_EOF:
-                    return records
-                if error is not None and error.code() == NO_GROUP:
-                    continue
-                if error is not None:
-                    raise KafkaException(error)
-                deadline = time.monotonic() + settings.request_timeout_s
-                key, value = message.key() or b"", message.value()
-                if value is None:
-                    records.pop(key, None)
-                else:
-                    records[key] = value
-            elif time.monotonic() > deadline:
-                raise KafkaUnavailableError(
-                    "reading a topic to its end made no progress",
-                    hint="check that the brokers are up and no transaction of another producer is open on the topic",
-                    topic=topic,
-                )
-    except KafkaException as error:
-        raise translate(error, f"reading {topic}") from error
-    finally:
-        consumer.close()
+    with topic_consumer(settings, topic) as consumer:
+        for message in messages(consumer, topic, {0: OFFSET_BEGINNING}, settings.request_timeout_s):
+            key, value = message.key() or b"", message.value()
+            if value is None:
+                records.pop(key, None)
+            else:
+                records[key] = value
+    return records

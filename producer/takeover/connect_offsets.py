@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import orjson
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Message
 
 from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
+from tailrace.producer.kafka.topic_reader import messages, topic_consumer
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset, ConnectorPartition, read_offset, read_partition
 from tailrace.producer.takeover.java_offset_file import read_offset_file
-from tailrace.runtime.errors import KafkaUnavailableError
 
 _ACTIVE: Final = frozenset({"RUNNING", "RESTARTING"})
 _MAX_LISTED: Final = 20
@@ -121,38 +119,12 @@ def _keep(last: dict[_K, _Last], key: _K, message: Message) -> None:
 
 def _read(kafka: KafkaSettings, topic: str, take: Callable[[Message], None]) -> bool:
     """Pass every committed record of a topic to ``take``; return False if the topic does not exist."""
-    consumer = Consumer({**kafka.consumer(), "enable.partition.eof": True})
-    try:
+    with topic_consumer(kafka, topic) as consumer:
         # Lists all topics: a request for one topic would create it if the broker creates topics automatically.
         known = consumer.list_topics(timeout=kafka.request_timeout_s).topics
         if topic not in known:
             return False
-        for message in _messages(consumer, topic, sorted(known[topic].partitions), kafka.request_timeout_s):
+        starts = dict.fromkeys(sorted(known[topic].partitions), OFFSET_BEGINNING)
+        for message in messages(consumer, topic, starts, kafka.request_timeout_s):
             take(message)
-    except KafkaException as failure:
-        raise translate(failure, f"reading {topic}") from failure
-    finally:
-        consumer.close()
     return True
-
-
-def _messages(consumer: Consumer, topic: str, partitions: list[int], timeout_s: float) -> Iterator[Message]:
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-    unread = set(partitions)
-    deadline = time.monotonic() + timeout_s
-    while unread:
-        message = consumer.poll(0.5)
-        if message is None:
-            if time.monotonic() > deadline:
-                raise KafkaUnavailableError(
-                    "reading a topic to its end made no progress", hint="check that the brokers are up", topic=topic
-                )
-            continue
-        deadline = time.monotonic() + timeout_s
-        error = message.error()
-        if error is None:
-            yield message
-        elif error.code() == PARTITION_EOF:
-            unread.discard(message.partition())
-        elif error.code() != NO_GROUP:
-            raise KafkaException(error)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.snapshot_worker import open_reader
 from tailrace.producer.app.startup import acquire_state
 from tailrace.producer.errors import ProducerFencedError
-from tailrace.producer.kafka.generation import Generation
+from tailrace.producer.kafka.generation import Generation, claim
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.kafka.transactional_ids import stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
@@ -86,6 +87,36 @@ def test_paused_instance_ends_when_it_resumes(
     log = first.log.read_text()
     assert "another producer with this topic.prefix has taken over" in log
     assert f"pid: {second.pid}" in log
+
+
+@pytest.mark.timeout(120)
+def test_latest_generation_is_found_while_the_topic_is_written(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """A stream that stores offsets without a pause does not keep the readers of its own instance from starting."""
+    settings = kafka_settings(configured(properties(mysql_server, kafka_broker, prefix, database.name)))
+    topic = state_topic(prefix)
+    Topics(settings).ensure([TopicSpec(topic)])
+    owner = TransactionalProducer(settings, stream_transactional_id(prefix))
+    owner.init_transactions()
+    fence = claim(settings, owner, topic, Generation(0, "own"), 0)
+    owner.close()
+    stop, busy = threading.Event(), Producer({"bootstrap.servers": kafka_broker.bootstrap, "linger.ms": 0})
+
+    def write() -> None:
+        while not stop.wait(0.02):
+            busy.produce(topic, b"{}", b"offset")
+            busy.poll(0)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        fence.require_latest(settings)
+        assert fence.replacement(settings) is None
+    finally:
+        stop.set()
+        writer.join()
+    busy.flush(60)
 
 
 def _splits(broker: KafkaBroker, prefix: str) -> int:

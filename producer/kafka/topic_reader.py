@@ -1,0 +1,65 @@
+"""Reads partitions of a topic up to the end that they have when reading starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
+from tailrace.runtime.errors import KafkaUnavailableError
+
+
+@contextmanager
+def topic_consumer(settings: KafkaSettings, topic: str, **options: str) -> Iterator[Consumer]:
+    """Return a consumer for ``messages``; errors of the client are translated. ``options`` change its configuration."""
+    consumer = Consumer({**settings.consumer(), "enable.partition.eof": True, **options})
+    try:
+        yield consumer
+    except KafkaException as error:
+        raise translate(error, f"reading {topic}") from error
+    finally:
+        consumer.close()
+
+
+def messages(consumer: Consumer, topic: str, starts: Mapping[int, int], timeout_s: float) -> Iterator[Message]:
+    """Yield the messages from a Kafka offset per partition on, up to the current end of each partition.
+
+    The client reports the end of a partition only after a fetch without records. A partition that is written all the
+    time has no such fetch, so the end is also compared with the offsets. The report is still needed: transaction
+    markers at the end are no messages. Raises KafkaUnavailableError after ``timeout_s`` without progress.
+    """
+    ends = {
+        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)[1]
+        for partition in starts
+    }
+    consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in starts.items()])
+    unread = set(starts)
+    deadline = time.monotonic() + timeout_s
+    while unread:
+        message = consumer.poll(0.5)
+        error = message.error() if message is not None else None
+        if error is not None and error.code() not in {NO_GROUP, PARTITION_EOF}:
+            raise KafkaException(error)
+        partition = message.partition() if message is not None else None
+        if message is None or partition not in unread:
+            if time.monotonic() > deadline:
+                raise KafkaUnavailableError(
+                    "reading a topic to its end made no progress",
+                    hint="check that the brokers are up and no transaction of another producer is open on the topic",
+                    topic=topic,
+                )
+            continue
+        deadline = time.monotonic() + timeout_s
+        if error is not None:
+            if error.code() == PARTITION_EOF:
+                unread.discard(partition)
+            continue
+        offset = message.offset() or 0
+        if offset >= ends[partition] - 1:
+            unread.discard(partition)
+        if offset < ends[partition]:
+            yield message
