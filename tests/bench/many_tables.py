@@ -69,11 +69,12 @@ def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
     try:
         for number in range(options.rounds):
             feed.write(message for table in tables for message in _changes(table, number, options.changes))
-            before = _jobs(spark)
+            before, cpu = _jobs(spark), _cpu_s(spark)
             status = Status(parsed.name, parsed.sink)
             started = time.monotonic()
             RunningQuery(spark, parsed, plugin, status).wait()
-            _report(number, time.monotonic() - started, status, _jobs(spark) - before, len(tables))
+            seconds = time.monotonic() - started, _cpu_s(spark) - cpu
+            _report(number, seconds, status, _jobs(spark) - before, len(tables))
     finally:
         spark.stop()
 
@@ -121,11 +122,19 @@ def _jobs(spark: SparkSession) -> Counter[str]:
     return names
 
 
-def _report(number: int, seconds: float, status: Status, jobs: Counter[str], tables: int) -> None:
+def _cpu_s(spark: SparkSession) -> float:
+    """Return the CPU seconds of this process and of the JVM: a busy machine does not change them much."""
+    context: Any = spark.sparkContext
+    bean = context._jvm.java.lang.management.ManagementFactory.getOperatingSystemMXBean()
+    return float(bean.getProcessCpuTime()) / 1e9 + time.process_time()
+
+
+def _report(number: int, seconds: tuple[float, float], status: Status, jobs: Counter[str], tables: int) -> None:
     now = status.as_dict()
     found = {
         "round": number,
-        "query_seconds": round(seconds, 1),
+        "query_seconds": round(seconds[0], 1),
+        "cpu_seconds": round(seconds[1], 1),
         "batch_seconds": now["last_batch_seconds"],
         "batches": now["batches"],
         "states": now["table_states"],
