@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_MAX_THREADS: Final = 32
 _FIRST_SOURCES: Final = "spark.sql.sources.useV1SourceList"
 
 
@@ -214,9 +213,7 @@ class Pipeline:
             accept_incomplete=settings.accept_incomplete,
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
-        cores = int(spark.sparkContext.defaultParallelism)
-        threads = settings.table_threads or min(max(2, cores), _MAX_THREADS)
-        return services, TablePool(spark, threads), TablePool(spark, 1)
+        return services, TablePool(spark, settings.table_threads), TablePool(spark, 1)
 
     def _control(self, topic: str, isolation: str = "read_uncommitted") -> ControlTopic:
         """Return a control topic; topics that another connector writes have none."""
@@ -320,5 +317,3 @@ def _tune(spark: SparkSession) -> None:
     # The first implementation of the Kafka source in Spark converts each record to a row object and back.
     first = spark.conf.get(_FIRST_SOURCES) or ""
     spark.conf.set(_FIRST_SOURCES, ",".join(name for name in first.split(",") if name.strip() != "kafka"))
-    if spark.conf.get("spark.sql.shuffle.partitions") == "200":
-        spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))
