@@ -30,6 +30,7 @@ from tailrace.spark_consumer.source.ranges import BatchRanges, OffsetRange, Topi
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
+from tailrace.spark_consumer.source.topic_ids import TopicIds
 from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
 from tailrace.spark_consumer.tables.base import TableServices, TableWork
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
@@ -87,6 +88,7 @@ class Pipeline:
         self._errors: dict[str, TailraceError] = {}
         self._opened: tuple[TableServices, TablePool, TablePool] | None = None
         self._opening = threading.Lock()
+        self._ids: TopicIds | None = None
         self._query_id = ""
         self._ends_read = False
         self._started = threading.Event()
@@ -177,6 +179,8 @@ class Pipeline:
         """Close the sink; no batch may run any more."""
         if self._opened is not None:
             self._opened[0].sink.close()
+        if self._ids is not None:
+            self._ids.close()
 
     def _open(self, spark: SparkSession) -> tuple[TableServices, TablePool, TablePool]:
         """Return the services and two pools: one for the batches, one for tables in the background."""
@@ -191,12 +195,14 @@ class Pipeline:
         settings = self._settings
         runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
         schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
+        self._ids = TopicIds(settings.client)
         context = SinkContext(
             query_id=self._query_id,
             prefix=settings.prefix,
             client=settings.client,
             runs=runs,
             alterations=schemas.alterations,
+            topic_id=self._ids.get,
         )
         source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
         letters = settings.dead_letter_topic
@@ -209,6 +215,7 @@ class Pipeline:
             carry_over=CarryOver(settings.checkpoint),
             deletes=RememberedDeletes(settings.checkpoint),
             format=record_format(settings.format),
+            topic_id=self._ids.get,
             phases=self._status.phases,
             accept_incomplete=settings.accept_incomplete,
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
@@ -261,6 +268,8 @@ class Pipeline:
         if works:
             with self._phase(spark, "schemas"):
                 services.schemas.refresh(spark)
+            if self._ids is not None:
+                self._ids.refresh(spark, [work.topic for work in works if work.offsets])
         with self._status.phases.measure("tables"):
             errors = pool.run(works, self._applied, services.dead_letters)
         for error in errors.values():
