@@ -132,7 +132,8 @@ class Running:
         self._note("delete_topic")
         topic = self._topic(LOSES_TOPIC)
         context.producer.kill()
-        context.broker.admin().delete_topics([topic])[topic].result(60)
+        admin = context.broker.admin()  # a reference: its requests end with it
+        admin.delete_topics([topic])[topic].result(60)
         context.producer.start()
         others = [table.name for table in CHOSEN if table.name != LOSES_TOPIC]
         self._recovered(context, "a deleted topic", others)
