@@ -178,7 +178,7 @@ class Running:
                 raise NotRecoveredError(f"the producer did not go on after: {what}")
             if not context.producer.running():
                 context.producer.start()
-            time.sleep(0.2)
+            time.sleep(1)
 
     def _topic(self, table: str) -> str:
         return f"{self._prefix}.{self._name}.{table}"
