@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from tailrace.runtime.errors import TailraceError
+from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.files import children, delete, read_text, write_text
 from tailrace.spark_consumer.source.ranges import EARLIEST, BatchRanges, OffsetRange, TopicRange
 
@@ -144,7 +145,10 @@ class ParkedTables:
 
     def _park(self, spark: SparkSession, found: TopicRange, error: TailraceError) -> None:
         known = self._positions.get(found.topic)
-        starts = {str(number): each.start for number, each in found.partitions.items()}
+        new = isinstance(error, NewTopicError)
+        starts = {str(number): EARLIEST if new else each.start for number, each in found.partitions.items()}
+        if new and known:
+            starts |= dict.fromkeys(known.starts, EARLIEST)
         details = {name: str(value) for name, value in error.context.items()}
         position = TablePosition(
             found.topic, {**(known.starts if known else {}), **starts}, error.message, error.hint, details
