@@ -31,6 +31,8 @@ class SplitStats(NamedTuple):
     """A lower bound of the sequences: the least epoch combined with the least position of any epoch."""
     truncates: int = 0
     """Truncate events (op t)."""
+    checksum: int | None = 0
+    """Sum of the checksums of the rows; None if they are not known, because the records are not plain JSON."""
 
     @property
     def incremental(self) -> bool:
@@ -50,6 +52,7 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
             fn.count_if(~fn.col("op").isin(Op.READ.value, Op.TRUNCATE.value)).alias("changes"),
             fn.count_if(fn.col("op") == Op.TRUNCATE.value).alias("truncates"),
             fn.max("ts_ms").alias("newest"),
+            fn.sum("checksum").alias("checksum"),
             fn.min("seq.epoch").alias("epoch"),
             fn.min(fn.col("seq.file") * fn.lit(_FILE) + fn.col("seq.pos")).alias("position"),
         )
@@ -61,4 +64,5 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
 def _stats(row: Row) -> SplitStats:
     file, pos = divmod(row["position"], _FILE)
     earliest = Sequence(row["epoch"], file, pos, 0, 0)
-    return SplitStats(row["split"], row["rows"], row["changes"], row["newest"], earliest, row["truncates"])
+    checksum = row["checksum"] if row["rows"] else 0
+    return SplitStats(row["split"], row["rows"], row["changes"], row["newest"], earliest, row["truncates"], checksum)
