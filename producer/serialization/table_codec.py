@@ -27,6 +27,7 @@ from tailrace.producer.serialization.event_encoder import (
     decode_error,
 )
 from tailrace.producer.serialization.key_change_header import header_printer
+from tailrace.producer.serialization.native_codec import encode_packets, packet_encoder
 from tailrace.producer.serialization.packet_decoder import compile_packet_decoder, compile_row_decoder
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.row_image_decoder import RowImageDecoder
@@ -86,6 +87,7 @@ class TableCodec:
         writers = record_format.writers(result_set)
         self._any_row = compile_row_decoder(result_set.types, writers)
         self._packets = compile_packet_decoder(result_set.types, writers, self._frame.before_insert, self._any_row)
+        self.native = packet_encoder(result_set, record_format, self._frame)
         types, key, writers = row_image.types, row_image.key, record_format.writers(row_image)
         plain = record_format.plain_rows and record_format.plain_keys
         self._decoders = EventDecoders(
@@ -119,9 +121,12 @@ class TableCodec:
 
         Raises SourceError with the server's code and text for an ERR packet, SchemaError for a malformed row.
         """
-        data = bytes(memoryview(buffer)[start:end])
         suffix = self._frame.snapshot(envelope.suffix)
+        view = memoryview(buffer)
         try:
+            if self.native is not None:
+                return encode_packets(self.native, self._packets, view[:end], start, suffix)
+            data = bytes(view[start:end])
             records, checksum, consumed, finished = self._packets(data, str(data, "latin-1"), 0, len(data), suffix)
         except DECODE_ERRORS as error:
             raise decode_error(error) from error
