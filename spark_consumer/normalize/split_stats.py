@@ -31,6 +31,10 @@ class SplitStats(NamedTuple):
     """A lower bound of the sequences: the least epoch combined with the least position of any epoch."""
     truncates: int = 0
     """Truncate events (op t)."""
+    updates: int = 0
+    """Changes with op u."""
+    deletes: int = 0
+    """Changes with op d."""
 
     @property
     def incremental(self) -> bool:
@@ -49,6 +53,8 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
             fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
             fn.count_if(~fn.col("op").isin(Op.READ.value, Op.TRUNCATE.value)).alias("changes"),
             fn.count_if(fn.col("op") == Op.TRUNCATE.value).alias("truncates"),
+            fn.count_if(fn.col("op") == Op.UPDATE.value).alias("updates"),
+            fn.count_if(fn.col("op") == Op.DELETE.value).alias("deletes"),
             fn.max("ts_ms").alias("newest"),
             fn.min("seq.epoch").alias("epoch"),
             fn.min(fn.col("seq.file") * fn.lit(_FILE) + fn.col("seq.pos")).alias("position"),
@@ -61,4 +67,13 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
 def _stats(row: Row) -> SplitStats:
     file, pos = divmod(row["position"], _FILE)
     earliest = Sequence(row["epoch"], file, pos, 0, 0)
-    return SplitStats(row["split"], row["rows"], row["changes"], row["newest"], earliest, row["truncates"])
+    return SplitStats(
+        row["split"],
+        row["rows"],
+        row["changes"],
+        row["newest"],
+        earliest,
+        row["truncates"],
+        row["updates"],
+        row["deletes"],
+    )
