@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tailrace.producer.model.codec import SnapshotRows
-from tailrace.producer.native import loader
 from tailrace.producer.serialization.envelope_frame import EnvelopeFrame
 from tailrace.producer.serialization.native_columns import member_name, result_set_columns
 from tailrace.producer.serialization.packet_decoder import WHOLE_PACKET, PacketDecoder
@@ -19,9 +18,7 @@ _HEADER: Final = 4
 
 
 def packet_encoder(layout: RowLayout, record_format: RecordFormat, frame: EnvelopeFrame) -> PacketEncoder | None:
-    """Return the encoder of row packets; None if the extension is not used, or cannot encode the table."""
-    if not loader.is_used():
-        return None
+    """Return the encoder of row packets, if the extension is used; None if it cannot encode the table."""
     columns = result_set_columns(layout, record_format)
     if columns is None:
         return None
