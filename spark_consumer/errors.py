@@ -6,6 +6,7 @@
     ├── SinkError              the target rejected a batch
     │   └── NewTopicError      a topic was deleted and created again
     ├── IncompleteTopicError   a topic lacks records that were written to it
+    ├── DamagedTopicError      rows in a topic are not those that were written to it
     └── KafkaRequestError      runtime/errors.py
         └── ControlTopicError  a control topic cannot be read: no table can go on
 """
@@ -28,6 +29,10 @@ class NewTopicError(SinkError):
 
 class IncompleteTopicError(TailraceError):
     """A topic lacks records that were written to it."""
+
+
+class DamagedTopicError(TailraceError):
+    """Rows in a topic are not those that were written to it."""
 
 
 class ControlTopicError(KafkaRequestError):
