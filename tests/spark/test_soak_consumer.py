@@ -15,7 +15,7 @@ from tests.soak.consumer.round import Plan, Running
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 
 def test_tables_are_exact_after_kills_and_lost_checkpoints(
@@ -31,7 +31,6 @@ def test_tables_are_exact_after_kills_and_lost_checkpoints(
     assert result.starts == 1 + len(script)
 
 
-@pytest.mark.long
 def test_other_tables_go_on_when_a_topic_is_deleted(
     spark: SparkSession, mysql_server: MySqlServer, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -91,7 +91,7 @@ class Running:
             context = ConsumerContext(self._rng, self._broker, producer, consumer, self._folder, cluster)
             stack.callback(_end, consumer)
             seen, longest, slowest = Counter[str](), 0.0, ""
-            with writing(self._database, self._change, pause_s=0.1):
+            with writing(self._database, self._change, pause_s=0.5):
                 context.start()
                 self._recovered(context, "the start")
                 available = FAULTS if cluster is None else CLUSTER_FAULTS
