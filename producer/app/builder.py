@@ -133,7 +133,7 @@ class SessionBuilder:
         config = self._config
         # Used by the stream's thread to look up what the binlog does not say about a table.
         session = self._resources.add(self._source.open_snapshot_session())
-        tables = CapturedTables(config, session.describe)
+        tables = CapturedTables(config, session.describe, source_offset=session.current_offset)
         checked = self._check_source(session, tables)
         topics = self._ensure_topics()
         restored = self._restore(checked.captured, topics, tables.keys)
@@ -186,7 +186,8 @@ class SessionBuilder:
         config = self._config
         for note in self._source.check(captured):
             log.warning(note)
-        validation = validate_tables(config, tables, captured, session.describe_all)
+        offset = session.current_offset()
+        validation = validate_tables(config, tables, captured, session.describe_all, source_offset=offset)
         for note in validation.notes:
             log.warning(note)
         if not validation.problems:

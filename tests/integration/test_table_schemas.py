@@ -91,9 +91,14 @@ def test_each_record_is_decoded_with_the_schema_that_its_header_names(
 def test_keys_do_not_follow_the_catalog(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """A unique index that is the key is replaced while the producer is down, and the default of another key changes."""
+    """A unique index that is the key is replaced while the producer is down, and the default of another key changes.
+
+    One of the tables has no change before that.
+    """
     database.execute("CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE u1 (a))")
     database.execute("INSERT INTO t VALUES (1, 10)")
+    database.execute("CREATE TABLE still (a INT NOT NULL, b INT NOT NULL, UNIQUE u1 (a))")
+    database.execute("INSERT INTO still VALUES (1, 10)")
     database.execute("CREATE TABLE d (id INT NOT NULL DEFAULT 7 PRIMARY KEY, n INT)")
     database.execute("INSERT INTO d VALUES (1, 1)")
     settings = properties(mysql_server, kafka_broker, prefix, database.name, {"key.converter.schemas.enable": "true"})
@@ -104,6 +109,9 @@ def test_keys_do_not_follow_the_catalog(
     database.execute("INSERT INTO t VALUES (3, 30)")
     database.execute("ALTER TABLE t DROP KEY u1, ADD UNIQUE u2 (b)")
     database.execute("INSERT INTO t VALUES (4, 40)")
+    database.execute("UPDATE still SET b = 11")
+    database.execute("ALTER TABLE still DROP KEY u1, ADD UNIQUE u2 (b)")
+    database.execute("INSERT INTO still VALUES (2, 20)")
     database.execute("UPDATE d SET n = 2")
     database.execute("ALTER TABLE d MODIFY id INT NOT NULL, MODIFY n BIGINT")
     database.execute("UPDATE d SET n = 3")
@@ -117,6 +125,8 @@ def test_keys_do_not_follow_the_catalog(
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
     keys = {record.json["after"]["a"]: orjson.loads(record.key or b"")["payload"] for record in records}
     assert keys == {1: {"a": 1}, 2: {"a": 2}, 3: {"a": 3}, 4: {"b": 40}, 5: {"a": 5}}
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "still")
+    assert [orjson.loads(record.key or b"")["payload"] for record in records] == [{"a": 1}, {"a": 1}, {"b": 20}]
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "d")
     assert sorted(record.json["after"]["n"] for record in records) == [1, 2, 3]
     (key,) = {record.key for record in records}

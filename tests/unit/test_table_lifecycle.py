@@ -68,7 +68,7 @@ class Stream:
             Status(),
         )
         versions: Any = SimpleNamespace(
-            forget=lambda _table: None, on_statement=lambda _effect: None, statement_headers=lambda _table, _event: []
+            forget=lambda _table: None, on_statement=lambda *_: None, statement_headers=lambda _table, _event: []
         )
         self.coordinator = SnapshotCoordinator(context, versions, self.listener)
         self.new_tables = NewTables(context, topics, self.listener, reads=lambda _table: True)
