@@ -337,7 +337,13 @@ class SessionBuilder:
     ) -> SessionSnapshots:
         process, fence = self._process, self._process.ownership.fence
         assert fence is not None, "the state is restored before it was acquired"
-        workers = WorkerFactory(process.config, fence, process.hooks, coordinator.known_keys)
+        workers = WorkerFactory(
+            process.config,
+            fence,
+            process.hooks,
+            coordinator.known_keys,
+            lambda: coordinator.mailbox.call(coordinator.confirm_ownership),
+        )
         factory = SnapshotFactory(
             process.config, state, coordinator, signals.processor, status=process.status, workers=workers
         )

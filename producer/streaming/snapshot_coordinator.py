@@ -54,6 +54,10 @@ class SnapshotCoordinator:
         """Return what is known of keys, for snapshot readers; any thread may call this."""
         return self._context.tables.keys.dump()
 
+    def confirm_ownership(self) -> None:
+        """Commit. Raises ProducerFencedError if another instance has taken over."""
+        self._transaction.commit(always=True)
+
     # -- initial snapshots -------------------------------------------------------------------------------------------
 
     def start_table(

@@ -96,7 +96,9 @@ class TableVersions:
         current = self._current.get(table)
         if current is None:
             return None
-        return self.in_use.get(current.definition) or self._unused.get(current.definition)
+        version = self.in_use.get(current.definition) or self._unused.get(current.definition)
+        # The id of a definition that is evicted may be that of another table's by now.
+        return version if version is not None and version.definition.id == table else None
 
     def republish(self, table: TableId) -> None:
         """Publish the schema of the next rows event of a table, also if it is the one in use."""

@@ -245,3 +245,15 @@ def test_a_key_that_a_snapshot_is_planned_on_needs_no_warning(capsys: pytest.Cap
 
     assert stream.key_of(keyless) == ("at",)
     assert "later definition" not in capsys.readouterr().out
+
+
+def test_a_version_of_another_table_is_not_taken_for_an_evicted_one() -> None:
+    """Versions are found by the id of their definition, which another object may have later."""
+    stream, version = Versions(), definition(3)
+    stream.schema_at(version, 200)
+    assert stream.versions.definition(TABLE) is version
+    other = stream.versions.in_use.pop(id(version))
+    other.definition = version._replace(id=TableId("shop", "other"))
+    stream.versions.in_use[id(version)] = other
+
+    assert stream.versions.definition(TABLE) is None
