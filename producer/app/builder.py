@@ -35,7 +35,6 @@ from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
-from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
@@ -136,7 +135,7 @@ class SessionBuilder:
         tables = CapturedTables(config, session.describe, source_offset=session.current_offset)
         checked = self._check_source(session, tables)
         topics = self._ensure_topics()
-        restored = self._restore(checked.captured, topics, tables.keys)
+        restored = self._restore(checked.captured, topics, tables, session)
         checked = replace(checked, captured=restored.captured)
         captured = checked.captured
         topics.ensure_tables([table for table in captured if table not in checked.faults])
@@ -215,7 +214,9 @@ class SessionBuilder:
         ensure_signal_topics(self._config, admin)
         return topics
 
-    def _restore(self, captured: Sequence[TableId], topics: CaptureTopics, keys: KeyMemory) -> Restored:
+    def _restore(
+        self, captured: Sequence[TableId], topics: CaptureTopics, tables: CapturedTables, session: SnapshotSession
+    ) -> Restored:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
@@ -235,6 +236,7 @@ class SessionBuilder:
         new = state.offset is None
         if new or resume.binlog_lost:
             captured = self._list_present(captured)
+            tables.read_stand_in_keys_again(session.describe_all, captured, session.current_offset())
         registry = SplitRegistry()
         action = self._auxiliary.heartbeat_action(self._source.open_catalog())
         if action is not None:
@@ -271,8 +273,8 @@ class SessionBuilder:
         )
         if schema_changes is not None:
             schema_changes.write_definitions(captured, state.structure, resume.offset.position)
-        keys.load(state.keys)
-        for name, value in keys.take_unsaved():
+        tables.keys.load(state.keys)
+        for name, value in tables.keys.take_unsaved():
             transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)
         return Restored(list(captured), gone, state, transaction, registry, schema_changes)

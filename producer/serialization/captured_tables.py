@@ -8,7 +8,7 @@ registered before the first row of its version is written, so no row follows a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -153,6 +153,17 @@ class CapturedTables:
         unique = self.stand_in_key(found)
         if unique is not None and not self.keys.knows_unique_key(found.table.id):
             self.keys.set_unique_key(found.table.id, unique, CatalogRead(at, written=True))
+
+    def read_stand_in_keys_again(
+        self,
+        read: Callable[[Sequence[TableId]], Iterable[tuple[TableId, CatalogTable | SchemaError]]],
+        tables: Iterable[TableId],
+        at: Offset,
+    ) -> None:
+        """Read the remembered indexes again, behind a new offset: the stream does not tell what was altered before."""
+        for _, found in read([table for table in tables if self.keys.forget_unique_key(table)]):
+            if not isinstance(found, SchemaError):
+                self.remember_stand_in_key(found, at)
 
     def added_column(self, table: TableId, action: ColumnAction) -> ColumnChange | None:
         """Return the change of ADD COLUMN with the value of the rows that exist; None if records lack the column."""

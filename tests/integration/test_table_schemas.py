@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import orjson
+import pytest
 
+from tailrace.producer.app import builder
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.names import SCHEMA_HEADER, schemas_topic
@@ -131,6 +133,31 @@ def test_keys_do_not_follow_the_catalog(
     assert sorted(record.json["after"]["n"] for record in records) == [1, 2, 3]
     (key,) = {record.key for record in records}
     assert orjson.loads(key or b"")["schema"]["fields"][0]["default"] == 7
+
+
+def test_an_index_that_is_replaced_during_the_first_start(
+    mysql_server: MySqlServer,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stream does not have the statement, which precedes its first position."""
+    database.execute("CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE u1 (a))")
+    database.execute("INSERT INTO t VALUES (1, 10)")
+
+    def alter(*_: object) -> None:
+        """Between the check of the tables and the choice of the first position."""
+        database.execute("ALTER TABLE t DROP KEY u1, ADD UNIQUE u2 (b)")
+
+    monkeypatch.setattr(builder, "ensure_signal_topics", alter)
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name)) as capture:
+        capture.wait_snapshot()
+        database.execute("UPDATE t SET a = 2")
+        capture.wait_position(mysql_server)
+
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
+    assert [orjson.loads(record.key or b"") for record in records] == [{"b": 10}, {"b": 10}]
 
 
 def _published(broker: KafkaBroker, prefix: str) -> list[tuple[TableSchema, Sequence]]:
