@@ -30,6 +30,7 @@ from tailrace.spark_consumer.source.ranges import BatchRanges, OffsetRange, Topi
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
+from tailrace.spark_consumer.source.topic_ids import TopicIds
 from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
 from tailrace.spark_consumer.tables.base import TableServices, TableWork
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_MAX_THREADS: Final = 32
 _FIRST_SOURCES: Final = "spark.sql.sources.useV1SourceList"
 
 
@@ -88,6 +88,7 @@ class Pipeline:
         self._errors: dict[str, TailraceError] = {}
         self._opened: tuple[TableServices, TablePool, TablePool] | None = None
         self._opening = threading.Lock()
+        self._ids: TopicIds | None = None
         self._query_id = ""
         self._ends_read = False
         self._started = threading.Event()
@@ -178,6 +179,8 @@ class Pipeline:
         """Close the sink; no batch may run any more."""
         if self._opened is not None:
             self._opened[0].sink.close()
+        if self._ids is not None:
+            self._ids.close()
 
     def _open(self, spark: SparkSession) -> tuple[TableServices, TablePool, TablePool]:
         """Return the services and two pools: one for the batches, one for tables in the background."""
@@ -192,12 +195,14 @@ class Pipeline:
         settings = self._settings
         runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
         schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
+        self._ids = TopicIds(settings.client)
         context = SinkContext(
             query_id=self._query_id,
             prefix=settings.prefix,
             client=settings.client,
             runs=runs,
             alterations=schemas.alterations,
+            topic_id=self._ids.get,
         )
         source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
         letters = settings.dead_letter_topic
@@ -210,13 +215,12 @@ class Pipeline:
             carry_over=CarryOver(settings.checkpoint),
             deletes=RememberedDeletes(settings.checkpoint),
             format=record_format(settings.format),
+            topic_id=self._ids.get,
             phases=self._status.phases,
             accept_incomplete=settings.accept_incomplete,
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
-        cores = int(spark.sparkContext.defaultParallelism)
-        threads = settings.table_threads or min(max(2, cores), _MAX_THREADS)
-        return services, TablePool(spark, threads), TablePool(spark, 1)
+        return services, TablePool(spark, settings.table_threads), TablePool(spark, 1)
 
     def _control(self, topic: str, isolation: str = "read_uncommitted") -> ControlTopic:
         """Return a control topic; topics that another connector writes have none."""
@@ -264,6 +268,8 @@ class Pipeline:
         if works:
             with self._phase(spark, "schemas"):
                 services.schemas.refresh(spark)
+            if self._ids is not None:
+                self._ids.refresh(spark, [work.topic for work in works if work.offsets])
         with self._status.phases.measure("tables"):
             errors = pool.run(works, self._applied, services.dead_letters)
         for error in errors.values():
@@ -320,5 +326,3 @@ def _tune(spark: SparkSession) -> None:
     # The first implementation of the Kafka source in Spark converts each record to a row object and back.
     first = spark.conf.get(_FIRST_SOURCES) or ""
     spark.conf.set(_FIRST_SOURCES, ",".join(name for name in first.split(",") if name.strip() != "kafka"))
-    if spark.conf.get("spark.sql.shuffle.partitions") == "200":
-        spark.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))

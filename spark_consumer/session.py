@@ -110,8 +110,27 @@ def _compiler_directives() -> Path:
     return extracted.enter_context(as_file(files("tailrace.spark_consumer") / "planning_code.directives"))
 
 
+_REMOTE: Final = ("spark.remote", "spark.api.mode")
+_REMOTE_VARIABLES: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+
+
+def require_driver(config: ConsumerConfig, environment: Mapping[str, str]) -> None:
+    """Raise ConfigError if the session would be one of Spark Connect: the query runs in the driver of its session."""
+    found = [f"{name}={config.spark[name]}" for name in _REMOTE if config.spark.get(name, "classic") != "classic"]
+    found += [f"{name}={environment[name]}" for name in _REMOTE_VARIABLES if environment.get(name)]
+    if found:
+        raise ConfigError(
+            [
+                f"{name}: the consumer cannot run through Spark Connect; remove it, and start the consumer with "
+                "tailrace consume or spark-submit. The functions of the library can (docs/library.md)"
+                for name in found
+            ]
+        )
+
+
 def build(config: ConsumerConfig, plugin: SinkPlugin) -> SparkSession:
-    """Return the session."""
+    """Return the session. Raises ConfigError for a session of Spark Connect."""
+    require_driver(config, os.environ)
     import pyspark  # noqa: PLC0415 - importing all of it takes a second; configuration errors are reported before
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -51,6 +51,8 @@ class TableState:
     """The sequence of the last truncate event."""
     moved_keys: MovedKeys = field(default_factory=MovedKeys)
     """Only for upserts."""
+    topic_id: str = ""
+    """Kafka's id of the topic that was read; empty if it was not known. Only for changelogs."""
 
     def counts_before(self, found: TopicRange | None) -> bool:
         """Return whether none of the records of a range is counted."""
@@ -86,6 +88,7 @@ class TableState:
             "released": self.released,
             "movedKeys": self.moved_keys.to_json(),
             "truncated": None if self.truncated is None else self.truncated.text,
+            "topicId": self.topic_id,
         }
         return json.dumps(body)
 
@@ -105,6 +108,7 @@ class TableState:
             released=tuple(HeldFolder(*folder) for folder in body["released"]),
             moved_keys=MovedKeys.from_json(body["movedKeys"]),
             truncated=None if body["truncated"] is None else Sequence.from_text(body["truncated"]),
+            topic_id=body.get("topicId", ""),
         )
 
 

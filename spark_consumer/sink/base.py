@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from tailrace.spark_consumer.source.topic_ids import unknown_id
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -35,6 +37,8 @@ class SinkContext:
     """The snapshot runs of the prefix."""
     alterations: Callable[[str], Sequence[Alteration]] = _none
     """What ALTER TABLE statements did to the table of a topic, up to its latest schema, in order."""
+    topic_id: Callable[[str], str] = unknown_id
+    """Kafka's id of a topic, '' if it is not known: another one under the same name is another topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,15 @@ class DeltaSink:
         if schema.topic not in self._ledgers and table.exists:
             self._ledgers[schema.topic] = table.ledger(schema.topic)
         ledger = self._ledgers.get(schema.topic)
+        topic_id = self._context.topic_id(schema.topic)
+        if ledger is not None and ledger.is_of_another_topic(topic_id):
+            raise SinkError(
+                f"topic {schema.topic} was deleted and created again: the table has the records of the former one",
+                hint="move the target table away to load it from the new topic, and start again",
+                table=table.path,
+                applied_topic_id=ledger.id,
+                topic_id=topic_id,
+            )
         return {} if ledger is None else ledger.applied
 
     def prepare_table(self, schema: TableSchema) -> None:
@@ -303,7 +312,8 @@ class DeltaSink:
     def _ledger(self, batch: TableBatch) -> tuple[Ledger, TopicRange]:
         assert batch.range is not None
         topic = batch.schema.topic
-        return self._ledgers[topic] or Ledger(topic), batch.range
+        ledger = self._ledgers[topic] or Ledger(topic)
+        return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range
 
 
 def _stored(table: DeltaTable, schema: TableSchema, evolved: Evolved) -> list[Column]:

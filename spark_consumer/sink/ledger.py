@@ -36,6 +36,8 @@ class Ledger:
     topic: str
     append: AppliedOffsets = field(default_factory=dict)
     merge: AppliedOffsets = field(default_factory=dict)
+    id: str = ""
+    """Kafka's id of the topic; empty if it was not known. Offsets of another id belong to another topic."""
 
     @classmethod
     def newest(cls, topic: str, metadata: Iterable[str | None]) -> Ledger | None:
@@ -43,13 +45,14 @@ class Ledger:
         for text in metadata:
             found = _entry(text)
             if found is not None and found.get("topic") == topic:
-                return cls(topic, _offsets(found["append"]), _offsets(found["merge"]))
+                return cls(topic, _offsets(found["append"]), _offsets(found["merge"]), str(found.get("id", "")))
         return None
 
     @property
     def metadata(self) -> str:
         """The user metadata of a commit."""
-        return json.dumps({_KEY: {"topic": self.topic, "append": self.append, "merge": self.merge}})
+        entry = {"topic": self.topic, "append": self.append, "merge": self.merge}
+        return json.dumps({_KEY: {**entry, "id": self.id} if self.id else entry})
 
     @property
     def applied(self) -> AppliedOffsets:
@@ -58,11 +61,15 @@ class Ledger:
 
     def appended(self, found: TopicRange) -> Ledger:
         """Return the ledger after the rows of a range have been appended."""
-        return Ledger(self.topic, _advance(self.append, found), self.merge)
+        return Ledger(self.topic, _advance(self.append, found), self.merge, self.id)
 
     def merged(self, found: TopicRange) -> Ledger:
         """Return the ledger after the records of a range have been merged."""
-        return Ledger(self.topic, self.append, _advance(self.merge, found))
+        return Ledger(self.topic, self.append, _advance(self.merge, found), self.id)
+
+    def is_of_another_topic(self, topic_id: str) -> bool:
+        """Return whether the offsets are those of a topic that was deleted since; an unknown id does not count."""
+        return bool(self.id and topic_id) and self.id != topic_id
 
 
 def is_applied(applied: AppliedOffsets, found: TopicRange) -> bool:

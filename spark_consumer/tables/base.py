@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -23,6 +23,7 @@ from tailrace.spark_consumer.source.kafka import read_range
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.source.topic_ends import end_offsets
+from tailrace.spark_consumer.source.topic_ids import unknown_id
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
 
@@ -49,6 +50,8 @@ class TableServices:
     deletes: RememberedDeletes
     format: RecordFormat
 
+    topic_id: Callable[[str], str] = unknown_id
+    """Kafka's id of a topic; empty if it is not known."""
     phases: Phases = field(default_factory=Phases)
     accept_incomplete: bool = False
     """Whether a table goes on if its topic lacks records of its snapshot."""

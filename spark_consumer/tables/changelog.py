@@ -10,6 +10,7 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import RowKind
 from tailrace.spark_consumer.changelog.rowkind import to_changelog
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
@@ -44,6 +45,7 @@ class ChangelogTable(TableWork):
     def run(self, spark: SparkSession) -> TableResult:
         """Write the range, and what is not held any more, to the sink."""
         before, after = self._services.states.load(spark, self._topic, self._batch_id, self._range)
+        self._require_same_topic(before)
         check_beginning(self._services, self._topic, before, self._range)
         self._services.carry_over.remove(spark, self._topic, before.released, before.held)
         if self._range is None:
@@ -118,7 +120,19 @@ class ChangelogTable(TableWork):
             held={folder: splits for folder, splits in before.held.items() if folder not in released},
             released=released,
             truncated=truncated,
+            topic_id=self._services.topic_id(self._topic) or before.topic_id,
         )
+
+    def _require_same_topic(self, before: TableState) -> None:
+        """Raise SinkError if the state belongs to another topic of the same name."""
+        topic_id = self._services.topic_id(self._topic)
+        if before.topic_id and topic_id and before.topic_id != topic_id:
+            raise SinkError(
+                f"topic {self._topic} was deleted and created again: the changelog has the records of the former one",
+                hint="start a query with another checkpointLocation and another target for this table",
+                read_topic_id=before.topic_id,
+                topic_id=topic_id,
+            )
 
     def _with_released(
         self, spark: SparkSession, new: _Records | None, state: TableState, *, empty: bool

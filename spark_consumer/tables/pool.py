@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.util import InheritableThread
@@ -17,14 +17,37 @@ Applied = Callable[[TableWork, TableResult], None]
 """Called on the thread of the table when its work is done."""
 
 
-class TablePool:
-    """A number of sessions, each for one thread. A session has its own temporary views and settings.
+_MAX_THREADS: Final = 32
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_DEFAULT_PARTITIONS: Final = "200"
 
-    The sessions share the cache, the catalog and the settings that ``spark`` has when the pool is made.
+
+class TablePool:
+    """Sessions, each for one thread. A session has its own temporary views and settings.
+
+    The sessions share the cache, the catalog and the settings that ``spark`` has when the pool is made. Executors of a
+    cluster may register after the first batch has begun: the number of threads, and that of shuffle partitions unless
+    it is configured, follow the cores at the start of each run.
     """
 
-    def __init__(self, spark: SparkSession, threads: int) -> None:
-        self._sessions = [clone_session(spark) for _ in range(threads)]
+    def __init__(self, spark: SparkSession, threads: int | None, *, cores: Callable[[], int] | None = None) -> None:
+        """``threads``: None for one per core, at least two. ``cores``: of the cluster now."""
+        self._spark = spark
+        self._threads = threads
+        self._cores = cores or (lambda: int(spark.sparkContext.defaultParallelism))
+        self._sessions: list[SparkSession] = []
+        self._follows_cores = spark.conf.get(_PARTITIONS) == _DEFAULT_PARTITIONS
+
+    def _ready(self) -> list[SparkSession]:
+        """Return the sessions for the cores that there are now."""
+        cores = self._cores()
+        wanted = self._threads or min(max(2, cores), _MAX_THREADS)
+        while len(self._sessions) < wanted:
+            self._sessions.append(clone_session(self._spark))
+        if self._follows_cores:
+            for session in (self._spark, *self._sessions):
+                session.conf.set(_PARTITIONS, str(2 * cores))
+        return self._sessions[:wanted]
 
     def run(
         self, works: Iterable[TableWork], applied: Applied, letters: DeadLetters | None = None
@@ -33,13 +56,14 @@ class TablePool:
 
         The jobs belong to the job group of the calling thread, so stopping the query stops them too.
         """
+        sessions = self._ready()
         queue: deque[TableWork] = deque(sorted(works, key=lambda work: -work.offsets))
         errors: dict[str, BaseException] = {}
         threads = [
             InheritableThread(
                 target=_drain, args=(session, queue, applied, letters, errors), name=f"tailrace-table-{number}"
             )
-            for number, session in enumerate(self._sessions[: len(queue)])
+            for number, session in enumerate(sessions[: len(queue)])
         ]
         for thread in threads:
             thread.start()

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, table_schema
 from tests.spark.running import consume, settings, table_rows
+from tests.spark.test_parking import delete_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +61,49 @@ def test_older_and_lost_checkpoints_lose_and_double_nothing(
     assert table_rows(spark, tmp_path, "t") == {**rows, 9: {"id": 9, "name": "late"}}
 
 
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("records", [2, 5])
+def test_new_topic_of_the_same_name_is_noticed(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, records: int
+) -> None:
+    """The new topic has as many records as the table has applied, or more."""
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t"))
+    given = settings(kafka_broker, prefix, tmp_path)
+    feed.write([m for i in range(2) for m in table.change("c", None, {"id": i, "name": "old"}, pos=100 + i)])
+    consume(spark, given)
+    delete_topic(kafka_broker, table.schema.topic)
+    kafka_broker.create_topic(table.schema.topic)
+    feed.write([m for i in range(records) for m in table.change("c", None, {"id": i, "name": "new"}, pos=200 + i)])
+    shutil.rmtree(tmp_path / "checkpoint")
+
+    with pytest.raises(SinkError, match="was deleted and created again"):
+        consume(spark, given)
+    assert set(table_rows(spark, tmp_path, "t")) == {0, 1}
+
+    shutil.move(tmp_path / "tables" / "shop" / "t", tmp_path / "former")
+    consume(spark, given)
+    assert table_rows(spark, tmp_path, "t") == {i: {"id": i, "name": "new"} for i in range(records)}
+
+
+@pytest.mark.timeout(1800)
+def test_changelog_of_a_new_topic_of_the_same_name_is_not_mixed(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t"))
+    given = settings(kafka_broker, prefix, tmp_path, sink="console")
+    del given["sink.path"]
+    feed.write(table.change("c", None, {"id": 1, "name": "old"}, pos=100))
+    consume(spark, given)
+    delete_topic(kafka_broker, table.schema.topic)
+    kafka_broker.create_topic(table.schema.topic)
+    feed.write([m for i in range(5) for m in table.change("c", None, {"id": i, "name": "new"}, pos=200 + i)])
+
+    with pytest.raises(SinkError, match="was deleted and created again: the changelog"):
+        consume(spark, given)
+
+
 def test_newest_entry_of_the_own_topic_counts() -> None:
     older = Ledger("p.d.t", {0: 7}, {0: 7})
     newer = older.appended(RANGE)
@@ -66,6 +111,14 @@ def test_newest_entry_of_the_own_topic_counts() -> None:
     assert Ledger.newest("p.d.t", [None, "note of a person", "[1]", newer.metadata, older.metadata]) == newer
     assert Ledger.newest("p.d.other", [newer.metadata]) is None
     assert (newer.applied, newer.merged(RANGE).applied) == ({0: 7}, {0: 9, 1: 3})
+
+
+def test_ids_of_topics_are_compared_if_both_are_known() -> None:
+    known = Ledger("p.d.t", id="a").appended(RANGE).merged(RANGE)
+
+    assert Ledger.newest("p.d.t", [known.metadata]) == known
+    assert [known.is_of_another_topic(other) for other in ("a", "b", "")] == [False, True, False]
+    assert not Ledger("p.d.t").is_of_another_topic("b")
 
 
 def test_offsets_before_the_ledger_are_skipped() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +12,9 @@ import pytest
 
 from tailrace.schemas.connect import ConnectField
 from tests.docs.pages import PAGES, blocks
+from tests.docs.samples import ROOT
 from tests.embedded.kafka import KafkaBroker
+from tests.embedded.spark_connect import SparkConnectServer
 from tests.spark.records import Feed, connect, table_schema
 from tests.support.library_program import run
 
@@ -69,3 +74,16 @@ def test_example_of_the_page_runs(spark: SparkSession, kafka_broker: KafkaBroker
 
     table = spark.read.format("delta").load(str(tmp_path / "target"))
     assert sorted((row["id"], row["name"]) for row in table.collect()) == [(1, "new"), (3, "c")]
+
+
+@pytest.mark.spark
+def test_library_through_spark_connect(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
+    """The same program in a process without Java; its foreachBatch runs in a process of the server."""
+    topic = fill(kafka_broker, prefix)
+    program = [sys.executable, "-m", "tests.support.library_program"]
+    with SparkConnectServer() as server:
+        arguments = [server.url, kafka_broker.bootstrap, prefix, topic, str(tmp_path)]
+        done = subprocess.run([*program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == EXPECTED

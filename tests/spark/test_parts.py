@@ -303,6 +303,25 @@ def test_compiler_directives_are_set_for_a_run_that_ends() -> None:
     assert options(trigger__availableNow="true", spark__driver__extraJavaOptions=own).count("DirectivesFile") == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "variables"),
+    [
+        ({"spark.remote": "sc://host"}, {}),
+        ({"spark.api.mode": "connect"}, {}),
+        ({}, {"SPARK_REMOTE": "sc://host"}),
+        ({}, {"SPARK_CONNECT_MODE_ENABLED": "1"}),
+    ],
+)
+def test_spark_connect_is_refused(changes: dict[str, str], variables: dict[str, str]) -> None:
+    given = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "/c", "sink": "console"}
+    parsed = parse({**given, **changes})
+    [(name, value)] = [*changes.items(), *variables.items()]
+
+    session.require_driver(parse({**given, "spark.api.mode": "classic"}), {})
+    with pytest.raises(ConfigError, match=f"{name}={value}: the consumer cannot run through Spark Connect"):
+        session.require_driver(parsed, variables)
+
+
 def test_tombstone_follows_a_delete() -> None:
     made = Table(table_schema("p", "t")).change("d", {"id": 1, "name": "a"}, None, pos=5)
 

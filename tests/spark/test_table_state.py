@@ -37,6 +37,7 @@ def test_state_survives_a_restart(spark: SparkSession, tmp_path: Path) -> None:
         held={HeldFolder("s:1", 2): ("s:1", "t:0")},
         released=(HeldFolder("s:0", 1),),
         truncated=Sequence(1, 7, 4, 0, 0),
+        topic_id="id",
     )
     TableStates(str(tmp_path)).save(spark, TOPIC, saved, TableState())
 

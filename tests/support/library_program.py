@@ -1,7 +1,14 @@
-"""A program that uses the library."""
+"""A program that uses the library.
+
+python -m tests.support.library_program REMOTE BOOTSTRAP PREFIX TOPIC FOLDER
+
+runs it through Spark Connect and prints what was seen as JSON.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,3 +48,20 @@ def run(spark: SparkSession, bootstrap: str, prefix: str, topic: str, work: Path
         "table": rows(spark.sql(f"SELECT id, name, n FROM {target}"), "*"),
         "metadata": list(first.collect()[0]),
     }
+
+
+def main() -> None:
+    """Run in a session of a Spark Connect server."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only this process uses Spark Connect
+
+    remote, bootstrap, prefix, topic, folder = sys.argv[1:]
+    builder: Any = SparkSession.builder
+    spark: SparkSession = builder.remote(remote).getOrCreate()
+    try:
+        print(json.dumps(run(spark, bootstrap, prefix, topic, Path(folder))))
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The ids of topics in Kafka: a topic that was deleted and created again has another id under the same name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def unknown_id(_topic: str) -> str:
+    """Return that the id of a topic is not known."""
+    return ""
+
+
+class TopicIds:
+    """The ids of the topics of a query, read with the admin client of Spark's Kafka jars."""
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        """``client`` has Kafka client options with their prefix ``kafka.``."""
+        self._client = client
+        self._admin: Any = None
+        self._ids: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def refresh(self, spark: SparkSession, topics: Collection[str]) -> None:
+        """Read the ids of topics, in one request; that of a topic which cannot be described is not known then."""
+        if not topics:
+            return
+        with self._lock:
+            jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no API for it
+            if self._admin is None:
+                settings = jvm.java.util.Properties()
+                for name, value in self._client.items():
+                    if name.startswith("kafka."):
+                        settings.setProperty(name.removeprefix("kafka."), value)
+                self._admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+            names = jvm.java.util.ArrayList()
+            for topic in topics:
+                names.add(topic)
+            found = self._admin.describeTopics(names).topicNameValues()
+            for topic in topics:
+                try:
+                    self._ids[topic] = str(found.get(topic).get().topicId())
+                except Py4JError:
+                    self._ids.pop(topic, None)
+
+    def get(self, topic: str) -> str:
+        """Return the id of a topic; '' if it is not known."""
+        with self._lock:
+            return self._ids.get(topic, "")
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            if self._admin is not None:
+                self._admin.close()
+                self._admin = None
