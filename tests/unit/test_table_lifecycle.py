@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.state_store import (
     SplitState,
     State,
@@ -31,6 +32,7 @@ from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.watermark import Watermark, WatermarkKind, read_position
 from tests.support.stream import FILE, SERVER, START, FakeListener, FakeProducer, stream_transaction
 
@@ -269,3 +271,21 @@ def test_an_incremental_snapshot_that_is_not_resumed_leaves_with_its_ends() -> N
     stored = records["p.tailrace.state", table_key(TABLE)]
     assert orjson.loads(stored or b"")["mode"] == TableMode.STREAMING
     assert stream.mode is TableMode.STREAMING
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_table_that_is_dropped_while_its_snapshot_resumes(exists: bool) -> None:
+    """The next session does not have it, so that the capture goes on; a table that cannot be read is an error."""
+    stream = Stream()
+    state = State(StoredOffset(START))
+    state.tables[str(TABLE)] = TableState(TableMode.SNAPSHOT, snapshot="s", greatest=[100], key=("id",))
+
+    def plan_input(_table: TableId) -> None:
+        raise SchemaError("the table cannot be described")
+
+    planner = SimpleNamespace(plan_input=plan_input, exists=lambda _table: exists)
+    policy: Any = SimpleNamespace(can_resume=lambda *_: True)
+    enumerator = Enumerator(planner, stream.coordinator, policy, [TABLE], state=state, status=Status())  # type: ignore[arg-type]
+
+    with pytest.raises(SchemaError if exists else SourceUnavailableError):
+        enumerator.restore()
