@@ -236,7 +236,7 @@ class SessionBuilder:
         new = state.offset is None
         if new or resume.binlog_lost:
             captured = self._list_present(captured)
-            tables.read_stand_in_keys_again(session.describe_all, captured, session.current_offset())
+            tables.refresh_stand_in_keys(session.describe_all, captured, session.current_offset())
         registry = SplitRegistry()
         action = self._auxiliary.heartbeat_action(self._source.open_catalog())
         if action is not None:

@@ -154,7 +154,7 @@ class CapturedTables:
         if unique is not None and not self.keys.knows_unique_key(found.table.id):
             self.keys.set_unique_key(found.table.id, unique, CatalogRead(at, written=True))
 
-    def read_stand_in_keys_again(
+    def refresh_stand_in_keys(
         self,
         read: Callable[[Sequence[TableId]], Iterable[tuple[TableId, CatalogTable | SchemaError]]],
         tables: Iterable[TableId],
