@@ -153,7 +153,8 @@ class SessionBuilder:
             )
         )
         if resnapshot:
-            signals.processor.request_incremental(table for table in captured if str(table) in restored.state.tables)
+            known = restored.state.captured
+            signals.processor.request_incremental(table for table in captured if str(table) in known)
         reads = config.snapshot.should_snapshot
         new_tables = NewTables(context, topics, signals.processor, reads=lambda table: reads(str(table)))
         versions = TableVersions(context, new_tables)
