@@ -92,8 +92,8 @@ class Enumerator:
         """
         for table in self.tables:
             stored = self._state.tables.get(str(table))
-            if stored is None:
-                continue
+            if stored is None or stored.mode is TableMode.ERROR:
+                continue  # nothing of it is read, and there is no plan
             try:
                 if self._can_resume(table, stored):
                     self._plans[table] = self._resume_plan(table, stored)

@@ -21,11 +21,13 @@ from tailrace.producer.kafka.state_store import (
 )
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
-from tailrace.producer.model.split import Range, Split
+from tailrace.producer.model.split import WHOLE, Range, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
 from tailrace.producer.snapshot.enumerator import Enumerator
+from tailrace.producer.snapshot.policy import InitialSnapshot
+from tailrace.producer.snapshot.table_planner import PlanInput
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
@@ -289,3 +291,22 @@ def test_a_table_that_is_dropped_while_its_snapshot_resumes(exists: bool) -> Non
 
     with pytest.raises(SchemaError if exists else SourceUnavailableError):
         enumerator.restore()
+
+
+def test_a_table_that_was_in_error_is_planned_anew() -> None:
+    """It got a key while the producer was down: its state has no plan, which would be a single split."""
+    stream = Stream()
+    stream.registry.track(TABLE, TableMode.WAITING)
+    state = State(StoredOffset(START))
+    state.tables[str(TABLE)] = TableState(TableMode.ERROR)
+    planner: Any = SimpleNamespace(plan_input=lambda _table: PlanInput((), 0), exists=lambda _table: True)
+    planner.splitter = lambda *_: SimpleNamespace(
+        sort_key=lambda _: None, unread_ranges=lambda *_: [WHOLE], sort_keys=list
+    )
+    planner.stream_order = lambda _columns: SimpleNamespace()
+    policy = InitialSnapshot(planner, stream.coordinator)
+    enumerator = Enumerator(planner, stream.coordinator, policy, [TABLE], state=state, status=Status())
+
+    enumerator.restore()
+
+    assert stream.mode is TableMode.WAITING
