@@ -293,7 +293,7 @@ def test_a_table_that_is_dropped_while_its_snapshot_resumes(exists: bool) -> Non
         enumerator.restore()
 
 
-def test_a_table_that_was_in_error_is_planned_anew() -> None:
+def test_a_table_that_was_in_error_is_planned_when_it_can_be_captured() -> None:
     """It got a key while the producer was down: its state has no plan, which would be a single split."""
     stream = Stream()
     stream.registry.track(TABLE, TableMode.WAITING)
