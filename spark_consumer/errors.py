@@ -5,6 +5,7 @@
     TailraceError              runtime/errors.py
     ├── SinkError              the target rejected a batch
     ├── IncompleteTopicError   a topic lacks records that were written to it
+    ├── DamagedTopicError      rows in a topic are not those that were written to it
     └── KafkaRequestError      runtime/errors.py
         └── ControlTopicError  a control topic cannot be read: no table can go on
 """
@@ -23,6 +24,10 @@ class SinkError(TailraceError):
 
 class IncompleteTopicError(TailraceError):
     """A topic lacks records that were written to it."""
+
+
+class DamagedTopicError(TailraceError):
+    """Rows in a topic are not those that were written to it."""
 
 
 class ControlTopicError(KafkaRequestError):

@@ -1,15 +1,16 @@
 """How far the snapshot of a table has been read: counts of incomplete splits, and which splits are complete.
 
 A split is complete when its END certificate is known and the number of rows and backfill events that were read equals
-the counts in it. The progress adds up what each batch has read, so no record is counted twice. It is small: complete
-splits are kept as ranges of their numbers and of their bounds.
+the counts in it. The checksum of the rows must then be that of the certificate. The progress adds up what each batch
+has read, so no record is counted twice. It is small: complete splits are kept as ranges of their numbers and of their
+bounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailrace.runtime.errors import KafkaRequestError
 from tailrace.schemas.sequence import Sequence
@@ -20,6 +21,21 @@ from tailrace.spark_consumer.source.split_ends import SplitEnd
 _FIRST = ""
 _LAST = "end"
 _CLOSED = "closed"
+
+
+class SplitCounts(NamedTuple):
+    """What was read of a split."""
+
+    rows: int = 0
+    backfill: int = 0
+    checksum: int | None = 0
+    """Sum of the checksums of the rows; None if it is not known."""
+
+    def adding(self, stat: SplitStats) -> SplitCounts:
+        """Return the counts with those of a batch."""
+        unknown = self.checksum is None or stat.checksum is None
+        checksum = None if unknown else (self.checksum or 0) + (stat.checksum or 0)
+        return SplitCounts(self.rows + stat.rows, self.backfill + stat.changes, checksum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +76,8 @@ class RunProgress:
 class SplitProgress:
     """The progress of one topic after a batch."""
 
-    open: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Incomplete splits to the rows and backfill events that were read."""
+    open: Mapping[str, SplitCounts] = field(default_factory=dict)
+    """Incomplete splits to what was read of them."""
     runs: Mapping[str, RunProgress] = field(default_factory=dict)
 
     def has(self, end: SplitEnd) -> bool:
@@ -94,29 +110,31 @@ class SplitProgress:
     ) -> SplitStep:
         """Return the progress after a batch, and the splits that it completes.
 
-        ``accept`` names splits that count as complete although records of them are missing. Raises KafkaRequestError if
-        a split has more records than its END certificate says.
+        ``accept`` names splits that count as complete although records of them are missing or differ. Raises
+        KafkaRequestError if a split has more records than its END certificate says.
         """
         counts = dict(self.open)
         for stat in stats:
             if stat.split is not None:
-                rows, backfill = counts.get(stat.split, (0, 0))
-                counts[stat.split] = (rows + stat.rows, backfill + stat.changes)
-        runs, completed, missing = dict(self.runs), {}, []
+                counts[stat.split] = counts.get(stat.split, SplitCounts()).adding(stat)
+        runs, completed, missing, different = dict(self.runs), {}, [], []
         accepted = frozenset(accept)
         for end in ends:
             if self.has(end):
                 continue
-            rows, backfill = counts.get(end.split, (0, 0))
+            rows, backfill, checksum = counts.get(end.split, SplitCounts())
             if rows > end.rows or backfill > end.backfill:
                 raise _too_many(end, rows, backfill)
             if (rows, backfill) != (end.rows, end.backfill) and end.split not in accepted:
                 missing.append(MissingRecords(end, end.rows - rows, end.backfill - backfill))
                 continue
+            if checksum not in {None, end.checksum} and end.split not in accepted:
+                different.append(end)
+                continue
             counts.pop(end.split, None)
             completed[end.split] = end.high
             runs[end.run] = runs.get(end.run, RunProgress()).adding(end)
-        return SplitStep(SplitProgress(counts, runs), completed, tuple(missing))
+        return SplitStep(SplitProgress(counts, runs), completed, tuple(missing), tuple(different))
 
     def to_json(self) -> dict[str, Any]:
         """Return the progress for a file."""
@@ -133,7 +151,7 @@ class SplitProgress:
             name: RunProgress(tuple((first, last) for first, last in run["numbers"]), run["bounds"], run["above"])
             for name, run in body["runs"].items()
         }
-        return cls({split: (rows, changes) for split, (rows, changes) in body["open"].items()}, runs)
+        return cls({split: SplitCounts(*counts) for split, counts in body["open"].items()}, runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +171,8 @@ class SplitStep:
     completed: Mapping[str, Sequence]
     """Splits that are complete now, to the sequence of their high watermark."""
     missing: tuple[MissingRecords, ...] = ()
+    different: tuple[SplitEnd, ...] = ()
+    """Certificates of splits that have as many records as they say, but other rows."""
 
 
 def _joined(ranges: Iterable[tuple[int, int]], number: int) -> tuple[tuple[int, int], ...]:

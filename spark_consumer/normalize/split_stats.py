@@ -35,6 +35,8 @@ class SplitStats(NamedTuple):
     """Changes with op u."""
     deletes: int = 0
     """Changes with op d."""
+    checksum: int | None = 0
+    """Sum of the checksums of the rows; None if they are not known, because the records are not plain JSON."""
 
     @property
     def incremental(self) -> bool:
@@ -56,6 +58,7 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
             fn.count_if(fn.col("op") == Op.UPDATE.value).alias("updates"),
             fn.count_if(fn.col("op") == Op.DELETE.value).alias("deletes"),
             fn.max("ts_ms").alias("newest"),
+            fn.sum("checksum").alias("checksum"),
             fn.min("seq.epoch").alias("epoch"),
             fn.min(fn.col("seq.file") * fn.lit(_FILE) + fn.col("seq.pos")).alias("position"),
         )
@@ -76,4 +79,5 @@ def _stats(row: Row) -> SplitStats:
         row["truncates"],
         row["updates"],
         row["deletes"],
+        row["checksum"] if row["rows"] else 0,
     )

@@ -14,6 +14,7 @@ import structlog
 from pyspark.errors import PySparkException
 
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
+from tailrace.spark_consumer.small_data import with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,22 +46,14 @@ class Upkeep:
         if not self._batches or self._written[table.path] < self._batches:
             return
         self._written[table.path] = 0
-        before = {name: spark.conf.get(name, None) for name in _OPTIONS}
         try:
-            for name, value in _OPTIONS.items():
-                spark.conf.set(name, value)
-            spark.sql(f"OPTIMIZE {table.sql_name}")
+            with with_settings(spark, _OPTIONS):
+                spark.sql(f"OPTIMIZE {table.sql_name}")
         except PySparkException as error:
             cause = str(error).splitlines()[0]
             log.warning("the table was not optimized; it is tried again later", table=table.path, cause=cause)
         else:
             log.info("table optimized", table=table.path)
-        finally:
-            for name, earlier in before.items():
-                if earlier is None:
-                    spark.conf.unset(name)
-                else:
-                    spark.conf.set(name, earlier)
 
 
 def retried(commit: Callable[[], object], path: str) -> None:

@@ -17,6 +17,7 @@ from tailrace.schemas.names import SCHEMA_HEADER
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.source.row_checksum import row_checksum
 from tailrace.spark_consumer.source.sequence import sequence_column
 from tailrace.spark_consumer.source.types import FieldType, field_type
 
@@ -42,13 +43,15 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images, read: Read = rea
     """Decode the records of one table topic, without tombstones.
 
     ``raw`` has RAW_COLUMNS; ``read`` adds the envelope of each record as a struct (formats/record_format.py). The
-    result has partition, offset, key (bytes), split, incremental, seq (struct), op, ts_ms, before, after. A truncate
-    event (op t) has neither key nor images. An invalid record fails the batch when ``op`` is evaluated. Spark does not
-    evaluate unused columns, so the caller must cache the whole result or read ``op``.
+    result has partition, offset, key (bytes), split, incremental, seq (struct), op, ts_ms, checksum (of a snapshot row
+    with a split), before, after. A truncate event (op t) has neither key nor images. An invalid record fails the batch
+    when ``op`` is evaluated. Spark does not evaluate unused columns, so the caller must cache the whole result or read
+    ``op``.
     """
     types = _field_types(schema)
     before = image_fields(schema, "before", images)
     rows = raw.where(fn.col("value").isNotNull()).withColumn("incremental", fn.col("incremental").isNotNull())
+    is_row = fn.col("split").isNotNull() & (fn.col("e.op") == Op.READ.value)
     parsed = read(rows, _envelope_type(schema.columns, before, types))
     converted = parsed.select(
         "partition",
@@ -59,6 +62,7 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images, read: Read = rea
         sequence_column(fn.col("event"), fn.col("e.source")).alias("seq"),
         fn.col("e.op").alias("op"),
         fn.col("e.source.ts_ms").alias("ts_ms"),
+        fn.when(is_row, row_checksum(fn.col("value"))).alias("checksum"),
         _image("before", before, types).alias("before"),
         _image("after", schema.columns, types).alias("after"),
         "event",
@@ -79,6 +83,7 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images, read: Read = rea
         .otherwise(fn.col("op"))
         .alias("op"),
         "ts_ms",
+        "checksum",
         "before",
         "after",
     )

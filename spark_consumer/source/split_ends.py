@@ -46,6 +46,8 @@ class SplitEnd:
     closed: bool = False
     above: bool = False
     """The split of the keys above the greatest planned one."""
+    checksum: int = 0
+    """Sum of the checksums of the rows (row_checksum.py)."""
 
 
 class SplitEnds:
@@ -137,6 +139,7 @@ def _end(row: Row) -> SplitEnd:
         upper=row["upper"],
         closed=row["closed"],
         above=bool(row["lower_open"]),
+        checksum=int(row["checksum"], 16),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tailrace.spark_consumer.errors import IncompleteTopicError
+from tailrace.spark_consumer.errors import DamagedTopicError, IncompleteTopicError
 from tailrace.spark_consumer.normalize.split_progress import MissingRecords, SplitStep
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.normalize.table_state import TableState
     from tailrace.spark_consumer.source.ranges import TopicRange
+    from tailrace.spark_consumer.source.split_ends import SplitEnd
     from tailrace.spark_consumer.tables.base import TableServices
 
 _HINT: Final = (
@@ -39,7 +40,7 @@ def advance(
 
     The records of a split are in the topic before its END certificate. If the topic is read up to where it ended when
     the certificate was seen, records that are missing will not come: Kafka has removed them. Raises
-    IncompleteTopicError unless the configuration accepts that.
+    IncompleteTopicError, or DamagedTopicError for other rows, unless the configuration accepts that.
     """
     progress = before.progress
     pending = services.ends.pending(topic).values()
@@ -47,23 +48,56 @@ def advance(
     services.ends.release(topic, [end.split for end in pending if progress.has(end)])
     ends = [end for end in pending if not progress.has(end)]
     step = progress.advance(stats, ends)
-    if not step.missing:
-        return step
+    accepted = [end.split for end in step.different]
+    if step.different:
+        _accept_different(services, topic, step.different)
+    if step.missing and _will_not_come(spark, services, topic, before, step.missing, read=read):
+        accepted += [missing.end.split for missing in step.missing]
+    return progress.advance(stats, ends, accept=accepted) if accepted else step
+
+
+def _will_not_come(
+    spark: SparkSession,
+    services: TableServices,
+    topic: str,
+    before: TableState,
+    missing: tuple[MissingRecords, ...],
+    *,
+    read: Mapping[int, int],
+) -> bool:
+    """Return whether Kafka has removed the records. Raises IncompleteTopicError unless that is accepted."""
     if not services.ends.has_limit(topic):
         services.ends.limit(topic, services.end_offsets(spark, topic, read))
     if not services.ends.passed(topic, read):
-        return step
+        return False
     # Bad records, and records that the target had applied, are not counted.
     if not (services.accept_incomplete or services.dead_letters or before.unverified):
-        raise _incomplete(topic, step.missing)
+        raise _incomplete(topic, missing)
     log.warning(
         "records of a snapshot are missing in a topic; the table may lack rows",
         topic=topic,
-        splits=len(step.missing),
-        rows=sum(missing.rows for missing in step.missing),
-        changes=sum(missing.backfill for missing in step.missing),
+        splits=len(missing),
+        rows=sum(each.rows for each in missing),
+        changes=sum(each.backfill for each in missing),
     )
-    return progress.advance(stats, ends, accept=[missing.end.split for missing in step.missing])
+    return True
+
+
+def _accept_different(services: TableServices, topic: str, different: tuple[SplitEnd, ...]) -> None:
+    """Raise DamagedTopicError for rows that are not those of their certificates, unless that is accepted."""
+    first = different[0]
+    if not services.accept_incomplete:
+        raise DamagedTopicError(
+            f"rows of split {first.split} in topic {topic} are not those that the producer wrote: the checksum differs",
+            hint="allow only the producer to write to the topic, then set "
+            "tailrace.incomplete.topic.handling.mode=warn and send a signal for an incremental snapshot of the table",
+            split=first.split,
+            keys=f"from {first.lower or 'the first'} to {first.upper or 'the last'}",
+            rows=first.rows,
+            splits=len(different),
+        )
+    splits = [end.split for end in different]
+    log.warning("rows of a snapshot are not those that the producer wrote", topic=topic, splits=splits)
 
 
 def check_beginning(services: TableServices, topic: str, before: TableState, found: TopicRange | None) -> None:

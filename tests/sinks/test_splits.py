@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.spark_consumer.errors import IncompleteTopicError
+from tailrace.spark_consumer.errors import DamagedTopicError, IncompleteTopicError
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import INTEGER, row
@@ -132,6 +132,31 @@ def test_missing_rows_of_a_split_stop_the_table(
     run.repeat()
     run.batch(run.table.change("u", row(1), row(1, 1), pos=300))
     assert run.backend.rows(run.table.schema) == {1: row(1, 1), 2: row(2)}
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("backend", [DeltaBackend, KafkaBackend])
+def test_other_rows_than_those_of_the_certificate_stop_the_table(
+    spark: SparkSession,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    tmp_path: Path,
+    backend: type[DeltaBackend | KafkaBackend],
+) -> None:
+    """A split over two batches, with as many rows as its certificate says; one of them was written by somebody else."""
+    run = runner(backend, spark, kafka_broker, prefix, tmp_path)
+    records = run.table.snapshot(prefix, 0, [row(1), row(2)], low=100, high=200)
+    [forged] = run.table.change("r", None, row(2, 9), pos=100, split=run.table.split_id(0))
+    run.batch(records[:2])
+    run.batch([forged, *records[3:]])
+
+    with pytest.raises(DamagedTopicError, match=r"split shop\.t:run1:0 .* the checksum differs") as caught:
+        run.batch([run.table.end(prefix, 0, high=200, rows=2)])
+
+    assert caught.value.context["split"] == run.table.split_id(0)
+    run.accept_incomplete = True
+    run.repeat()
+    assert run.backend.rows(run.table.schema) == {1: row(1), 2: row(2, 9)}
 
 
 @pytest.mark.timeout(1800)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 import orjson
 from confluent_kafka import Producer
@@ -78,6 +79,8 @@ class Table:
     """The records belong to an incremental snapshot."""
     last_split: int | None = None
     """Number of the split whose upper bound is open. A run without it never ends."""
+    checksums: dict[str, int] = field(default_factory=dict)
+    """Checksums of the splits that were written."""
 
     def key(self, row: Row) -> bytes:
         """Return the key struct of a row as JSON."""
@@ -132,7 +135,7 @@ class Table:
             closed=False,
             position=BinlogPosition(EPOCH, FILE, pos, "", "uuid"),
             rows=rows,
-            checksum=0,
+            checksum=self.checksums.get(self.split_id(number), 0),
             backfill=backfill,
             schema=self.schema.fingerprint,
             ts_us=1,
@@ -154,6 +157,8 @@ class Table:
 
     def snapshot(self, prefix: str, number: int, rows: Iterable[Row], *, low: int, high: int) -> list[Message]:
         """Return the transaction of a split: LOW, the rows, HIGH."""
+        rows = list(rows)
+        self.checksums[self.split_id(number)] = sum(crc32(orjson.dumps(row)) for row in rows)
         made = [m for row in rows for m in self.change("r", None, row, pos=low, split=self.split_id(number))]
         first = self.watermark(prefix, WatermarkKind.LOW, number, pos=low)
         return [first, *made, self.watermark(prefix, WatermarkKind.HIGH, number, pos=high, rows=len(made))]

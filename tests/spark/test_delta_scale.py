@@ -71,6 +71,7 @@ def batch_of(keys: DataFrame, pos: int) -> DataFrame:
         sequence(pos).alias("seq"),
         fn.lit("u").alias("op"),
         fn.lit(1).cast("bigint").alias("ts_ms"),
+        fn.lit(None).cast("bigint").alias("checksum"),
         fn.struct("id").alias("before"),
         row.alias("after"),
     )

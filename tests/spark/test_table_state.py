@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
-from tailrace.spark_consumer.normalize.split_progress import SplitProgress
+from tailrace.spark_consumer.normalize.split_progress import SplitCounts, SplitProgress
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 
@@ -24,7 +24,7 @@ def offsets(start: int, end: int) -> TopicRange:
 
 def state(batch: int, end: int, rows: int) -> TableState:
     """Return a state that counts the records up to an offset."""
-    return TableState(step=batch, batch=batch, ends={0: end}, progress=SplitProgress({"s": (rows, 0)}))
+    return TableState(step=batch, batch=batch, ends={0: end}, progress=SplitProgress({"s": SplitCounts(rows)}))
 
 
 def test_state_survives_a_restart(spark: SparkSession, tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_state_survives_a_restart(spark: SparkSession, tmp_path: Path) -> None:
         step=3,
         batch=3,
         ends={0: 5, 1: 7},
-        progress=SplitProgress({"s:1": (3, 1)}),
+        progress=SplitProgress({"s:1": SplitCounts(3, 1, 17)}),
         completed={"s:0": Sequence(1, 7, 10, 0, 0)},
         held={HeldFolder("s:1", 2): ("s:1", "t:0")},
         released=(HeldFolder("s:0", 1),),

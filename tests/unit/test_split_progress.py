@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
 from tailrace.runtime.errors import KafkaRequestError
 from tailrace.schemas.sequence import Sequence
-from tailrace.spark_consumer.normalize.split_progress import SplitProgress
+from tailrace.spark_consumer.normalize.split_progress import SplitCounts, SplitProgress
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.split_ends import SplitEnd, SplitEnds
@@ -40,13 +41,28 @@ def end(number: int, rows: int = 0, backfill: int = 0, *, last: int | None = Non
     )
 
 
+def test_checksums_add_up_and_are_compared() -> None:
+    """Unless a part of the rows has none."""
+    parts = [stats("run1:0", 1)._replace(checksum=40), stats("run1:0", 1)._replace(checksum=2)]
+    counted = SplitProgress().advance(parts, []).progress
+    counted = SplitProgress.from_json(json.loads(json.dumps(counted.to_json())))
+    assert counted.open == {"run1:0": SplitCounts(2, 0, 42)}
+
+    assert counted.advance([], [replace(end(0, 2), checksum=42)]).completed
+    other = counted.advance([], [replace(end(0, 2), checksum=43)])
+    assert (other.completed, [each.split for each in other.different]) == ({}, ["run1:0"])
+    assert counted.advance([], [replace(end(0, 2), checksum=43)], accept=["run1:0"]).completed
+    unknown = counted.advance([stats("run1:0", 1)._replace(checksum=None)], [replace(end(0, 3), checksum=43)])
+    assert unknown.completed
+
+
 def test_counts_add_up_over_batches() -> None:
     progress = SplitProgress()
     for rows, changes in ((3, 0), (2, 1)):
         step = progress.advance([stats("run1:0", rows, changes), stats(None, 0, 9)], [end(0, 5, 2)])
         assert step.completed == {}
         progress = SplitProgress.from_json(json.loads(json.dumps(step.progress.to_json())))
-    assert progress.open == {"run1:0": (5, 1)}
+    assert progress.open == {"run1:0": SplitCounts(5, 1)}
     assert [(each.rows, each.backfill) for each in step.missing] == [(0, 1)]
 
     step = progress.advance([stats("run1:0", 0, 1)], [end(0, 5, 2)])
@@ -59,13 +75,13 @@ def test_counts_add_up_over_batches() -> None:
 
 
 def test_more_records_than_the_certificate_says_is_an_error() -> None:
-    before = SplitProgress({"run1:0": (3, 0)})
+    before = SplitProgress({"run1:0": SplitCounts(3, 0)})
     with pytest.raises(KafkaRequestError, match="split run1:0 has more records"):
         before.advance([stats("run1:0", 1)], [end(0, 3)])
 
 
 def test_missing_records_can_be_accepted() -> None:
-    step = SplitProgress({"run1:0": (3, 0)}).advance([], [end(0, 5)], accept=["run1:0"])
+    step = SplitProgress({"run1:0": SplitCounts(3, 0)}).advance([], [end(0, 5)], accept=["run1:0"])
 
     assert step.completed == {"run1:0": HIGH}
     assert step.missing == ()

@@ -1,0 +1,37 @@
+"""The checksum of a row is that of its bytes in the record, without a parser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+import orjson
+from pyspark.sql import functions as fn
+
+from tailrace.spark_consumer.source.row_checksum import row_checksum
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROWS: Final[tuple[dict[str, Any], ...]] = (
+    {"id": 1, "name": None},
+    {"id": 2, "name": 'é😀 "q" \\ \u0001'},
+    {"id": 3, "source": {"version": "1.0"}, "after": "x"},
+    {"id": 4, "json": '{"before":null,"after":{},"source":{"version":"1"}}'},
+    {},
+)
+
+
+def _value(row: bytes) -> bytes:
+    return b'{"before":null,"after":%b,"source":{"version":"1","db":"d"},"op":"r","ts_ms":1}' % row
+
+
+def test_checksum_is_that_of_the_bytes_of_the_row(spark: SparkSession) -> None:
+    """Columns that look like the parts of an envelope, and a row with blanks."""
+    rows = [orjson.dumps(row) for row in _ROWS] + [b'{"id": 1.50}']
+    values = [_value(row) for row in rows] + [b"\x00\x00\x00\x00\x01\x00\x02", b""]
+
+    frame = spark.createDataFrame([(value,) for value in values], "value binary")
+    found = [row[0] for row in frame.select(row_checksum(fn.col("value"))).collect()]
+
+    assert found == [crc32(row) for row in rows] + [None, None]
