@@ -41,10 +41,10 @@ class Upkeep:
 
     def after_batch(self, spark: SparkSession, table: DeltaTable) -> None:
         """Count a batch of a table, and optimize the table if it is due; a failure is left to the next time."""
-        self._written[table.path] += 1
-        if not self._batches or self._written[table.path] < self._batches:
+        self._written[table.name] += 1
+        if not self._batches or self._written[table.name] < self._batches:
             return
-        self._written[table.path] = 0
+        self._written[table.name] = 0
         before = {name: spark.conf.get(name, None) for name in _OPTIONS}
         try:
             for name, value in _OPTIONS.items():
@@ -52,9 +52,9 @@ class Upkeep:
             spark.sql(f"OPTIMIZE {table.sql_name}")
         except PySparkException as error:
             cause = str(error).splitlines()[0]
-            log.warning("the table was not optimized; it is tried again later", table=table.path, cause=cause)
+            log.warning("the table was not optimized; it is tried again later", table=table.name, cause=cause)
         else:
-            log.info("table optimized", table=table.path)
+            log.info("table optimized", table=table.name)
         finally:
             for name, earlier in before.items():
                 if earlier is None:

@@ -15,8 +15,8 @@ from tailrace.spark_consumer import config
 from tailrace.spark_consumer.normalize.key_ranges import KeyRange, joined, key_ranges, predicate
 from tailrace.spark_consumer.normalize.split_stats import summarize
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_table import quote
 from tailrace.spark_consumer.sink.plugin import load_sink
+from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tests.spark.records import table_schema
@@ -71,6 +71,7 @@ def batch_of(keys: DataFrame, pos: int) -> DataFrame:
         sequence(pos).alias("seq"),
         fn.lit("u").alias("op"),
         fn.lit(1).cast("bigint").alias("ts_ms"),
+        fn.lit(None).cast("bigint").alias("checksum"),
         fn.struct("id").alias("before"),
         row.alias("after"),
     )

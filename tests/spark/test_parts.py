@@ -24,6 +24,7 @@ from tailrace.spark_consumer.sink.delta_evolution import evolve
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.plugin import load_sink
+from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.kafka import range_options, stream_options
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange, parse_offsets, ranges_between
@@ -197,10 +198,10 @@ def test_records_before_the_start_of_an_initial_load_are_early(
     spark: SparkSession, records: list[tuple[int, int, int]], *, early: bool
 ) -> None:
     """If the counts show that no record is early, the records are not read; they never show it for an early record."""
-    rows = [(b"k", None, "u", 1, (*position, 0, 0)) for position in records]
+    rows = [(b"k", None, "u", 1, None, (*position, 0, 0)) for position in records]
     decoded = spark.createDataFrame(
         rows,
-        "key binary, split string, op string, ts_ms bigint, "
+        "key binary, split string, op string, ts_ms bigint, checksum bigint, "
         "seq struct<epoch: bigint, file: bigint, pos: bigint, event: bigint, row: bigint>",
     )
     [stat] = summarize(decoded)
@@ -240,7 +241,7 @@ def test_rows_without_changes_are_appended_and_changed_keys_are_merged(
 def test_earliest_is_never_after_a_record(spark: SparkSession) -> None:
     """Records of two epochs: the least epoch with the least position is before both."""
     decoded = spark.sql(
-        "SELECT CAST(NULL AS STRING) split, 'u' op, 1L ts_ms, "
+        "SELECT CAST(NULL AS STRING) split, 'u' op, 1L ts_ms, 0L checksum, "
         "named_struct('epoch', epoch, 'file', file, 'pos', pos) seq FROM VALUES (1L, 9L, 500L), (2L, 3L, 700L) "
         "AS t(epoch, file, pos)"
     )
@@ -313,10 +314,9 @@ def test_tombstone_follows_a_delete() -> None:
 def test_table_without_key_is_refused_by_the_delta_sink(exists: bool) -> None:
     """The producer publishes no key if a key column is masked; the error comes before any Spark call."""
     schema = table_schema("p", "t", key=())
-    table = DeltaTable(cast("SparkSession", None), "/nowhere")
+    table = DeltaTable(cast("SparkSession", None), Location.at("/nowhere"))
 
-    spark = cast("SparkSession", None)
     with pytest.raises(SinkError, match="has no key") as caught:
-        evolve(spark, table, schema, (), EvolutionPolicy()) if exists else table.create(schema, {})
+        evolve(table, schema, (), EvolutionPolicy()) if exists else table.create(schema, {})
 
     assert "do not mask or truncate key columns" in caught.value.hint
