@@ -80,7 +80,7 @@ class DeltaSink:
         self._policy = EvolutionPolicy(
             options.schema_change_behavior, options.included_changes, options.excluded_changes
         )
-        self._upkeep = Upkeep(options.optimize_batches)
+        self._upkeep = Upkeep(options.optimize_batches, options.purge_percent)
         self._evolved: dict[str, Evolved] = {}
         self._evolved_for: dict[str, tuple[TableSchema, tuple[Alteration, ...]]] = {}
         """What the tables were prepared for, by topic."""
@@ -147,7 +147,8 @@ class DeltaSink:
                 self._append(table, batch, None, last)
             else:
                 self._merge(table, batch, last)
-        self._upkeep.after_batch(batch.records.sparkSession, table)
+        changes = sum(stat.changes for stat in batch.stats)
+        self._upkeep.after_batch(batch.records.sparkSession, table, changes)
 
     def _table(self, schema: TableSchema) -> DeltaTable:
         if schema.topic not in self._tables:

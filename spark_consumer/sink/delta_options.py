@@ -40,6 +40,13 @@ class DeltaOptions(Section):
         default="100",
         doc="After how many batches with changes of a table the query runs OPTIMIZE for it. 0: never.",
     )
+    purge_percent: int = supported(
+        "sink.purge.percent",
+        integer(0),
+        default="20",
+        doc="Changes since the last purge, as a percentage of the rows of the table, from which OPTIMIZE is followed "
+        "by REORG TABLE … APPLY (PURGE): it rewrites the files that have deletion vectors. 0: never.",
+    )
     schema_change_behavior: Behavior = supported(
         "schema.change.behavior",
         one_of(Behavior),
