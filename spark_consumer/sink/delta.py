@@ -29,9 +29,8 @@ from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_adoption import adopt
 from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve
-from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_place
+from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
 from tailrace.spark_consumer.sink.delta_table import (
     KEY,
     QUERY,
@@ -40,6 +39,7 @@ from tailrace.spark_consumer.sink.delta_table import (
     DeltaTable,
     key_text,
 )
+from tailrace.spark_consumer.sink.delta_takeover import take_over
 from tailrace.spark_consumer.sink.delta_upkeep import Upkeep, retried
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
@@ -71,7 +71,7 @@ class DeltaSink:
                 hint="start the session with the settings that docs/consumer.md lists for the delta sink",
             )
         self._spark = spark
-        self._place = partial(location, path=options.path, template=options.table)
+        self._location = partial(location, path=options.path, template=options.table)
         self._table_properties = dict(options.table_properties)
         self._context = context
         self._tables: dict[str, DeltaTable] = {}
@@ -105,7 +105,7 @@ class DeltaSink:
         owner = table.properties.get(TOPIC)
         if owner is None:
             empty = self._ledgers[schema.topic] is not None
-            adopt(table, schema, self._context.alterations(schema.topic), self._owned_by(schema, loads=empty))
+            take_over(table, schema, self._context.alterations(schema.topic), self._owned_by(schema, loads=empty))
         elif owner != schema.topic:
             raise SinkError(
                 f"the Delta table {table.name} belongs to another topic",
@@ -152,7 +152,7 @@ class DeltaSink:
 
     def _table(self, schema: TableSchema) -> DeltaTable:
         if schema.topic not in self._tables:
-            table = DeltaTable(self._spark, self._place(schema.database, schema.table))
+            table = DeltaTable(self._spark, self._location(schema.database, schema.table))
             if table.exists:
                 table.require_delta()
             self._tables[schema.topic] = table
@@ -332,7 +332,7 @@ SINK = SinkPlugin(
     images=Images.UPSERT,
     guarantee="exactly once: each batch changes a table once, whatever fails",
     open=DeltaSink,
-    checks=(check_place,),
+    checks=(check_location,),
     jars={"4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0",)},
     spark_settings={
         "spark.sql.extensions": _EXTENSION,

@@ -70,8 +70,8 @@ class DeltaOptions(Section):
     )
 
 
-def check_place(draft: Draft) -> None:
-    """Report a missing place of the tables, or two of them."""
+def check_location(draft: Draft) -> None:
+    """Report a missing location of the tables, or two of them."""
     given = [name for name in ("sink.path", "sink.table") if draft.is_set(name)]
     if not given:
         draft.problems.append("sink.path is missing: the directory of the tables; or set sink.table")

@@ -156,7 +156,7 @@ class Existing(NamedTuple):
     """A table that does not fit, and what is wrong with it."""
 
     columns: str
-    problem: str
+    problems: tuple[str, ...]
     more: str = ""
     """Clauses of CREATE TABLE."""
     rows: str = ""
@@ -164,25 +164,31 @@ class Existing(NamedTuple):
 
 
 _EXISTING: Final[dict[str, Existing]] = {
-    "lacks": Existing("id BIGINT, name STRING", "lacks the column n; it lacks the column d"),
-    "no_key": Existing("n INT, name STRING, d DECIMAL(9,2)", "lacks the column id"),
-    "narrow": Existing("id INT, name STRING, n SMALLINT, d DECIMAL(5,1)", "n is smallint, which does not represent"),
-    "kind": Existing("id BIGINT, name BIGINT, n STRING, d DOUBLE", "name is bigint, which does not .* d is double"),
-    "char": Existing("id BIGINT, name CHAR(9), n INT, d DECIMAL(9,2)", r"name is char\(9\)"),
-    "null": Existing("id BIGINT, name STRING NOT NULL, n INT, d DECIMAL(9,2)", "name is NOT NULL"),
-    "other": Existing("id BIGINT, name STRING, n INT, d DECIMAL(9,2), x INT NOT NULL", "x, .* NOT NULL without"),
-    "only": Existing(
-        "id BIGINT, name STRING, n INT, d DECIMAL(9,2)",
-        "rows cannot be changed",
+    "narrow": Existing(
+        "id INT, name STRING NOT NULL, n SMALLINT, x INT NOT NULL",
+        (
+            "it lacks the column d",
+            "its column id is int, which does not represent all values of bigint",
+            "its column n is smallint, which does not represent all values of int",
+            "its column name is NOT NULL",
+            "its column x, which the source does not have, is NOT NULL without a default",
+            "rows cannot be changed",
+        ),
         "TBLPROPERTIES (delta.appendOnly = true)",
+    ),
+    "kind": Existing(
+        f"id BIGINT, name CHAR(9), n STRING, d DOUBLE, {_SEQUENCE.replace('file: ', 'f: ')}",
+        (
+            "its column name is char(9), which does not represent all values of string",
+            "its column n is string, which does not represent all values of int",
+            "its column d is double, which does not represent all values of decimal(9,2)",
+            "its column _seq is struct<",
+        ),
     ),
     "rows": Existing(
         "id BIGINT, name STRING, n INT, d DECIMAL(9,2)",
-        "has rows that Tailrace did not write",
+        ("it has rows that Tailrace did not write",),
         rows="SELECT 5L id, 'x' name, 1 n, 1.50BD d",
-    ),
-    "sequence": Existing(
-        f"id BIGINT, name STRING, n INT, d DECIMAL(9,2), {_SEQUENCE.replace('file: ', 'f: ')}", "_seq is"
     ),
 }
 _D: Final = ConnectField("d", decimal(9, 2))
@@ -198,7 +204,7 @@ def create(backend: CatalogBackend, table: str, columns: str, more: str = "", ro
     return name
 
 
-def test_table_that_does_not_fit_is_refused_with_the_statement_that_mends_it(
+def test_table_that_does_not_fit_is_refused_with_the_statement_that_fixes_it(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """Nothing is changed before; after the statement the same batch is written."""
@@ -208,9 +214,10 @@ def test_table_that_does_not_fit_is_refused_with_the_statement_that_mends_it(
         name = create(backend_of(run), case, existing.columns, existing.more, existing.rows)
         before = spark.sql(f"DESCRIBE HISTORY {name}").count()
 
-        with pytest.raises(SinkError, match=existing.problem) as caught:
+        with pytest.raises(SinkError, match="exists and cannot take the rows of shop") as caught:
             run.batch(run.table.change("c", None, row(1, d="AJY="), pos=100))
 
+        assert [problem for problem in existing.problems if problem not in str(caught.value)] == []
         assert spark.sql(f"DESCRIBE HISTORY {name}").count() == before, case
         for statement in str(caught.value.context["statement"]).split("; "):
             spark.sql(statement)

@@ -1,6 +1,6 @@
 """Takes over a Delta table that somebody else has created: it must be fit for every row that the source can write.
 
-Nothing is changed before all checks have passed. What does not fit is reported with the statements that mend it. Rows
+Nothing is changed before all checks have passed. What does not fit is reported with the statements that fix it. Rows
 from elsewhere have no sequence, and the source does not tell which of them it has: only rows with one may be there.
 """
 
@@ -38,7 +38,7 @@ _APPEND_ONLY: Final = "delta.appendOnly"
 log = structlog.get_logger(__name__)
 
 
-def adopt(
+def take_over(
     table: DeltaTable, schema: TableSchema, alterations: Sequence[Alteration], properties: Mapping[str, str]
 ) -> None:
     """Make an existing Delta table the target of a captured table; ``properties`` tell whose it is then.
@@ -80,7 +80,7 @@ def _others(table: DeltaTable, schema: TableSchema) -> list[str]:
 
 
 def _differences(table: DeltaTable, schema: TableSchema) -> tuple[list[str], list[str]]:
-    """Return what does not fit, and the statements that mend it."""
+    """Return what does not fit, and the statements that fix it."""
     problems: list[str] = []
     changes: list[str] = []
     settings: dict[str, str] = {}
