@@ -48,6 +48,10 @@ class BinlogError(TailraceError):
     """The binlog cannot be read from the stored offset."""
 
 
+class ServerIdInUseError(BinlogError):
+    """Another replica or reader has connected with the server id of this one, possibly another instance."""
+
+
 class SplitTooSlowError(TailraceError):
     """A split takes longer than a Kafka transaction may last."""
 

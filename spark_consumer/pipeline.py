@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.spark_consumer.errors import SinkError, as_tailrace_error, concerns_all_tables
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
+from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableStates
@@ -29,7 +31,7 @@ from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
-from tailrace.spark_consumer.tables.base import TableResult, TableServices, TableWork
+from tailrace.spark_consumer.tables.base import TableServices, TableWork
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
@@ -106,8 +108,10 @@ class Pipeline:
         services, pool, _ = self._open(spark)
         ranges = ranges_of_batch(spark, self._settings.checkpoint, batch_id)
         admitted = self._parked.admit(spark, self._without_control(ranges))
+        self._status.batch_started({topic: found.offsets for topic, found in admitted.items()})
         try:
-            idle = self._idle_with_ends(spark, services, ranges)
+            with self._phase(spark, "certificates"):
+                idle = self._idle_with_ends(spark, services, ranges)
             works = [
                 self._work(services, topic, admitted.get(topic), ranges.end[topic], batch_id)
                 for topic in sorted(admitted.keys() | idle.keys())
@@ -119,7 +123,16 @@ class Pipeline:
             self._parked.release(admitted)
         seconds = time.monotonic() - started
         self._status.batch_applied(batch_id, seconds)
-        log.info("batch applied", batch=batch_id, tables=len(works), seconds=round(seconds, 3))
+        log.info(
+            "batch applied",
+            batch=batch_id,
+            tables=len(works),
+            offsets=sum(found.offsets for found in admitted.values()),
+            seconds=round(seconds, 3),
+            phases=self._status.phases.last(),
+            states=self._status.table_states(),
+            lag_ms=self._status.lag_ms(),
+        )
 
     def load_positions(self, spark: SparkSession) -> None:
         """Read which tables were parked or behind when the query ended."""
@@ -197,6 +210,7 @@ class Pipeline:
             carry_over=CarryOver(settings.checkpoint),
             deletes=RememberedDeletes(settings.checkpoint),
             format=record_format(settings.format),
+            phases=self._status.phases,
             accept_incomplete=settings.accept_incomplete,
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
@@ -248,8 +262,10 @@ class Pipeline:
         """Run some works and return the errors by topic; raise one that does not concern only its table."""
         services, _, _ = self._open(spark)
         if works:
-            services.schemas.refresh(spark)
-        errors = pool.run(works, self._applied, services.dead_letters)
+            with self._phase(spark, "schemas"):
+                services.schemas.refresh(spark)
+        with self._status.phases.measure("tables"):
+            errors = pool.run(works, self._applied, services.dead_letters)
         for error in errors.values():
             if concerns_all_tables(error):
                 raise error
@@ -272,7 +288,19 @@ class Pipeline:
             raise next(iter(errors.values()))
 
     def _applied(self, work: TableWork, result: TableResult) -> None:
-        self._status.table_applied(work.topic, result.records, result.newest_ms, result.incomplete)
+        before = self._status.table_applied(work.topic, result)
+        if result.snapshot is not None and (before is None or before.state != result.snapshot.state):
+            if result.snapshot.state == "loading":
+                log.info("table is loading", topic=work.topic, splits=result.snapshot.expected)
+            elif result.snapshot.state == "complete":
+                log.info("snapshot of the table complete", topic=work.topic, splits=result.snapshot.done)
+
+    @contextmanager
+    def _phase(self, spark: SparkSession, name: str) -> Iterator[None]:
+        """Measure the block, and name its jobs in Spark's user interface."""
+        spark.sparkContext.setJobDescription(f"{self._settings.prefix}: {name}")
+        with self._status.phases.measure(name):
+            yield
 
 
 def _ends_of_chunk(found: TopicRange, ends: Mapping[str, int]) -> dict[str, int]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import StreamingQueryException
 
 from tailrace.runtime.config.section import Section
+from tailrace.schemas.names import watermarks_topic
 from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.errors import as_tailrace_error
-from tailrace.spark_consumer.monitor.progress import offsets_behind
+from tailrace.spark_consumer.monitor.listener import ProgressListener
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
@@ -31,7 +32,7 @@ class RunningQuery:
 
     def __init__(self, spark: SparkSession, config: ConsumerConfig, plugin: SinkPlugin, status: Status) -> None:
         self._spark, self._status = spark, status
-        self._reported = -1
+        self._listener = ProgressListener(status, frozenset({watermarks_topic(config.topic_prefix)}))
         self._available_now = config.available_now
         self._stopping = threading.Event()
         self._paused = threading.Event()
@@ -54,7 +55,9 @@ class RunningQuery:
         self._pipeline = Pipeline(settings, open_sink, status)
         self._pipeline.pause_point = self._pause_point
         self._pipeline.load_positions(spark)
+        spark.streams.addListener(self._listener)
         self.query = self._start(spark, config)
+        self._listener.follow(self.query.id)
         self._pipeline.start(self.query.id)
         status.running()
 
@@ -71,7 +74,6 @@ class RunningQuery:
                     self.query.stop()
                     break
                 self._catch_up()
-                self._report_progress()
             if self._available_now and not self._stopping.is_set():
                 self._finish_available()
             self._status.stopped("stopped")
@@ -79,6 +81,8 @@ class RunningQuery:
             self._status.stopped("failed")
             raise
         finally:
+            self._spark.streams.removeListener(self._listener)
+            self._report_last()
             self._pipeline.close()
 
     def _has_ended(self) -> bool:
@@ -99,11 +103,11 @@ class RunningQuery:
         except Exception as error:
             raise as_tailrace_error(error) from error
 
-    def _report_progress(self) -> None:
+    def _report_last(self) -> None:
+        """Report the last batch: Spark calls listeners later, and not any more when the query has ended."""
         progress: Any = self.query.lastProgress
-        if progress is not None and progress.batchId != self._reported:
-            self._reported = progress.batchId
-            self._status.progress(offsets_behind(progress.json), dict(progress.durationMs))
+        if progress is not None:
+            self._listener.report(progress.json)
 
     def _is_busy(self) -> bool:
         return bool(self.query.status["isTriggerActive"])

@@ -10,6 +10,7 @@ from typing import Final
 
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import ServerIdInUseError
 from tailrace.producer.kafka.generation import Generation, GenerationFence, replaced_by
 from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, Retryable, TailraceError
 
@@ -29,15 +30,16 @@ class Ownership:
 
     @contextmanager
     def naming_the_winner(self) -> Iterator[None]:
-        """Raise InstanceReplacedError instead of an error that a new session would follow, if another instance owns it.
+        """Raise InstanceReplacedError instead of an error that another instance can cause, if one owns the prefix.
 
-        A new session would fence that instance. ProducerFencedError without another instance means that the broker has
-        ended a transaction by its timeout, or that an old reader has registered late.
+        A new session after a retryable error would fence that instance. ProducerFencedError without another instance
+        means that the broker has ended a transaction by its timeout, or that an old reader has registered late.
+        ServerIdInUseError comes first if the stream is idle: both instances have the server id of the prefix.
         """
         try:
             yield
         except TailraceError as error:
-            winner = self._winner() if isinstance(error, Retryable) else None
+            winner = self._winner() if isinstance(error, Retryable | ServerIdInUseError) else None
             if winner is not None:
                 raise replaced_by(winner) from error
             raise

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 
-def offsets_behind(report: str) -> dict[str, int]:
+def offsets_behind(report: Mapping[str, Any]) -> dict[str, int]:
     """Return, per topic, the offsets between the end of the last batch and the end of the topic.
 
-    ``report`` is the JSON of Spark's ``StreamingQueryProgress``. Its attributes cannot be used: in a report that Python
-    has parsed, the offsets are the text of a dict, which is not JSON. Empty if Spark has not reported the end.
+    ``report`` is Spark's ``StreamingQueryProgress``, read from its JSON. The attributes of Python's object cannot be
+    used: there the offsets are the text of a dict, which is not JSON. Empty if Spark has not reported the end.
     """
-    [source] = json.loads(report)["sources"]
+    [source] = report["sources"]
     ends: Mapping[str, Mapping[str, Any]] = source.get("endOffset") or {}
     latests: Mapping[str, Mapping[str, Any]] = source.get("latestOffset") or {}
     return {

@@ -4,11 +4,32 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter as Counts
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Histogram
+
+from tailrace.spark_consumer.monitor.metrics import StatusCollector
+from tailrace.spark_consumer.monitor.phases import Phases
+from tailrace.spark_consumer.monitor.table_result import SnapshotStatus, TableResult
+
+_BUCKETS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
+
+
+@dataclass(slots=True)
+class _Table:
+    """What is known of one topic."""
+
+    records: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    newest_ms: int | None = None
+    snapshot: SnapshotStatus | None = None
+    behind: int | None = None
+    """Offsets after the last batch, as Spark planned it."""
+    planned: int = 0
+    """Offsets in the running batch."""
 
 
 class Status:
@@ -17,44 +38,20 @@ class Status:
     def __init__(self, query: str, sink: str) -> None:
         self._lock = threading.Lock()
         self._query, self._sink = query, sink
-        self._applied: Counts[str] = Counts()
-        self._batch: int | None = None
-        self._batch_s = 0.0
-        self._last_end: float | None = None
-        self._source_ms: int | None = None
-        self._incomplete: dict[str, int] = {}
-        self._offsets_behind: dict[str, int] = {}
-        self._phases_ms: dict[str, int] = {}
-        self._newest_ms: dict[str, int] = {}
+        self._tables: dict[str, _Table] = {}
         self._parked: dict[str, Any] = {}
+        self._batch: int | None = None
+        self._batches = 0
+        self._batch_s = 0.0
+        self._started: float | None = None
+        self._last_end: float | None = None
         self._state = "starting"
-        self.registry = CollectorRegistry()
-        self._rows = Counter("tailrace_records_applied", "Records applied, by table", ["topic"], registry=self.registry)
-        self._batches = Counter("tailrace_batches", "Micro-batches applied", registry=self.registry)
+        self.phases = Phases()
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(StatusCollector(self.as_dict))
         self._seconds = Histogram(
-            "tailrace_batch_seconds",
-            "Duration of a micro-batch",
-            buckets=(0.1, 0.5, 1, 2, 5, 10, 30, 60, 300),
-            registry=self.registry,
+            "tailrace_batch_seconds", "Duration of a micro-batch", buckets=_BUCKETS, registry=self.registry
         )
-        lag = Gauge(
-            "cdc_milli_seconds_behind_source",
-            "Time since the newest applied change",
-            registry=self.registry,
-        )
-        lag.set_function(lambda: float(self.lag_ms() or 0))
-        held = Gauge(
-            "tailrace_splits_incomplete",
-            "Incomplete snapshot splits, which are held",
-            registry=self.registry,
-        )
-        held.set_function(lambda: float(self._splits_incomplete()))
-
-        self._behind = Gauge(
-            "tailrace_offsets_behind", "Offsets in Kafka after the last micro-batch", ["topic"], registry=self.registry
-        )
-        parked = Gauge("tailrace_tables_parked", "Tables that cannot go on", registry=self.registry)
-        parked.set_function(lambda: float(len(self._parked)))
 
     def running(self) -> None:
         """The query has started."""
@@ -66,53 +63,95 @@ class Status:
         with self._lock:
             self._state = reason
 
-    def table_applied(self, topic: str, records: int, source_ms: int | None, incomplete: int) -> None:
-        """The sink has written the records of one table, which now holds ``incomplete`` splits."""
-        self._rows.labels(topic).inc(records)
+    def batch_started(self, planned: Mapping[str, int]) -> None:
+        """A batch has begun; ``planned`` are its offsets by topic."""
+        self.phases.begin()
         with self._lock:
-            self._incomplete[topic] = incomplete
-            self._applied[topic] += records
-            if source_ms is not None:
-                self._newest_ms[topic] = max(source_ms, self._newest_ms.get(topic, 0))
-                self._source_ms = max(source_ms, self._source_ms or 0)
+            self._started = time.monotonic()
+            for topic, offsets in planned.items():
+                self._table(topic).planned = offsets
+
+    def table_applied(self, topic: str, result: TableResult) -> SnapshotStatus | None:
+        """The sink has written the records of one table; return the status of its snapshot before."""
+        with self._lock:
+            table = self._table(topic)
+            before = table.snapshot
+            table.records += result.records
+            table.rows.update(result.rows)
+            if result.newest_ms is not None:
+                table.newest_ms = max(result.newest_ms, table.newest_ms or 0)
+            table.snapshot = result.snapshot or table.snapshot
+            return before
 
     def batch_applied(self, batch_id: int, seconds: float) -> None:
         """The sink has written a whole batch."""
-        self._batches.inc()
         self._seconds.observe(seconds)
         with self._lock:
-            self._batch, self._batch_s = batch_id, seconds
+            self._batch, self._batch_s, self._started = batch_id, seconds, None
+            self._batches += 1
             self._last_end = time.time()
+            for table in self._tables.values():
+                table.planned = 0
 
     def progress(self, behind: Mapping[str, int], durations_ms: Mapping[str, int]) -> None:
-        """Spark has ended a micro-batch: offsets behind Kafka per topic, and the phases of the batch."""
-        for topic, offsets in behind.items():
-            self._behind.labels(topic).set(offsets)
+        """Spark has ended a micro-batch: offsets behind Kafka per topic, and the phases of the batch.
+
+        A table whose topic Kafka does not have any more is forgotten.
+        """
+        self.phases.add({f"spark.{name}": duration / 1000 for name, duration in durations_ms.items()})
         with self._lock:
-            self._offsets_behind, self._phases_ms = dict(behind), dict(durations_ms)
+            for topic, offsets in behind.items():
+                self._table(topic).behind = offsets
+            if behind:
+                for topic in self._tables.keys() - behind.keys() - self._parked.keys():
+                    del self._tables[topic]
 
     def parked(self, tables: Mapping[str, Any]) -> None:
         """These tables cannot go on."""
         with self._lock:
             self._parked = dict(tables)
+            for topic in tables:
+                self._table(topic)
+
+    def _table(self, topic: str) -> _Table:
+        return self._tables.setdefault(topic, _Table())
+
+    def _lag_ms(self, topic: str, table: _Table) -> int | None:
+        """Return the time since the newest applied change; 0 if there is nothing to read."""
+        if table.behind == 0 and not table.planned and topic not in self._parked:
+            return 0
+        return None if table.newest_ms is None else max(0, int(time.time() * 1000) - table.newest_ms)
+
+    def _state_of(self, topic: str, table: _Table) -> str:
+        if topic in self._parked:
+            return "parked"
+        if table.snapshot is None:
+            return "waiting"
+        return "streaming" if table.snapshot.state == "none" else table.snapshot.state
 
     def lag_ms(self) -> int | None:
-        """Return the milliseconds since the newest applied change; the value grows while the source is idle."""
-        return None if self._source_ms is None else max(0, int(time.time() * 1000) - self._source_ms)
+        """Return the greatest lag of a table; None if none is known."""
+        with self._lock:
+            lags = [self._lag_ms(topic, table) for topic, table in self._tables.items()]
+        return max((lag for lag in lags if lag is not None), default=None)
 
-    def _table(self, topic: str) -> dict[str, Any]:
-        newest = self._newest_ms.get(topic)
-        return {
-            "state": "parked" if topic in self._parked else "running",
-            "records_applied": self._applied.get(topic, 0),
-            "newest_source_ms": newest,
-            "lag_ms": None if newest is None else max(0, int(time.time() * 1000) - newest),
-            "offsets_behind": self._offsets_behind.get(topic),
-            "splits_incomplete": self._incomplete.get(topic, 0),
+    def table_states(self) -> dict[str, int]:
+        """Return the number of tables by state."""
+        with self._lock:
+            return dict(Counter(self._state_of(topic, table) for topic, table in self._tables.items()))
+
+    def _describe(self, topic: str, table: _Table) -> dict[str, Any]:
+        found = table.snapshot or SnapshotStatus()
+        described = {
+            "state": self._state_of(topic, table),
+            "records_applied": table.records,
+            "rows": dict(table.rows),
+            "newest_source_ms": table.newest_ms,
+            "lag_ms": self._lag_ms(topic, table),
+            "offsets_behind": None if table.behind is None else table.behind + table.planned,
+            "splits": {name: value for name, value in asdict(found).items() if name != "state"},
         }
-
-    def _splits_incomplete(self) -> int:
-        return sum(list(self._incomplete.values()))
+        return described | ({"parked": self._parked[topic]} if topic in self._parked else {})
 
     @property
     def alive(self) -> bool:
@@ -127,17 +166,23 @@ class Status:
     def as_dict(self) -> dict[str, Any]:
         """Return the content of /status."""
         with self._lock:
-            return {
+            tables = {topic: self._describe(topic, self._tables[topic]) for topic in sorted(self._tables)}
+            now = {
                 "query": self._query,
                 "sink": self._sink,
                 "state": self._state,
                 "batch": self._batch,
+                "batches": self._batches,
                 "last_batch_seconds": round(self._batch_s, 3),
                 "last_batch_at": self._last_end,
-                "lag_ms": self.lag_ms(),
-                "splits_incomplete": self._splits_incomplete(),
-                "last_batch_phases_ms": dict(self._phases_ms),
-                "tables": {topic: self._table(topic) for topic in sorted(self._applied.keys() | self._parked.keys())},
-                "parked": dict(self._parked),
-                "applied": dict(self._applied),
+                "running_batch_seconds": 0.0 if self._started is None else round(time.monotonic() - self._started, 3),
             }
+        return {
+            **now,
+            "lag_ms": self.lag_ms(),
+            "splits_incomplete": sum(table["splits"]["incomplete"] for table in tables.values()),
+            "last_batch_phases": self.phases.last(),
+            "phases": self.phases.totals(),
+            "table_states": self.table_states(),
+            "tables": tables,
+        }

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.runtime.errors import KafkaRequestError
 from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.monitor.table_result import SnapshotState, SnapshotStatus
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
 from tailrace.spark_consumer.source.split_ends import SplitEnd
 
@@ -94,9 +95,15 @@ class SplitProgress:
         return bool(self.open or self.runs) and not self.complete
 
     @property
-    def snapshot(self) -> Literal["none", "loading", "complete"]:
-        """Return how far the snapshot of the table has been read; none: no split of it was read."""
+    def snapshot(self) -> SnapshotState:
+        """Whether the snapshot of the table has been read; none: no split of it was read."""
         return "complete" if self.complete else "loading" if self.loading else "none"
+
+    def status(self, pending: Iterable[SplitEnd]) -> SnapshotStatus:
+        """Return the numbers of splits; ``pending`` are END certificates that may be of splits that wait."""
+        done = sum(last - first + 1 for run in self.runs.values() for first, last in run.numbers)
+        waiting = self.open.keys() | {end.split for end in pending if not self.has(end)}
+        return SnapshotStatus(self.snapshot, done, done + len(waiting), len(self.open))
 
     def advance(
         self, stats: Iterable[SplitStats], ends: Iterable[SplitEnd], *, accept: Iterable[str] = ()

@@ -31,6 +31,10 @@ class SplitStats(NamedTuple):
     """A lower bound of the sequences: the least epoch combined with the least position of any epoch."""
     truncates: int = 0
     """Truncate events (op t)."""
+    updates: int = 0
+    """Changes with op u."""
+    deletes: int = 0
+    """Changes with op d."""
     checksum: int | None = 0
     """Sum of the checksums of the rows; None if they are not known, because the records are not plain JSON."""
 
@@ -51,6 +55,8 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
             fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
             fn.count_if(~fn.col("op").isin(Op.READ.value, Op.TRUNCATE.value)).alias("changes"),
             fn.count_if(fn.col("op") == Op.TRUNCATE.value).alias("truncates"),
+            fn.count_if(fn.col("op") == Op.UPDATE.value).alias("updates"),
+            fn.count_if(fn.col("op") == Op.DELETE.value).alias("deletes"),
             fn.max("ts_ms").alias("newest"),
             fn.sum("checksum").alias("checksum"),
             fn.min("seq.epoch").alias("epoch"),
@@ -64,5 +70,14 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
 def _stats(row: Row) -> SplitStats:
     file, pos = divmod(row["position"], _FILE)
     earliest = Sequence(row["epoch"], file, pos, 0, 0)
-    checksum = row["checksum"] if row["rows"] else 0
-    return SplitStats(row["split"], row["rows"], row["changes"], row["newest"], earliest, row["truncates"], checksum)
+    return SplitStats(
+        row["split"],
+        row["rows"],
+        row["changes"],
+        row["newest"],
+        earliest,
+        row["truncates"],
+        row["updates"],
+        row["deletes"],
+        row["checksum"] if row["rows"] else 0,
+    )

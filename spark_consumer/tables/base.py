@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from pyspark.storagelevel import StorageLevel
 
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.monitor.phases import Phases
+from tailrace.spark_consumer.monitor.table_result import SnapshotStatus, TableResult
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
+from tailrace.spark_consumer.normalize.split_progress import SplitProgress
 from tailrace.spark_consumer.normalize.table_state import TableStates
 from tailrace.spark_consumer.sink.base import Sink
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat
@@ -28,22 +32,7 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-SnapshotState = Literal["none", "loading", "complete"]
-
 CACHE: Final = StorageLevel.MEMORY_AND_DISK
-
-
-@dataclass(frozen=True, slots=True)
-class TableResult:
-    """What a table wrote in a batch."""
-
-    records: int
-    newest_ms: int | None
-    """Greatest ``source.ts_ms``, if there are records."""
-    incomplete: int = 0
-    """Splits of which records are missing so far; a changelog holds them."""
-    snapshot: SnapshotState = "none"
-    """none: no split of the table was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +48,23 @@ class TableServices:
     carry_over: CarryOver
     deletes: RememberedDeletes
     format: RecordFormat
+
+    phases: Phases = field(default_factory=Phases)
     accept_incomplete: bool = False
     """Whether a table goes on if its topic lacks records of its snapshot."""
     dead_letters: DeadLetters | None = None
     """Takes bad records; None: a bad record stops its table."""
+
+    @contextmanager
+    def phase(self, spark: SparkSession, topic: str, name: str) -> Iterator[None]:
+        """Measure the block, and name its jobs in Spark's user interface."""
+        spark.sparkContext.setJobDescription(f"{topic}: {name}")
+        with self.phases.measure(f"table.{name}"):
+            yield
+
+    def snapshot_status(self, topic: str, progress: SplitProgress) -> SnapshotStatus:
+        """Return how far the snapshot of a topic has been read."""
+        return progress.status(self.ends.pending(topic).values())
 
     def read(self, spark: SparkSession, found: TopicRange) -> DataFrame:
         """Return the raw records of a range."""
@@ -118,6 +120,9 @@ class TableWork(ABC):
     def offsets(self) -> int:
         """The number of offsets to read."""
         return self._range.offsets if self._range else 0
+
+    def _phase(self, spark: SparkSession, name: str) -> AbstractContextManager[None]:
+        return self._services.phase(spark, self._topic, name)
 
     @abstractmethod
     def run(self, spark: SparkSession) -> TableResult:

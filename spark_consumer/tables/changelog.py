@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
 
+from tailrace.schemas.rowkind import RowKind
 from tailrace.spark_consumer.changelog.rowkind import to_changelog
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
 from tailrace.spark_consumer.normalize.latest import with_contained_sequence
 from tailrace.spark_consumer.normalize.split_resolution import resolve_splits, with_holder
@@ -17,7 +19,7 @@ from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later, without_truncated
 from tailrace.spark_consumer.sink.base import TableBatch
-from tailrace.spark_consumer.tables.base import CACHE, TableResult, TableWork
+from tailrace.spark_consumer.tables.base import CACHE, TableWork
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 
 if TYPE_CHECKING:
@@ -53,7 +55,9 @@ class ChangelogTable(TableWork):
         schema, rows = self._services.decode(raw, self._topic, Images.CHANGELOG)
         decoded = rows.persist(CACHE)
         try:
-            return self._run(spark, before, after, _Records(schema, decoded, raw), summarize(decoded))
+            with self._phase(spark, "decode"):
+                stats = summarize(decoded)
+            return self._run(spark, before, after, _Records(schema, decoded, raw), stats)
         finally:
             decoded.unpersist()
             raw.unpersist()
@@ -68,13 +72,14 @@ class ChangelogTable(TableWork):
     ) -> TableResult:
         found_truncate = None if new is None else last_truncate(new.decoded, stats)
         created = self._services.ends.created(self._topic)
-        state = after or self._next(spark, before, stats, later(later(before.truncated, found_truncate), created))
+        with self._phase(spark, "state"):
+            state = after or self._next(spark, before, stats, later(later(before.truncated, found_truncate), created))
         truncated = state.truncated if state.truncated != before.truncated else None
         records = self._with_released(spark, new, state, empty=truncated is not None)
         if records is None:
             if after is None:
                 self._store(spark, before, state, {})
-            return self._result(state, 0, None)
+            return self._result(state, 0, None, {})
         folders = [folder for folder in before.held if folder not in state.released]
         keys = self._services.carry_over.keys(spark, self._topic, folders) if folders else None
         found = with_holder(records.decoded, state.progress.open, keys)
@@ -83,10 +88,12 @@ class ChangelogTable(TableWork):
         found = found.persist(CACHE) if waiting or state.released else found
         try:
             if after is None:
-                held = self._hold(records.raw, found, state.step) if waiting else {}
-                state = self._store(spark, before, state, held)
+                with self._phase(spark, "hold"):
+                    held = self._hold(records.raw, found, state.step) if waiting else {}
+                    state = self._store(spark, before, state, held)
             ready = without_truncated(found.where(fn.col("holder").isNull()), state.truncated)
-            return self._write(records.schema, ready, state, truncated, stats)
+            with self._phase(spark, "write"):
+                return self._write(records.schema, ready, state, truncated, stats)
         finally:
             found.unpersist()
 
@@ -162,13 +169,15 @@ class ChangelogTable(TableWork):
             resolved = with_contained_sequence(resolved)
         rows = to_changelog(resolved).persist(CACHE)
         try:
-            totals = rows.agg(fn.count("*").alias("rows"), fn.max("ts_ms").alias("newest")).collect()[0]
-            if totals["rows"] or truncated is not None:
+            kinds = [fn.count_if(fn.col("kind") == kind.value).alias(kind.name.lower()) for kind in RowKind]
+            totals = rows.agg(fn.count("*"), fn.max("ts_ms"), *kinds).collect()[0]
+            if totals[0] or truncated is not None:
                 self._services.sink.write_batch(TableBatch(schema, rows, truncated=truncated), self._batch_id)
-            return self._result(state, totals["rows"], totals["newest"])
+            counts = {kind.name.lower(): totals[kind.name.lower()] for kind in RowKind}
+            return self._result(state, totals[0], totals[1], counts)
         finally:
             rows.unpersist()
 
-    @staticmethod
-    def _result(state: TableState, rows: int, newest_ms: int | None) -> TableResult:
-        return TableResult(rows, newest_ms, len(state.progress.open), state.progress.snapshot)
+    def _result(self, state: TableState, rows: int, newest_ms: int | None, kinds: Mapping[str, int]) -> TableResult:
+        status = self._services.snapshot_status(self._topic, state.progress)
+        return TableResult(rows, newest_ms, status, {kind: count for kind, count in kinds.items() if count})

@@ -9,8 +9,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.util import InheritableThread
 
+from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
-from tailrace.spark_consumer.tables.base import TableResult, TableWork
+from tailrace.spark_consumer.tables.base import TableWork
 
 Applied = Callable[[TableWork, TableResult], None]
 """Called on the thread of the table when its work is done."""

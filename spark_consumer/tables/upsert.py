@@ -12,17 +12,19 @@ import structlog
 from tailrace.spark_consumer.background import run_in_background
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_partition
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later
 from tailrace.spark_consumer.sink.base import TableBatch
-from tailrace.spark_consumer.tables.base import CACHE, TableResult, TableWork
+from tailrace.spark_consumer.tables.base import CACHE, TableWork
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.source.ranges import TopicRange
 
 
@@ -46,7 +48,8 @@ class UpsertTable(TableWork):
             self._skip(spark)
             log.info("records skipped that the target has applied", topic=self.topic, batch=self._batch_id)
         if not left.partitions:
-            return TableResult(0, None)
+            known, _ = self._services.states.load(spark, self._topic, self._batch_id, None)
+            return self._result(known)
         raw = self._services.read(spark, left)
         # Records with one known schema are read once. Otherwise their schemas are found first.
         cached = self._services.reads_twice(self.topic)
@@ -83,33 +86,46 @@ class UpsertTable(TableWork):
         schema, rows = self._services.decode(raw, self.topic, Images.UPSERT)
         decoded = rows.persist(CACHE)
         try:
-            with run_in_background(spark, partial(sink.prepare_table, schema)):
+            with run_in_background(spark, partial(self._prepare, spark, schema)), self._phase(spark, "decode"):
                 stats = summarize(decoded)
-            state, before = self._advance(spark, stats, decoded)
+            with self._phase(spark, "state"):
+                state, before = self._advance(spark, stats, decoded)
             if stats:
                 # Deletes of the batch itself are ordered by the sink.
                 left = self._services.deletes.without_older(decoded, self._topic, before.moved_keys.deletes)
                 loaded = state.progress.complete
                 batch = TableBatch(schema, left, stats, found, truncated=state.truncated, loaded=loaded)
-                sink.write_batch(batch, self._batch_id)
-            newest = max((stat.newest_ms for stat in stats if stat.newest_ms is not None), default=None)
-            records = sum(stat.rows + stat.changes for stat in stats)
-            return TableResult(records, newest, len(state.progress.open), state.progress.snapshot)
+                with self._phase(spark, "write"):
+                    sink.write_batch(batch, self._batch_id)
+            return self._result(state, stats)
         finally:
             decoded.unpersist()
+
+    def _prepare(self, spark: SparkSession, schema: TableSchema) -> None:
+        with self._phase(spark, "prepare"):
+            self._services.sink.prepare_table(schema)
+
+    def _result(self, state: TableState, stats: Collection[SplitStats] = ()) -> TableResult:
+        newest = max((stat.newest_ms for stat in stats if stat.newest_ms is not None), default=None)
+        records = sum(stat.rows + stat.changes for stat in stats)
+        updates, deletes = sum(stat.updates for stat in stats), sum(stat.deletes for stat in stats)
+        rows = {"insert": records - updates - deletes, "update_after": updates, "delete": deletes}
+        status = self._services.snapshot_status(self._topic, state.progress)
+        return TableResult(records, newest, status, {kind: count for kind, count in rows.items() if count})
 
     def _without_records(self, spark: SparkSession) -> TableResult:
         """Use certificates that arrived after the last record; a table without rows is created when it is read."""
         sink = self._services.sink
-        state, before = self._advance(spark, (), None)
+        with self._phase(spark, "state"):
+            state, before = self._advance(spark, (), None)
         truncates = state.truncated != before.truncated
         if state.progress.complete or truncates:
             schema = self._services.schemas.versions(self._topic)[-1]
             sink.applied(schema)
-            sink.prepare_table(schema)
+            self._prepare(spark, schema)
             if truncates:
                 sink.write_batch(TableBatch(schema, spark.range(0), truncated=state.truncated), self._batch_id)
-        return TableResult(0, None, len(state.progress.open), state.progress.snapshot)
+        return self._result(state)
 
     def _advance(
         self, spark: SparkSession, stats: Collection[SplitStats], decoded: DataFrame | None

@@ -161,7 +161,7 @@ def _batches(consumer: Program) -> list[tuple[float, float]]:
     """Return start and end of each micro-batch, in wall time, from the consumer's log."""
     found = []
     for line in consumer.log.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("{") and (entry := json.loads(line)).get("event") == "batch":
+        if line.startswith("{") and (entry := json.loads(line)).get("event") == "batch applied":
             end = datetime.fromisoformat(entry["timestamp"]).timestamp()
             found.append((end - entry["seconds"], end))
     if not found:

@@ -110,7 +110,8 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 def test_metrics_that_are_named_exist() -> None:
     """Names of metrics in the page on operations."""
-    source = Path(metrics.__file__).read_text(encoding="utf-8")
+    files = Path(metrics.__file__), *(ROOT / "spark_consumer" / "monitor").glob("*.py")
+    source = "".join(file.read_text(encoding="utf-8") for file in files)
     named = re.findall(r"`((?:cdc|tailrace)_[a-z_]+)`", prose(ROOT / "docs" / "operations.md"))
 
     assert named

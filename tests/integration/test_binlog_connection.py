@@ -53,13 +53,7 @@ def test_killed_connection_is_retryable(database: Database) -> None:
     stream = open_stream(database.server, executed(database.server))
     try:
         stream.poll(1.0)
-        [thread] = [
-            row[0]
-            for row in database.execute(
-                "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
-            )
-        ]
-        database.execute(f"KILL {thread}")
+        database.kill_sessions("command LIKE 'Binlog Dump%'")
         with pytest.raises(SourceUnavailableError):
             poll_until_it_fails(stream)
     finally:

@@ -60,7 +60,7 @@ def read_some(database: Database, seen: GtidSet, *, polls: int) -> tuple[GtidSet
     try:
         for number in range(polls + 1000):
             if number == polls:
-                kill_dumps(database)
+                database.kill_sessions("command LIKE 'Binlog Dump%'")
             for event in stream.poll(0.1 if number < polls else 1.0):
                 if isinstance(event, TransactionBegin):
                     pending = []
@@ -74,14 +74,6 @@ def read_some(database: Database, seen: GtidSet, *, polls: int) -> tuple[GtidSet
     finally:
         stream.close()
     raise AssertionError("the killed connection did not end")
-
-
-def kill_dumps(database: Database) -> None:
-    """Kill every dump connection of the server."""
-    for (thread,) in database.execute(
-        "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
-    ):
-        database.execute(f"KILL {thread}")
 
 
 def ids_of(data: bytes) -> list[int]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from pymysql import OperationalError
 
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.snapshot.hooks import SnapshotHooks
@@ -121,13 +120,7 @@ def test_source_closes_every_connection(
     with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name)) as capture, _writer(database):
         for splits in (5, 40):
             eventually(lambda: capture.status.snapshot()["snapshot"]["splits_done"] >= splits, "splits")  # noqa: B023
-            for (session,) in database.execute(
-                "SELECT ID FROM information_schema.PROCESSLIST "
-                "WHERE ID <> CONNECTION_ID() AND (DB IS NULL OR DB <> %s)",
-                (database.name,),
-            ):
-                with suppress(OperationalError):  # it may have ended by itself
-                    database.execute(f"KILL {session}")
+            database.kill_sessions("(DB IS NULL OR DB <> %s)", (database.name,))
         capture.wait_snapshot()
     with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name)) as capture:
         capture.wait_position(mysql_server)

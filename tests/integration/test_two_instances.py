@@ -89,6 +89,29 @@ def test_paused_instance_ends_when_it_resumes(
     assert f"pid: {second.pid}" in log
 
 
+def test_idle_instance_whose_binlog_stream_the_other_one_ended_names_it(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """Both have the server id of the prefix: the server ends the stream of the first one, before Kafka fences it."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    with CaptureProcess(settings, tmp_path / "one") as first:
+        eventually(lambda: _finished(kafka_broker, prefix, database), "the stream of the first instance")
+        streams = _dumps(database)
+        first.signal_group(signal.SIGSTOP)
+        with CaptureProcess(settings, tmp_path / "two") as second:
+            eventually(lambda: _dumps(database) - streams, "the stream of the second instance")
+            first.signal_group(signal.SIGCONT)
+            assert first.wait() == 1
+            assert second.stop() == 0
+
+    log = first.log.read_text()
+    assert "another producer with this topic.prefix has taken over" in log
+    assert f"pid: {second.pid}" in log
+
+
 @pytest.mark.timeout(120)
 def test_latest_generation_is_found_while_the_topic_is_written(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
@@ -126,12 +149,18 @@ def _splits(broker: KafkaBroker, prefix: str) -> int:
         return 0
 
 
+def _dumps(database: Database) -> set[int]:
+    """Return the ids of the dump connections of the server."""
+    statement = "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+    return {int(row[0]) for row in database.execute(statement)}
+
+
 def _finished(broker: KafkaBroker, prefix: str, database: Database) -> bool:
     """Return whether the table only streams, and everything executed is read."""
     table, offset = state_of(broker, prefix, f"table/{database.name}.t"), state_of(broker, prefix, "offset")
     executed = str(database.execute("SELECT @@global.gtid_executed")[0][0])
-    assert table is not None
-    assert offset is not None
+    if table is None or offset is None:
+        return False
     read = offset["position"]["gtids"]
     return table["mode"] == "streaming" and bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, read))[0][0])
 

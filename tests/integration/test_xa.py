@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pymysql import MySQLError, OperationalError
+from pymysql import MySQLError
 
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 
@@ -47,13 +46,7 @@ def finish(database: Database, word: str, *xids: str) -> None:
 
 def close_sessions(database: Database) -> None:
     """Close every session of the producer, the binlog connection included."""
-    for (session,) in database.execute(
-        "SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() "
-        "AND (DB IS NULL OR DB <> %s) AND USER <> 'unauthenticated user'",
-        (database.name,),
-    ):
-        with suppress(OperationalError):  # it may have ended by itself
-            database.execute(f"KILL {session}")
+    database.kill_sessions("(DB IS NULL OR DB <> %s) AND USER <> 'unauthenticated user'", (database.name,))
 
 
 def test_second_phase_decides_across_reconnects_and_restarts(

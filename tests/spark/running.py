@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from confluent_kafka import Consumer, TopicPartition
 
+from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
@@ -35,10 +36,21 @@ def settings(broker: KafkaBroker, prefix: str, work: Path, **changes: object) ->
 
 def consume(spark: SparkSession, given: dict[str, str]) -> Status:
     """Run a query to its end and return its status."""
+    status, error = run_query(spark, given)
+    if error is not None:
+        raise error
+    return status
+
+
+def run_query(spark: SparkSession, given: dict[str, str]) -> tuple[Status, TailraceError | None]:
+    """Run a query to its end; return its status and the error that it ended with."""
     parsed = config.parse(given)
     status = Status(parsed.name, parsed.sink)
-    RunningQuery(spark, parsed, load_sink(parsed.sink), status).wait()
-    return status
+    try:
+        RunningQuery(spark, parsed, load_sink(parsed.sink), status).wait()
+    except TailraceError as error:
+        return status, error
+    return status, None
 
 
 def table_rows(spark: SparkSession, work: Path, table: str) -> dict[Any, dict[str, Any]]:

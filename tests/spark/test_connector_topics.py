@@ -73,7 +73,7 @@ def test_recorded_topics_of_a_connector_reach_their_tables(
 
         status = consume(spark, given)
 
-    assert set(status.as_dict()["applied"]) == set(chosen)
+    assert set(status.as_dict()["tables"]) == set(chosen)
     for table in TABLES:
         found = delta_rows(spark, tmp_path, "odd", table)
         expected = final_rows(with_schemas[f"{prefix}.odd.{table}"]).values()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pymysql.constants import ER
+from pymysql.err import OperationalError
+
 from tests.embedded.mysql import MySqlServer
 
 if TYPE_CHECKING:
@@ -35,6 +38,16 @@ class Database:
     def connect(self, **changes: Any) -> Connection[Any]:
         """Open another session in this database, as root with autocommit; ``changes`` override its arguments."""
         return self.server.connect(**{"database": self.name, **changes})
+
+    def kill_sessions(self, where: str, args: Sequence[object] | None = None) -> None:
+        """Kill every session of the server that ``where`` selects from the process list, except this one."""
+        statement = f"SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND {where}"
+        for (session,) in self.execute(statement, args):
+            try:
+                self.execute(f"KILL {session}")
+            except OperationalError as error:  # it may have ended by itself
+                if error.args[0] != ER.NO_SUCH_THREAD:
+                    raise
 
     def drop(self) -> None:
         """Drop the database and close the session."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tailrace.producer.errors import BinlogError, SourceError, SourceUnavailableError
+from tailrace.producer.errors import BinlogError, ServerIdInUseError, SourceError, SourceUnavailableError
 from tailrace.runtime.errors import TailraceError
 
 _FATAL_READING_LOG: Final = 1236
@@ -24,6 +24,12 @@ def from_err_packet(packet: bytes, file: str, pos: int) -> TailraceError:
 def from_code(code: int, text: str, file: str, pos: int) -> TailraceError:
     """Return the error for an error code of the dump connection."""
     context: dict[str, Any] = {"code": code, "answer": text, "file": file, "pos": pos}
+    if code == _FATAL_READING_LOG and _names_server_id(text):
+        return ServerIdInUseError(
+            "the source ended the binlog stream, since another one with the same server id has connected",
+            hint="set database.server.id to a value that no replica and no other reader of this server uses",
+            **context,
+        )
     if code == _FATAL_READING_LOG:
         return BinlogError("the source cannot send its binlog from the stored position", hint=hint_for(text), **context)
     if code in _ACCESS_DENIED:
@@ -43,10 +49,13 @@ def hint_for(text: str) -> str:
             "the binlog was purged past the stored position: take a new snapshot, and keep the binlog longer "
             "(binlog_expire_logs_seconds)"
         )
-    if "server_uuid/server_id" in lowered or "same server" in lowered:
-        return "set database.server.id to a value that no replica and no other reader of this server uses"
     if "more gtids than" in lowered:
         return "the server is another one, or has lost transactions: take a new snapshot"
     if "checksum" in lowered:
         return "set binlog_checksum to CRC32 or NONE"
     return "see the answer; if the binlog is damaged, take a new snapshot"
+
+
+def _names_server_id(text: str) -> bool:
+    lowered = text.lower()
+    return "server_uuid/server_id" in lowered or "same server" in lowered

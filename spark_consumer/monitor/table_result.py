@@ -1,0 +1,39 @@
+"""What a table reports after its part of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+SnapshotState = Literal["none", "loading", "complete"]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStatus:
+    """How far the snapshot of a table has been read."""
+
+    state: SnapshotState = "none"
+    """none: no split of the table was read."""
+    done: int = 0
+    """Splits that are complete."""
+    expected: int = 0
+    """Splits that are known: complete, read in part, or with an END certificate. The producer plans a few ahead."""
+    incomplete: int = 0
+    """Splits of which records are missing so far; a changelog holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """What a table wrote in a batch."""
+
+    records: int
+    newest_ms: int | None
+    """Greatest ``source.ts_ms``, if there are records."""
+    snapshot: SnapshotStatus | None = None
+    """None: not known."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows by kind (ROW_KINDS)."""
+
+
+ROW_KINDS = ("insert", "update_before", "update_after", "delete")

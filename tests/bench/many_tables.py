@@ -1,0 +1,163 @@
+"""Measures batches with a few changes in each of many tables. It asserts nothing.
+
+python -m tests.bench.many_tables [--tables N] [--changes N] [--rounds N] [--set NAME=VALUE]
+
+The first round creates the tables; the others change them. The topics have what a producer would write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.cimpl import NewTopic
+
+from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer import config, session
+from tailrace.spark_consumer.monitor.status import Status
+from tailrace.spark_consumer.query import RunningQuery
+from tailrace.spark_consumer.sink.plugin import load_sink
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.prepare import prepare
+from tests.embedded.spark import spark_environment, spark_jars
+from tests.spark.records import Feed, Message, Table, connect, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PREFIX = "bench"
+_TOPICS_AT_ONCE = 200
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return the exit code."""
+    options = _options(arguments)
+    prepare(("kafka", "spark"))
+    os.environ.update(spark_environment(), SPARK_JARS=",".join(str(path) for path in spark_jars()))
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder, KafkaBroker() as broker:
+        _run(broker, Path(folder), options)
+    return 0
+
+
+def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
+    feed = Feed(broker, PREFIX)
+    tables = _tables(broker, feed, options.tables)
+    given = {
+        "bootstrap.servers": broker.bootstrap,
+        "topic.prefix": PREFIX,
+        "checkpointLocation": str(work / "checkpoint"),
+        "sink": "delta",
+        "sink.path": str(work / "tables"),
+        "trigger.availableNow": "true",
+        "spark.ui.retainedJobs": "1000000",
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.local.dir": str(work),
+        "spark.log.level": "ERROR",
+        **dict(options.set),
+    }
+    parsed = config.parse(given)
+    plugin = load_sink(parsed.sink)
+    spark = session.build(parsed, plugin)
+    try:
+        for number in range(options.rounds):
+            feed.write(message for table in tables for message in _changes(table, number, options.changes))
+            before, cpu = _jobs(spark), _cpu_s(spark)
+            status = Status(parsed.name, parsed.sink)
+            started = time.monotonic()
+            RunningQuery(spark, parsed, plugin, status).wait()
+            seconds = time.monotonic() - started, _cpu_s(spark) - cpu
+            _report(number, seconds, status, _jobs(spark) - before, len(tables))
+    finally:
+        spark.stop()
+
+
+def _tables(broker: KafkaBroker, feed: Feed, count: int) -> list[Table]:
+    """Create the topics of some tables with different columns, and publish their schemas."""
+    tables = []
+    for number in range(count):
+        more = [ConnectField(f"c{number % 50}_{index}", connect("int32")) for index in range(number % 7)]
+        tables.append(Table(table_schema(PREFIX, f"t{number:04d}", *more)))
+    admin = broker.admin()
+    for first in range(0, count, _TOPICS_AT_ONCE):
+        names = [table.schema.topic for table in tables[first : first + _TOPICS_AT_ONCE]]
+        for created in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+            created.result(120)
+    feed.write(table.published(PREFIX) for table in tables)
+    return tables
+
+
+def _changes(table: Table, number: int, count: int) -> Iterator[Message]:
+    """Yield inserts in the first round, and later changes of the same rows, an insert and a delete."""
+    more = {field.name: number for field in table.schema.columns[2:]}
+    for key in range(count):
+        old = {"id": key, "name": f"{number - 1}", **more}
+        new = {**old, "name": f"{number}"}
+        yield from table.change("u" if number else "c", old if number else None, new, pos=1000 * number + key)
+    if number:
+        row = {"id": count + number, "name": "new", **more}
+        yield from table.change("c", None, row, pos=1000 * number + count)
+        if number > 1:
+            gone = {"id": count + number - 1, "name": "new", **more}
+            yield from table.change("d", gone, None, pos=1000 * number + count + 1)
+
+
+def _jobs(spark: SparkSession) -> Counter[str]:
+    """Return the number of jobs by what they did for a table."""
+    context: Any = spark.sparkContext
+    jobs = context._jsc.sc().statusStore().jobsList(None)
+    names: Counter[str] = Counter()
+    for index in range(jobs.size()):
+        job = jobs.apply(index)
+        name = str(job.description().get()).splitlines() if job.description().isDefined() else [""]
+        kind = name[0].rpartition(": ")[2]
+        names[f"{kind} {name[-1].rpartition(': ')[2]}" if len(name) > 1 else kind] += 1
+    return names
+
+
+def _cpu_s(spark: SparkSession) -> float:
+    """Return the CPU seconds of this process and of the JVM: a busy machine does not change them much."""
+    context: Any = spark.sparkContext
+    bean = context._jvm.java.lang.management.ManagementFactory.getOperatingSystemMXBean()
+    return float(bean.getProcessCpuTime()) / 1e9 + time.process_time()
+
+
+def _report(number: int, seconds: tuple[float, float], status: Status, jobs: Counter[str], tables: int) -> None:
+    now = status.as_dict()
+    found = {
+        "round": number,
+        "query_seconds": round(seconds[0], 1),
+        "cpu_seconds": round(seconds[1], 1),
+        "batch_seconds": now["last_batch_seconds"],
+        "batches": now["batches"],
+        "states": now["table_states"],
+        "phases": {name: round(value, 1) for name, value in now["phases"].items()},
+        "jobs_per_table": {name: round(count / tables, 2) for name, count in jobs.most_common()},
+    }
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.many_tables", description=__doc__)
+    parser.add_argument("--tables", type=int, default=1000)
+    parser.add_argument("--changes", type=int, default=5, help="changes for each table in a round (default 5)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--set", action="append", default=[], type=_setting, metavar="NAME=VALUE")
+    return parser.parse_args(arguments)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""/status and /metrics of the consumer: states, lag and rows of each table, and no series of tables that are gone."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import generate_latest
+
+from tailrace.spark_consumer.monitor.listener import ProgressListener
+from tailrace.spark_consumer.monitor.metrics import TABLE_STATES
+from tailrace.spark_consumer.monitor.status import Status
+from tailrace.spark_consumer.monitor.table_result import SnapshotStatus, TableResult
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+OLD_MS = 1_700_000_000_000
+
+
+def metrics(status: Status) -> dict[str, float]:
+    """Return the samples of /metrics."""
+    lines = generate_latest(status.registry).decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+def tables(status: Status) -> dict[str, Any]:
+    """Return the tables of /status, through JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(status.as_dict()))["tables"]
+    return found
+
+
+def status_of_four() -> Status:
+    """Return a status with a table in each state that a batch gives."""
+    status = Status("q", "delta")
+    status.batch_started(dict.fromkeys(("complete", "loading", "streaming", "parked"), 10))
+    rows = {"insert": 3, "update_after": 2, "delete": 1}
+    status.table_applied("complete", TableResult(6, OLD_MS, SnapshotStatus("complete", 4, 4), rows))
+    status.table_applied("complete", TableResult(1, OLD_MS - 5, SnapshotStatus("complete", 4, 4), {"insert": 1}))
+    status.table_applied("loading", TableResult(5, OLD_MS, SnapshotStatus("loading", 1, 3, 2), {"insert": 5}))
+    status.table_applied("streaming", TableResult(0, None, SnapshotStatus()))
+    status.parked({"parked": {"reason": "no schema", "hint": "publish it"}})
+    status.batch_applied(7, 1.5)
+    status.progress({"complete": 0, "loading": 4, "streaming": 0, "parked": 9}, {"addBatch": 1200})
+    return status
+
+
+def test_each_table_has_a_state() -> None:
+    found = tables(status_of_four())
+
+    assert {topic: table["state"] for topic, table in found.items()} == {
+        name: name for name in ("complete", "loading", "streaming", "parked")
+    }
+    assert found["loading"]["splits"] == {"done": 1, "expected": 3, "incomplete": 2}
+    assert found["parked"]["parked"]["reason"] == "no schema"
+    assert found["complete"]["rows"] == {"insert": 4, "update_after": 2, "delete": 1}
+    assert found["complete"]["newest_source_ms"] == OLD_MS
+
+
+def test_lag_is_that_of_the_table_that_is_most_behind() -> None:
+    """A busy table does not hide one that is behind, and a table that has read everything has no lag."""
+    status = status_of_four()
+    status.table_applied("complete", TableResult(1, int(time.time() * 1000), SnapshotStatus("complete", 4, 4)))
+    found = tables(status)
+
+    assert found["complete"]["lag_ms"] == 0
+    assert found["loading"]["lag_ms"] > 10**10
+    assert status.as_dict()["lag_ms"] >= found["loading"]["lag_ms"]
+    status.batch_started({"complete": 5})
+    assert (tables(status)["complete"]["offsets_behind"], tables(status)["loading"]["offsets_behind"]) == (5, 4)
+
+
+def test_metrics_of_each_table() -> None:
+    found = metrics(status_of_four())
+
+    assert found['tailrace_rows_total{kind="insert",topic="complete"}'] == 4
+    assert found['tailrace_rows_total{kind="delete",topic="complete"}'] == 1
+    assert found['tailrace_records_applied_total{topic="loading"}'] == 5
+    assert found['tailrace_offsets_behind{topic="parked"}'] == 9
+    assert found['tailrace_splits_done{topic="loading"}'] == 1
+    assert found['tailrace_splits_expected{topic="loading"}'] == 3
+    assert found['tailrace_table_parked{topic="parked"}'] == 1
+    assert found['tailrace_phase_seconds_total{phase="spark.addBatch"}'] == 1.2
+    assert {state: found[f'tailrace_tables{{state="{state}"}}'] for state in TABLE_STATES} == {
+        "waiting": 0,
+        "streaming": 1,
+        "loading": 1,
+        "complete": 1,
+        "parked": 1,
+    }
+
+
+def test_series_of_a_deleted_topic_are_removed() -> None:
+    status = status_of_four()
+    status.progress({"complete": 0}, {})
+
+    assert sorted(tables(status)) == ["complete", "parked"]
+    assert not [name for name in metrics(status) if "loading" in name and "state=" not in name]
+    status.parked({})
+    status.progress({"complete": 0}, {})
+    assert sorted(tables(status)) == ["complete"]
+
+
+def test_listener_reports_only_its_query_and_each_report_once() -> None:
+    status = Status("q", "delta")
+    listener = ProgressListener(status, frozenset({"p.tailrace.watermarks"}))
+    ends = {"p.d.t": {"0": 5}, "p.tailrace.watermarks": {"0": 2}}
+    latest = {"p.d.t": {"0": 9}, "p.tailrace.watermarks": {"0": 3}}
+    source = {"endOffset": ends, "latestOffset": latest}
+    report = {"id": "a", "timestamp": "2026-01-01T00:00:00.000Z", "durationMs": {"addBatch": 500}, "sources": [source]}
+
+    listener.report(json.dumps(report))
+    assert tables(status) == {}
+    listener.follow("a")
+    for _ in range(2):
+        listener.report(json.dumps(report))
+    assert {topic: table["offsets_behind"] for topic, table in tables(status).items()} == {"p.d.t": 4}
+    assert status.phases.totals() == {"spark.addBatch": 0.5}
+    listener.report(json.dumps({**report, "timestamp": "2026-01-01T00:00:01.000Z"}))
+    assert status.phases.totals() == {"spark.addBatch": 1.0}
+
+
+def test_each_metric_is_documented() -> None:
+    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    names = {re.split(r"[{ ]", name)[0] for name in metrics(status_of_four()) if "_created" not in name}
+    families = {re.sub(r"_(bucket|count|sum|total)$", "", name) for name in names}
+
+    assert [name for name in sorted(families) if f"`{name}`" not in page] == []
