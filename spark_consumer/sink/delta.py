@@ -147,8 +147,8 @@ class DeltaSink:
                 self._append(table, batch, None, last)
             else:
                 self._merge(table, batch, last)
-        changes = sum(stat.changes for stat in batch.stats)
-        self._upkeep.after_batch(batch.records.sparkSession, table, changes)
+        replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
+        self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
 
     def _table(self, schema: TableSchema) -> DeltaTable:
         if schema.topic not in self._tables:

@@ -44,8 +44,8 @@ class DeltaOptions(Section):
         "sink.purge.percent",
         integer(0),
         default="20",
-        doc="Changes since the last purge, as a percentage of the rows of the table, from which OPTIMIZE is followed "
-        "by REORG TABLE … APPLY (PURGE): it rewrites the files that have deletion vectors. 0: never.",
+        doc="Updates and deletes since the last purge, as a percentage of the rows of the table, from which OPTIMIZE "
+        "is followed by REORG TABLE … APPLY (PURGE): it rewrites the files that have deletion vectors. 0: never.",
     )
     schema_change_behavior: Behavior = supported(
         "schema.change.behavior",

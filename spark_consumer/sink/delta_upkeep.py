@@ -2,7 +2,7 @@
 
 OPTIMIZE compacts small files, clusters them by key and applies their deletion vectors. Delta leaves files alone that
 are part of a large set which was clustered together: a run rewrites what is new and not the whole table. The deletion
-vectors of such files stay. REORG rewrites them when enough rows were changed since the last time.
+vectors of such files stay. REORG rewrites them when enough rows were replaced since the last time.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class Upkeep:
     def __init__(self, batches: int, purge_percent: int) -> None:
         """``batches``: after how many batches with changes of a table; 0: never.
 
-        ``purge_percent``: the share of changed rows from which the files with deleted rows are rewritten; 0: never.
+        ``purge_percent``: the share of replaced rows from which the files with deleted rows are rewritten; 0: never.
         """
         self._batches = batches
         self._purge_percent = purge_percent
         self._written: Counter[str] = Counter()
-        self._changed: Counter[str] = Counter()
-        """Changes of each table since its last purge, or since the start of the query."""
+        self._replaced: Counter[str] = Counter()
+        """Updates and deletes of each table since its last purge, or since the start of the query."""
 
-    def after_batch(self, spark: SparkSession, table: DeltaTable, changes: int) -> None:
+    def after_batch(self, spark: SparkSession, table: DeltaTable, replaced: int) -> None:
         """Count a batch of a table, and tend the table if it is due; a failure is left to the next time."""
         self._written[table.name] += 1
-        self._changed[table.name] += changes
+        self._replaced[table.name] += replaced
         if not self._batches or self._written[table.name] < self._batches:
             return
         self._written[table.name] = 0
@@ -73,17 +73,17 @@ class Upkeep:
         log.info("table optimized", table=table.name)
         if self._is_purge_due(table):
             spark.sql(f"REORG TABLE {table.sql_name} APPLY (PURGE)")
-            self._changed[table.name] = 0
+            self._replaced[table.name] = 0
             log.info("deleted rows purged", table=table.name)
 
     def _is_purge_due(self, table: DeltaTable) -> bool:
-        """Return whether so many rows were changed that rewriting files costs little for each of them."""
-        changed = self._changed[table.name]
-        if not self._purge_percent or not changed:
+        """Return whether so many rows were replaced that rewriting files costs little for each of them."""
+        replaced = self._replaced[table.name]
+        if not self._purge_percent or not replaced:
             return False
         if table.properties.get("delta.enableDeletionVectors", "false").lower() != "true":
             return False
-        return changed * 100 >= self._purge_percent * table.rows().count()
+        return replaced * 100 >= self._purge_percent * table.rows().count()
 
 
 def retried(commit: Callable[[], object], path: str) -> None:
