@@ -142,7 +142,7 @@ class DeltaTable:
 
     def require_delta(self) -> None:
         """Raise SinkError if a table of that name exists that is not a Delta table."""
-        found = self._detail("format")
+        found = str(self._detail("format")).lower()
         if found != "delta":
             raise SinkError(
                 f"{self.name} is a table of the format {found}, not a Delta table",

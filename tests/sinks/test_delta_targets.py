@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -60,7 +62,8 @@ class CatalogBackend(SinkBackend):
 
 def runner(spark: SparkSession, feed: Feed, work: Path, table: str = "t", *extra: ConnectField) -> BatchRunner:
     """Return a query over a new table."""
-    found = feed.table(table_schema(feed.prefix, table, *(extra or (INTEGER,))))
+    schema = table_schema(feed.prefix, table, *(extra or (INTEGER,)))
+    found = feed.table(replace(schema, topic=re.sub(r"[^\w.]", "_", schema.topic)))
     return BatchRunner(feed, found, CatalogBackend(spark, feed.broker, work), work)
 
 
@@ -84,7 +87,7 @@ def test_tables_of_a_catalog_follow_their_source(
     assert backend_of(run).read(name) == {1: row(1, 1), 3: row(3)}
 
     old, added = run.table.schema, ConnectField("added", connect("int32"))
-    run.table.schema = table_schema(prefix, old.table, INTEGER, added)
+    run.table.schema = replace(table_schema(prefix, old.table, INTEGER, added), topic=old.topic)
     change = ColumnChange(AlterationKind.ADD, "added", schema=added.schema, value=5)
     statement = Alteration(old.topic, "shop", old.table, "ALTER", (change,), Sequence(EPOCH, 7, 200, 0, 0))
     published = Message(schemas_topic(prefix), statement.record_key(), statement.to_json())
