@@ -166,8 +166,9 @@ def key_changed(table: TableId, was: Sequence[str], now: Sequence[str]) -> Schem
     """Return the error for a table whose key is no longer the one that its splits were cut by."""
     return SchemaError(
         f"the key of {table}, its type or its collation changed during its snapshot",
-        hint="restore the definition of the key until the snapshot is complete; or repeat the snapshot of this table: "
-        "exclude it, start, stop, include it, start (its topic keeps the rows that are deleted meanwhile)",
+        hint="restore the definition of the key until the snapshot is complete, if no row was changed since; or repeat "
+        "the snapshot of this table: exclude it, start, stop, include it, start (its topic keeps the rows that are "
+        "deleted meanwhile)",
         was=", ".join(was),
         now=", ".join(now),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from tests.debezium_parity.difference import Difference
 from tests.debezium_parity.payload import has_schema, split_schema
@@ -20,8 +21,12 @@ from tests.debezium_parity.records import (
     parse,
     render,
 )
+from tests.debezium_parity.statements import XA_TABLES
 from tests.debezium_parity.tokens import Tree, member, read_tree
 from tests.debezium_parity.topics import KafkaRecord, heartbeat_topic
+
+XA: Final = "xa"
+"""In the identity of BEGIN and END of an XA transaction."""
 
 
 def all_records(records: Sequence[KafkaRecord], *, prefix: str) -> list[ParsedRecord]:
@@ -33,11 +38,16 @@ def auxiliary_records(records: Iterable[KafkaRecord], *, prefix: str) -> list[Pa
     """Return the records of auxiliary topics by topic, partition and offset."""
     found: list[ParsedRecord] = []
     seen: dict[tuple[str, Identity], int] = {}
-    for name, record in _of_topics(records, prefix=prefix):
-        key, value = parse(record.key), parse(record.value)
+    parsed = [
+        (name, record, parse(record.key), parse(record.value)) for name, record in _of_topics(records, prefix=prefix)
+    ]
+    xa = {_text(value, "id") for name, _, _, value in parsed if name == TRANSACTIONS and value and _ends_xa(value)}
+    for name, record, key, value in parsed:
         assert key is not None
         assert value is not None
         identity = {CHANGES: _change, TRANSACTIONS: _transaction, HEARTBEATS: _heartbeat}[name](key, value)
+        if name == TRANSACTIONS and identity[1] in xa:
+            identity = (*identity, XA)
         count = seen[name, identity] = seen.get((name, identity), -1) + 1
         if count and name == HEARTBEATS:
             continue
@@ -84,6 +94,13 @@ def _change(key: Tree, value: Tree) -> Identity:
     if _text(value, "source", "snapshot") not in {"false", "null"}:
         return "r", _text(value, "ddl")
     return "ddl", *(_text(value, "source", name) for name in ("table", "file", "pos"))
+
+
+def _ends_xa(value: Tree) -> bool:
+    """Whether this is the END of an XA transaction, by the tables that it counts."""
+    counts = member(value, "data_collections")
+    tables = [_text(each, "data_collection").rpartition(".")[2] for each in counts] if isinstance(counts, list) else []
+    return bool(tables) and set(tables) <= set(XA_TABLES)
 
 
 def _transaction(key: Tree, value: Tree) -> Identity:

@@ -155,6 +155,17 @@ EXCEPTIONS: Final = (
         record.truncate_partition,
     ),
     NamedException(
+        "prepared transaction",
+        "The rows of a prepared XA transaction are written at its XA COMMIT, with its GTID, position and time, and "
+        "dropped at its XA ROLLBACK. Debezium writes them where they are logged, at XA PREPARE.",
+        record.prepared_transaction,
+    ),
+    NamedException(
+        "XA metadata",
+        "Rows of XA transactions have the thread and, if configured, transaction metadata. Debezium writes neither.",
+        record.xa_metadata,
+    ),
+    NamedException(
         "row of a statement",
         "A statement has no row, so `source.row` is 0. Debezium keeps the number of the last row before it.",
         record.statement_row,

@@ -6,9 +6,11 @@ import json
 import re
 from typing import Final
 
+from tests.debezium_parity.auxiliary_records import XA
 from tests.debezium_parity.difference import Difference, in_snapshot, numbers
 from tests.debezium_parity.payload import has_schema
 from tests.debezium_parity.records import CHANGES, HEARTBEATS, TRANSACTIONS
+from tests.debezium_parity.statements import XA_COMMITTED, XA_ONE_PHASE, XA_ROLLED_BACK
 from tests.debezium_parity.tokens import member
 
 KEYLESS: Final = frozenset({"k_none", "k_unique_null", "k_unique_inline"})
@@ -139,3 +141,20 @@ def _changed_table(difference: Difference) -> str:
     changes = member(difference.record.value or "", "tableChanges")
     name = member(changes[int(difference.path[2])], "id") if isinstance(changes, list) else ""
     return json.loads(str(name)).rpartition('."')[2].strip('"') if difference.path[3:4] == ("table",) else ""
+
+
+def prepared_transaction(difference: Difference) -> bool:
+    """The position and time of the rows of a prepared transaction, and rows that were rolled back."""
+    if difference.record.table == XA_ROLLED_BACK:
+        return difference.path == ("record",) and difference.actual is None and not in_snapshot(difference)
+    names = ("ts_ms", "ts_us", "ts_ns", "pos", "gtid")
+    return difference.record.table == XA_COMMITTED and difference.path in {("value", "source", name) for name in names}
+
+
+def xa_metadata(difference: Difference) -> bool:
+    """The thread and the transaction block of rows of XA transactions, BEGIN and END; all are missing in Debezium's."""
+    if difference.record.table == TRANSACTIONS:
+        return XA in difference.record.identity and difference.path == ("record",) and difference.expected is None
+    paths = {("value", "source", "thread"), ("value", "transaction")}
+    tables = {XA_COMMITTED, XA_ONE_PHASE}
+    return difference.record.table in tables and difference.path in paths and difference.expected == "null"

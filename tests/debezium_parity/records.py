@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from tests.debezium_parity.payload import has_schema, split_schema
+from tests.debezium_parity.statements import XA_COMMITTED
 from tests.debezium_parity.tokens import Tree, member, read_tree
 from tests.debezium_parity.topics import KafkaRecord
 
@@ -22,7 +23,10 @@ class ParsedRecord(NamedTuple):
 
     topic: str
     identity: Identity
-    """Streamed: the operation and the binlog position. Snapshot: ``r`` and the key, or the row if it has no key."""
+    """Streamed: the operation and the binlog position. Snapshot: ``r`` and the key, or the row if it has no key.
+
+    The rows of a prepared transaction have different positions: its changes differ in their rows.
+    """
     raw: KafkaRecord
     key: Tree | None
     value: Tree | None
@@ -51,7 +55,9 @@ def data_records(records: Iterable[KafkaRecord], *, prefix: str) -> list[ParsedR
         key, value = parse(record.key), parse(record.value)
         partition_key = (record.topic, record.partition, record.key)
         identity = (
-            ("tombstone", *last.get(partition_key, ("without a delete",))) if value is None else _identity(key, value)
+            ("tombstone", *last.get(partition_key, ("without a delete",)))
+            if value is None
+            else _identity(topic, key, value)
         )
         # Equal rows without a key differ in their order only.
         count = seen[topic, identity] = seen.get((topic, identity), -1) + 1
@@ -79,10 +85,12 @@ def render(tree: Tree) -> str:
     return "{" + ",".join(f"{name}:{render(value)}" for name, value in tree) + "}"
 
 
-def _identity(key: Tree | None, value: Tree) -> Identity:
+def _identity(topic: str, key: Tree | None, value: Tree) -> Identity:
     op = _text(value, "op")
     if op == "r":
         return op, render(key) if key is not None else render(member(value, "after") or "null")
+    if topic.endswith(f".{XA_COMMITTED}"):
+        return op, *(render(member(value, image) or "null") for image in ("before", "after"))
     source = tuple(_text(value, "source", name) for name in ("file", "pos", "row"))
     return (op, *source)
 

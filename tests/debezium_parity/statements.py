@@ -17,6 +17,12 @@ SENTINEL: Final = "zz_sentinel"
 
 SESSION: Final = ("SET SESSION sql_mode = 'NO_ENGINE_SUBSTITUTION'", "SET SESSION time_zone = '+00:00'")
 
+XA_COMMITTED: Final = "xa_committed"
+XA_ROLLED_BACK: Final = "xa_rolled_back"
+XA_ONE_PHASE: Final = "xa_one_phase"
+XA_TABLES: Final = (XA_COMMITTED, XA_ROLLED_BACK, XA_ONE_PHASE)
+"""Changed by XA transactions only: committed in two phases, rolled back after the first one, committed in one."""
+
 _DEFAULTS: Final = """CREATE TABLE `{name}` (
   id INT NOT NULL PRIMARY KEY,
   ti TINYINT DEFAULT 5, tin TINYINT NOT NULL DEFAULT -5, b BOOLEAN DEFAULT TRUE, bn TINYINT(1) NOT NULL DEFAULT 0,
@@ -106,6 +112,8 @@ _BEFORE: Final = (
         "INSERT INTO k_types VALUES ('2020-02-29', '01:02:03.004', '2020-02-29 01:02:03.000004', '2020-02-29 01:02:03', x'010200', "
         "'q', 1999, 18446744073709551615, 0.1, b'10001', 'é\"', 1)"
     ),
+    "CREATE TABLE k_zero_dates (d DATE, dt DATETIME(3), v INT, PRIMARY KEY (d, dt))",
+    "INSERT INTO k_zero_dates VALUES ('0000-00-00', '2024-00-10 01:02:03.004', 1), ('2024-00-10', '0000-00-00', 2)",
     "CREATE TABLE k_unique (a INT NOT NULL, b INT, c VARCHAR(9) NOT NULL, UNIQUE KEY (c, a))",
     "INSERT INTO k_unique VALUES (1, 1, 'u'), (2, NULL, 'v')",
     "CREATE TABLE k_unique_null (a INT, b INT, UNIQUE KEY (a))",
@@ -129,6 +137,9 @@ _BEFORE: Final = (
     "INSERT INTO ops (k, v) VALUES (1, 'one'), (2, 'two'), (3, 'three'), (4, 'four'), (5, 'five')",
     "CREATE TABLE child (id INT PRIMARY KEY, ops_id INT, FOREIGN KEY (ops_id) REFERENCES ops (id) ON DELETE CASCADE)",
     "INSERT INTO child VALUES (1, 1), (2, 1), (3, 2)",
+    # One table for each way in which an XA transaction ends.
+    *(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(20))" for table in XA_TABLES),
+    *(f"INSERT INTO {table} VALUES (1, 'one'), (2, 'two'), (3, 'three')" for table in XA_TABLES),
     f"CREATE TABLE {SENTINEL} (id INT PRIMARY KEY)",
     f"INSERT INTO {SENTINEL} VALUES (0)",
 )
@@ -189,6 +200,10 @@ _OPERATIONS: Final = (
     "DELETE FROM computed_key WHERE a = 2",
     "UPDATE computed SET a = 11 WHERE id = 1",
     "INSERT INTO computed (id, a) VALUES (3, 30)",
+    "UPDATE k_zero_dates SET v = v + 10",
+    "UPDATE k_zero_dates SET d = '2024-05-00' WHERE v = 11",
+    "DELETE FROM k_zero_dates WHERE v = 12",
+    "INSERT INTO k_zero_dates VALUES ('0000-00-00', '0000-00-00', 3)",
     "UPDATE `we$ird näme-1` SET `c-d` = 22, `i d` = 7",
     "INSERT INTO `we$ird näme-1` VALUES (2, NULL, NULL, NULL, NULL)",
     "UPDATE `Mixed_Case` SET `ColA` = 3",
@@ -235,6 +250,26 @@ _SHAPES: Final = (
     "DROP TEMPORARY TABLE passing",
     "CREATE VIEW seen AS SELECT id FROM again",
     "DROP VIEW seen",
+)
+
+
+def _xa(table: str, *end: str) -> tuple[str, ...]:
+    return (
+        f"XA START '{table}'",
+        f"INSERT INTO {table} VALUES (10, 'new'), (11, 'new')",
+        f"UPDATE {table} SET v = 'changed' WHERE id IN (1, 10)",
+        f"UPDATE {table} SET id = 20 WHERE id = 2",
+        f"DELETE FROM {table} WHERE id = 3",
+        f"XA END '{table}'",
+        *(f"XA {word} '{table}'" for word in end),
+    )
+
+
+_XA: Final = (
+    *_xa(XA_COMMITTED, "PREPARE", "COMMIT"),
+    *_xa(XA_ROLLED_BACK, "PREPARE", "ROLLBACK"),
+    *_xa(XA_ONE_PHASE),
+    f"XA COMMIT '{XA_ONE_PHASE}' ONE PHASE",
 )
 
 _ALTERS: Final = (
@@ -293,5 +328,6 @@ AFTER_SNAPSHOT: Final = (
     *(statement.format(name="hidden_new") for statement in _HIDDEN),
     *_ALTERS,
     *_SHAPES,
+    *_XA,
     f"INSERT INTO {SENTINEL} VALUES (1)",
 )

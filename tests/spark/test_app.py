@@ -57,7 +57,9 @@ def test_sigterm_stops_the_query_after_the_batch_and_status_shows_progress(
         )
         try:
             supervised.wait_until(
-                lambda: status(port).get("applied") == {table.schema.topic: 1}, what="the row", deadline_s=900
+                lambda: status(port).get("tables", {}).get(table.schema.topic, {}).get("records_applied") == 1,
+                what="the row",
+                deadline_s=900,
             )
             process.send_signal(signal.SIGTERM)
             code = process.wait(300)
