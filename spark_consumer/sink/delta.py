@@ -283,9 +283,7 @@ def _stored(table: DeltaTable, schema: TableSchema, evolved: Evolved) -> list[Co
         name = field.name.lower()
         if name in evolved.ignored:
             continue
-        value, lost = column.cast(types[name]), None
-        if name in evolved.converted:
-            value, lost = convert_value(column, own.dataType, types[name])
+        value, lost = convert_value(column, own.dataType, types[name])
         if lost is not None:
             text = f"a value of {schema.database}.{schema.table}, column {field.name}, does not fit the Delta table: "
             failure = fn.raise_error(fn.concat(fn.lit(text), column.cast("string"))).cast(types[name])

@@ -7,7 +7,7 @@ transaction id. The table properties say up to which statement the table is done
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +39,7 @@ from tailrace.spark_consumer.sink.delta_table import (
     require_key,
 )
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.source.conversion import added_value
+from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:
@@ -240,7 +240,8 @@ class _Evolution:
     def _fill(self) -> None:
         """Rewrite the table with the values of existing rows."""
         stored = self._table.rows()
-        columns = [self._filled(each.name, each.dataType).alias(each.name) for each in stored.schema.fields]
+        types = {each.name.lower(): each.dataType for each in stored.schema}
+        columns = [self._filled(each.name, types).alias(each.name) for each in stored.schema.fields]
         options = {}
         if self._alterations:
             position = self._alterations[-1].sequence
@@ -248,14 +249,18 @@ class _Evolution:
             options["txnVersion"] = str((position.file << 36) + position.pos)
         self._table.replace(stored.select(*columns), **options)
 
-    def _filled(self, name: str, kind: tp.DataType) -> Column:
-        fill = self._plan.fills.get(name.lower())
+    def _filled(self, name: str, types: Mapping[str, tp.DataType]) -> Column:
+        fill, kind = self._plan.fills.get(name.lower()), types[name.lower()]
         if fill is None:
             return fn.col(quote(name))
         if fill.copied:
-            return fn.col(quote(fill.copied)).cast(kind)
-        value = None if fill.added is None else added_value(fill.added, kind, self._schema.topic)
-        return fn.lit(None).cast(kind) if value is None else value
+            value, lost = convert_value(fn.col(quote(fill.copied)), types[fill.copied.lower()], kind)
+            text = (
+                f"a value of {self._name}, column {fill.copied}, does not fit {kind.simpleString()}, the type of {name}"
+            )
+            return value if lost is None else fn.when(lost, fn.raise_error(fn.lit(text)).cast(kind)).otherwise(value)
+        added = None if fill.added is None else added_value(fill.added, kind, self._schema.topic)
+        return fn.lit(None).cast(kind) if added is None else added
 
 
 def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:

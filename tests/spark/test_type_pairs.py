@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
@@ -64,18 +65,28 @@ def same(value: Any, source: str, found: Any, target: str) -> bool:
     if isinstance(value, bytes):
         return bytes(found) == value if target == "binary" else bool(found.encode() == value)
     if target == "string":
-        return str(found) == str(value) if source not in {"double", "float"} else float(found) == value
+        return str(found) == (f"{value:f}" if isinstance(value, Decimal) else str(value))
     if isinstance(found, dt.datetime) and type(value) is dt.date:
         return found == dt.datetime.combine(value, dt.time())
     if type(found) is dt.date and isinstance(value, dt.datetime):
         return value == dt.datetime.combine(found, dt.time())
+    if isinstance(value, Decimal) and isinstance(found, float):
+        return _single(float(value)) == found if target == "float" else float(value) == found
+    if isinstance(value, float) and isinstance(found, Decimal):
+        return _single(float(found)) == value if source == "float" else float(found) == value
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
         return Fraction(value) == Fraction(found)
     return bool(found == value)
 
 
+def _single(number: float) -> float:
+    """Return the FLOAT that is nearest to a number."""
+    found: float = struct.unpack("f", struct.pack("f", number))[0]
+    return found
+
+
 def _printed(text: str, found: Any) -> bool:
-    """Return whether MySQL prints a number, or reads it, as this text."""
+    """Return whether MySQL prints a number as this text, or reads it so."""
     if isinstance(found, float):
         return float(text) == found
     return str(found) == text
