@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -63,8 +64,8 @@ def test_tables_of_the_connector_and_of_the_producer_are_equal(
         database.execute(_CREATE)
         # An ISO string is a time of a day.
         time = "12:34:56.789" if name == "isostring" else "-12:34:56.789"
-        rows = [_ROW.format(id=number, time=time) for number in range(1, 6)]
-        database.execute(f"INSERT INTO t VALUES {', '.join(rows)}")
+        values = [_ROW.format(id=number, time=time) for number in range(1, 6)]
+        database.execute(f"INSERT INTO t VALUES {', '.join(values)}")
         other = f"{prefix}o"
         config = connector_config(server, variant, worker, server_id=7900, registry=root)
         changed = {"topic.prefix": other, "database.include.list": database.name}
@@ -83,7 +84,9 @@ def test_tables_of_the_connector_and_of_the_producer_are_equal(
         for each in (prefix, other):
             work = tmp_path / each
             consume(spark, settings(kafka_broker, each, work) | chosen)
-            tables[each] = delta_rows(spark, work, database.name, "t")
+            rows = delta_rows(spark, work, database.name, "t")
+            # The connector's snapshot copies the server's text, with blanks.
+            tables[each] = {key: {**row, "j": json.loads(row["j"])} for key, row in rows.items()}
 
     assert sorted(tables[prefix]) == [1, 2, 5, 6, 30]
     different = {
