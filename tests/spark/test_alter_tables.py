@@ -157,7 +157,9 @@ class Stop(NamedTuple):
 
 _ROWS: Final = ("1, 1, 1", "2, 2, 2", "3, 3, 3")
 STOPPED: Final[dict[str, Stop]] = {
-    "key_extended": Stop(Case("a INT NOT NULL, b INT", _ROWS, ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)",)), "key"),
+    "key_extended": Stop(
+        Case("a INT NOT NULL, b INT", _ROWS, ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)",), "9, 9, 9"), "key"
+    ),
     "key_renamed": Stop(Case("a INT, b INT", _ROWS, ("RENAME COLUMN id TO uid",), "9, 9, 9"), "key"),
     "key_dropped": Stop(Case("a INT, b INT", _ROWS, ("DROP PRIMARY KEY",), "9, 9, 9"), "key"),
     "key_text": Stop(Case("a INT, b INT", _ROWS, ("MODIFY id VARCHAR(20)",), "9, 9, 9"), "type of column id"),
@@ -172,8 +174,6 @@ STOPPED: Final[dict[str, Stop]] = {
              ("MODIFY a TIMESTAMP NULL, MODIFY b INT",), "9, '2020-02-02', 20200202"), "type of column"),
     "to_bytes": Stop(Case("a VARCHAR(9), b BIT(1)", ("1, 'a', b'1'", "2, NULL, NULL"),
                           ("MODIFY a VARBINARY(9), MODIFY b BIT(9)",), "9, x'ff', b'100000001'"), "type of column"),
-    "to_json": Stop(Case("a INT, b TEXT", ("1, 1, '1'", "2, NULL, NULL"), ("MODIFY a JSON",), "9, '[1]', 'x'"),
-                    "type of column"),
 }  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def run_stopped(work: Work, target: str, *, early: bool) -> dict[str, str]:
         elif early:
             assert target_rows(work.spark, path, list(before[name][1]), exact=True) == before[name], name
         else:
-            assert not path.exists(), name
+            assert not path.exists() or target_rows(work.spark, path, ["id"], exact=False) == {}, name
     for name in [*STOPPED, "other"]:
         database.execute(f"DROP TABLE `{name}`")
     return reasons
