@@ -98,7 +98,7 @@ class DeltaSink:
             raise SinkError(
                 f"topic {schema.topic} was deleted and created again: the table has the records of the former one",
                 hint="move the target table away to load it from the new topic, and start again",
-                table=table.path,
+                table=table.name,
                 applied_topic_id=ledger.id,
                 topic_id=topic_id,
             )
