@@ -84,7 +84,7 @@ def exact_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Colum
     """Return the value in a type that represents all values of its own: ``common_type`` of both is the target."""
     if isinstance(source, tp.DecimalType) and isinstance(target, tp.StringType):
         # A cast can print small numbers with an exponent, unlike MySQL.
-        return fn.when(value.isNotNull(), fn.format_string(f"%.{source.scale}f", value))
+        return fn.replace(fn.format_number(value, source.scale), fn.lit(","), fn.lit(""))
     return value.cast(target)
 
 
