@@ -266,7 +266,9 @@ class _Evolution:
 def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
     """Return whether Delta's type widening supports a change (delta.io, "Type widening")."""
     if isinstance(stored, _INTEGERS):
-        return isinstance(wider, (*_INTEGERS, tp.DecimalType)) or (
+        if isinstance(wider, tp.DecimalType):
+            return wider.precision - wider.scale >= (20 if isinstance(stored, tp.LongType) else 10)
+        return isinstance(wider, _INTEGERS) or (
             isinstance(wider, tp.DoubleType) and not isinstance(stored, tp.LongType)
         )
     if isinstance(stored, tp.DecimalType):

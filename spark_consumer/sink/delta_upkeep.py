@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 _CONFLICT: Final = "[DELTA_CONCURRENT_"
 """Start of the error condition of a transaction that lost against another one."""
 _ATTEMPTS: Final = 5
+_LARGE_SET: Final = "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold"
+_NO_LIMIT: Final = str(1 << 62)
 _OPTIONS: Final = {
     # Files of moderate size have narrow ranges of keys.
     "spark.databricks.delta.optimize.maxFileSize": str(128 << 20),
-    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(1 << 30),
+    _LARGE_SET: str(1 << 30),
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": str(3 << 29),
 }
 
@@ -72,6 +74,8 @@ class Upkeep:
         spark.sql(f"OPTIMIZE {table.sql_name}")
         log.info("table optimized", table=table.name)
         if self._is_purge_due(table):
+            # Large sets of clustered files would be left alone here too.
+            spark.conf.set(_LARGE_SET, _NO_LIMIT)
             spark.sql(f"REORG TABLE {table.sql_name} APPLY (PURGE)")
             self._replaced[table.name] = 0
             log.info("deleted rows purged", table=table.name)

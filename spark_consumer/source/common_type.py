@@ -21,8 +21,9 @@ _INTEGER_DIGITS: Final[dict[_Type, int]] = {
     tp.ByteType: 3,
     tp.ShortType: 5,
     tp.IntegerType: 10,
-    tp.LongType: 19,
+    tp.LongType: 20,
 }
+"""Digits of a decimal that represents all values. Delta widens BIGINT to decimals with at least 20 whole digits."""
 _INTEGER_BITS: Final[dict[_Type, int]] = {tp.ByteType: 7, tp.ShortType: 15, tp.IntegerType: 31, tp.LongType: 63}
 _FLOATING: Final = (tp.FloatType, tp.DoubleType)
 _EXACT_IN_FLOAT: Final = (tp.ByteType, tp.ShortType)
@@ -84,7 +85,7 @@ def exact_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Colum
     """Return the value in a type that represents all values of its own: ``common_type`` of both is the target."""
     if isinstance(source, tp.DecimalType) and isinstance(target, tp.StringType):
         # A cast can print small numbers with an exponent, unlike MySQL.
-        return fn.when(value.isNotNull(), fn.format_string(f"%.{source.scale}f", value))
+        return fn.replace(fn.format_number(value, source.scale), fn.lit(","), fn.lit(""))
     return value.cast(target)
 
 

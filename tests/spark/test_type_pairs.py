@@ -65,7 +65,8 @@ def same(value: Any, source: str, found: Any, target: str) -> bool:
     if isinstance(value, bytes):
         return bytes(found) == value if target == "binary" else bool(found.encode() == value)
     if target == "string":
-        return str(found) == (f"{value:f}" if isinstance(value, Decimal) else str(value))
+        kind = tp.DataType.fromDDL(source)
+        return bool(found == (f"{value:.{kind.scale}f}" if isinstance(kind, tp.DecimalType) else str(value)))
     if isinstance(found, dt.datetime) and type(value) is dt.date:
         return found == dt.datetime.combine(value, dt.time())
     if type(found) is dt.date and isinstance(value, dt.datetime):
