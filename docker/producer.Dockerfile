@@ -5,11 +5,15 @@ FROM ${PYTHON_IMAGE} AS build
 RUN python -m venv /opt/tailrace
 COPY docker/producer.lock /src/producer.lock
 RUN /opt/tailrace/bin/pip install --no-cache-dir --require-hashes -r /src/producer.lock
+# The optional extension is compiled here; the compiler does not get into the image.
+COPY docker/compiler.lock /src/compiler.lock
+RUN python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --require-hashes -r /src/compiler.lock
 COPY pyproject.toml setup.py README.md /src/
 COPY schemas /src/schemas
 COPY runtime /src/runtime
 COPY producer /src/producer
-RUN /opt/tailrace/bin/pip install --no-cache-dir --no-deps /src
+RUN CC="/opt/build/bin/python -m ziglang cc" /opt/build/bin/pip wheel --no-deps --no-build-isolation -w /wheel /src \
+    && /opt/tailrace/bin/pip install --no-cache-dir --no-deps /wheel/*.whl
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin tailrace

@@ -17,6 +17,7 @@ from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.ownership import Ownership
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import check_options
+from tailrace.producer.native import loader
 from tailrace.producer.ops.status import Status
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.runtime.errors import Retryable, TailraceError
@@ -37,6 +38,10 @@ def run(
     growing delays. ``hooks`` are for tests: snapshot readers then run as threads of this process.
     """
     check_options(kafka_settings(config))
+    if reason := loader.unused_because():
+        log.info("rows are encoded by Python alone", reason=f"the compiled extension is not used: {reason}")
+    else:
+        log.info("rows are encoded by the compiled extension")
     status = status if status is not None else Status()
     ownership = Ownership(config, stop)
     process = CaptureProcess(config, stop, status, ownership, hooks)

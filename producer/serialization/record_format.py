@@ -65,6 +65,22 @@ class RecordFormat:
             JsonWriter(names, projection.key, builder, row=projection.row), layout.types, builder, avro=False
         )
 
+    def column_writers(self, layout: RowLayout, slot: int) -> WriterFactory:
+        """Return the factory of the writers for one column alone: the only slot, without a name, and no key."""
+        schema = self.column_schemas(layout)[slot]
+        if self.value == "avro":
+            exact = self.exact_nulls
+            return lambda builder: AvroWriter([schema], ((0,), ()), builder, key_prefix="", exact_nulls=exact)
+        defaults = self._defaults([schema])
+        return lambda builder: JsonWriter([""], (), builder, nulls=defaults)
+
+    def key_ends(self) -> tuple[str, str]:
+        """Return what precedes and follows the columns of a key, as text of one character per byte."""
+        if self.key == "avro":
+            return confluent_header(self.key_id).decode("latin-1"), ""
+        before, after = self._around_key()
+        return f"{before}{{", f"}}{after}"
+
     def _writer(self, layout: RowLayout, builder: CodeBuilder) -> RowWriter:
         if self.key == "avro" and self.value == "avro":
             return self._avro_writer(layout, builder)
@@ -76,21 +92,28 @@ class RecordFormat:
 
     def _avro_writer(self, layout: RowLayout, builder: CodeBuilder) -> AvroWriter:
         header = confluent_header(self.key_id).decode("latin-1")
-        row, key = layout.projection.row, layout.projection.key
-        return AvroWriter(self._schemas(layout), (row, key), builder, key_prefix=header, exact_nulls=self.exact_nulls)
+        columns, schemas = (layout.projection.row, layout.projection.key), self.column_schemas(layout)
+        return AvroWriter(schemas, columns, builder, key_prefix=header, exact_nulls=self.exact_nulls)
 
     def _json_writer(self, layout: RowLayout, builder: CodeBuilder) -> JsonWriter:
         names, projection = layout.by_slot([field.name for field in self.columns]), layout.projection
-        around_key = ("", "")
-        if self.key == "json-schema":
-            before, after = schema_envelope(self.key_schema)
-            around_key = before.decode("latin-1"), after.decode("latin-1")
-        defaults = {
-            i: default_json(schema).encode().decode("latin-1")
-            for i, schema in enumerate(self._schemas(layout))
-            if self.exact_nulls and schema.optional and schema.default is not None
-        }
+        defaults, around_key = self._defaults(self.column_schemas(layout)), self._around_key()
         return JsonWriter(names, projection.key, builder, row=projection.row, around_key=around_key, nulls=defaults)
 
-    def _schemas(self, layout: RowLayout) -> Sequence[ConnectSchema]:
+    def _around_key(self) -> tuple[str, str]:
+        if self.key != "json-schema":
+            return "", ""
+        before, after = schema_envelope(self.key_schema)
+        return before.decode("latin-1"), after.decode("latin-1")
+
+    def _defaults(self, schemas: Sequence[ConnectSchema]) -> dict[int, str]:
+        """Return what is written instead of null, by slot."""
+        return {
+            i: default_json(schema).encode().decode("latin-1")
+            for i, schema in enumerate(schemas)
+            if self.exact_nulls and schema.optional and schema.default is not None
+        }
+
+    def column_schemas(self, layout: RowLayout) -> Sequence[ConnectSchema]:
+        """Return the schema of each slot."""
         return layout.by_slot([field.schema for field in self.columns])

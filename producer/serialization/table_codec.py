@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.codec import (
@@ -18,6 +20,7 @@ from tailrace.producer.model.table import Column, Table
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.conversion import ConversionFailures
 from tailrace.producer.mysql.types.registry import connect_field
+from tailrace.producer.native import loader
 from tailrace.producer.serialization.codegen import source_of
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.event_encoder import (
@@ -27,6 +30,7 @@ from tailrace.producer.serialization.event_encoder import (
     decode_error,
 )
 from tailrace.producer.serialization.key_change_header import header_printer
+from tailrace.producer.serialization.native_codec import encode_packets, packet_encoder
 from tailrace.producer.serialization.packet_decoder import compile_packet_decoder, compile_row_decoder
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.row_image_decoder import RowImageDecoder
@@ -34,6 +38,9 @@ from tailrace.producer.serialization.row_layout import row_layouts
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
+
+if TYPE_CHECKING:
+    from tailrace.producer.native.codec import PacketEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,7 @@ class TableCodec:
         writers = record_format.writers(result_set)
         self._any_row = compile_row_decoder(result_set.types, writers)
         self._packets = compile_packet_decoder(result_set.types, writers, self._frame.before_insert, self._any_row)
+        self._new_native = partial(packet_encoder, result_set, record_format, self._frame) if loader.is_used() else None
         types, key, writers = row_image.types, row_image.key, record_format.writers(row_image)
         plain = record_format.plain_rows and record_format.plain_keys
         self._decoders = EventDecoders(
@@ -107,6 +115,11 @@ class TableCodec:
         self.updates: RowsEncoder = encoders.updates(skip_unchanged=options.skip_unchanged)
         self.deletes: RowsEncoder = encoders.deletes(tombstones=options.tombstones)
 
+    @cached_property
+    def native(self) -> PacketEncoder | None:
+        """The compiled encoder of result sets, if there is one; a codec of the binlog alone does not need it."""
+        return self._new_native() if self._new_native is not None else None
+
     @property
     def encoders(self) -> RowsEncoders:
         """The encoders of rows events by operation."""
@@ -119,9 +132,12 @@ class TableCodec:
 
         Raises SourceError with the server's code and text for an ERR packet, SchemaError for a malformed row.
         """
-        data = bytes(memoryview(buffer)[start:end])
         suffix = self._frame.snapshot(envelope.suffix)
+        view = memoryview(buffer)
         try:
+            if self.native is not None:
+                return encode_packets(self.native, self._packets, view[:end], start, suffix)
+            data = bytes(view[start:end])
             records, checksum, consumed, finished = self._packets(data, str(data, "latin-1"), 0, len(data), suffix)
         except DECODE_ERRORS as error:
             raise decode_error(error) from error

@@ -29,6 +29,7 @@ PRODUCER_LEVELS = (
     {"ops", "kafka", "config"},
     {"mysql"},
     {"model"},
+    {"native"},
 )
 """Packages of the producer from top to bottom: a package imports those of its own level and below."""
 

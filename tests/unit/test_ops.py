@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.native import loader
 from tailrace.producer.ops.http import endpoints, open_http_port
 from tailrace.producer.ops.metrics import registry
 from tailrace.producer.ops.status import Phase, Status
@@ -47,6 +48,16 @@ def get(port: int, path: str) -> tuple[int, bytes]:
         return response.status, response.read()
     finally:
         connection.close()
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_metric_says_whether_the_extension_is_used(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_NATIVE", switch)
+
+    found = generate_latest(registry(running())).decode()
+
+    assert f'tailrace_native_codec{{server="shop"}} {float(loader.is_used())}' in found
+    assert switch == "1" or not loader.is_used()
 
 
 def test_status_counts_what_is_reported() -> None:

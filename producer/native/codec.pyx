@@ -1,0 +1,22 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Encodes the rows of a table version. What it declines, the generated Python codec encodes: see codec.pyi."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from "Python.h":
+    int PyUnicode_KIND(object text)
+    int PyUnicode_1BYTE_KIND
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    void *PyUnicode_DATA(object text)
+
+INTERFACE = 1
+
+include "values.pxi"
+include "output.pxi"
+include "checksum.pxi"
+include "result_set.pxi"
+include "rows.pxi"

@@ -1,0 +1,200 @@
+# The columns of a table version, and the loop over the row packets of a result set.
+
+cdef struct Span:
+    Py_ssize_t start
+    Py_ssize_t end
+
+
+cdef struct KeyPart:
+    const unsigned char *head
+    Py_ssize_t head_size
+    int column
+
+
+cdef class Rows:
+    """The columns of a row in the order they are read, and those of the key."""
+
+    cdef Column *columns
+    cdef Span *pieces
+    cdef KeyPart *parts
+    cdef int count
+    cdef int part_count
+    cdef Output row
+    cdef Output key
+    cdef bytes row_end
+    cdef bytes key_start
+    cdef bytes key_end
+    cdef list _kept  # what the structs point to
+
+    def __cinit__(self, columns, key, bytes key_start, bytes key_end, bytes row_end):
+        cdef int i
+        self._kept = [columns, key]
+        self.row_end, self.key_start, self.key_end = row_end, key_start, key_end
+        self.count, self.part_count = len(columns), len(key)
+        self.columns = <Column *> PyMem_Calloc(self.count + 1, sizeof(Column))
+        self.pieces = <Span *> PyMem_Calloc(self.count + 1, sizeof(Span))
+        self.parts = <KeyPart *> PyMem_Calloc(self.part_count + 1, sizeof(KeyPart))
+        if self.columns == NULL or self.pieces == NULL or self.parts == NULL:
+            raise MemoryError()
+        for i in range(self.count):
+            self._set_column(&self.columns[i], columns[i])
+        for i in range(self.part_count):
+            head, column = key[i]
+            if not 0 <= column < self.count:
+                raise ValueError("a key column that is not there")
+            self.parts[i].head, self.parts[i].head_size = self._bytes(head), len(head)
+            self.parts[i].column = column
+
+    def __dealloc__(self):
+        PyMem_Free(self.columns)
+        PyMem_Free(self.pieces)
+        PyMem_Free(self.parts)
+        PyMem_Free(self.row.data)
+        PyMem_Free(self.key.data)
+
+    cdef const unsigned char *_bytes(self, bytes data) except NULL:
+        self._kept.append(data)
+        return <const unsigned char *> PyBytes_AS_STRING(data)
+
+    cdef int _set_column(self, Column *column, given) except -1:
+        column.kind = _KINDS[given.kind]
+        column.nullable, column.avro = given.nullable, given.avro
+        column.head, column.head_size = self._bytes(given.head), len(given.head)
+        column.tag, column.tag_size = self._bytes(given.tag), len(given.tag)
+        column.null, column.null_size = self._bytes(given.null), len(given.null)
+        if given.zero is not None:
+            column.zero, column.zero_size = self._bytes(given.zero), len(given.zero)
+        column.unit, column.adjust = given.unit, given.adjust
+        column.exact, column.scale = given.exact, given.scale
+        if given.call is not None:
+            self._kept.append(given.call)
+            column.call = <PyObject *> given.call
+        return 0
+
+    cdef int _value(self, const Column *column, const unsigned char *data, Py_ssize_t size) except -1:
+        """Append the piece of a value of the text protocol."""
+        cdef Py_ssize_t start = self.row.size
+        cdef int done = DECLINED
+        if column.kind != CALL:
+            done = value_of_result_set(&self.row, column, data, size)
+        if done != DONE:
+            self.row.size = start
+            done = put_call(&self.row, column, data, size)
+        return done
+
+    cdef int read_packet(self, const unsigned char *data, Py_ssize_t size) except -1:
+        """Append the row of a packet: DONE, or DECLINED for whatever is not a usual row."""
+        cdef Py_ssize_t at = 0, length, width
+        cdef int i, k
+        cdef const Column *column
+        for i in range(self.count):
+            column = &self.columns[i]
+            if at >= size:
+                return DECLINED
+            length = data[at]
+            at += 1
+            if length > 250:
+                if length == 251:
+                    if not column.nullable:
+                        return DECLINED
+                    reserve(&self.row, column.head_size + column.null_size)
+                    put(&self.row, column.head, column.head_size)
+                    self.pieces[i].start = self.row.size
+                    put(&self.row, column.null, column.null_size)
+                    self.pieces[i].end = self.row.size
+                    continue
+                if length > 253:
+                    return DECLINED
+                width = length - 250
+                if at + width > size:
+                    return DECLINED
+                length = 0
+                for k in range(width):
+                    length |= <Py_ssize_t> data[at + k] << 8 * k
+                at += width
+            if length > size - at:
+                return DECLINED
+            reserve(&self.row, column.head_size + column.tag_size + column.zero_size + 6 * length + 64)
+            put(&self.row, column.head, column.head_size)
+            self.pieces[i].start = self.row.size
+            if self._value(column, data + at, length) != DONE:
+                return DECLINED
+            self.pieces[i].end = self.row.size
+            at += length
+        if at != size:
+            return DECLINED
+        reserve(&self.row, PyBytes_GET_SIZE(self.row_end))
+        put_object(&self.row, self.row_end)
+        return DONE
+
+    cdef int write_key(self) except -1:
+        """Write the key of the row that was read last."""
+        cdef int i
+        cdef Py_ssize_t size
+        cdef Span *piece
+        self.key.size = 0
+        reserve(&self.key, PyBytes_GET_SIZE(self.key_start) + PyBytes_GET_SIZE(self.key_end))
+        put_object(&self.key, self.key_start)
+        for i in range(self.part_count):
+            piece = &self.pieces[self.parts[i].column]
+            size = piece.end - piece.start
+            reserve(&self.key, self.parts[i].head_size + size + PyBytes_GET_SIZE(self.key_end))
+            put(&self.key, self.parts[i].head, self.parts[i].head_size)
+            put(&self.key, self.row.data + piece.start, size)
+        put_object(&self.key, self.key_end)
+        return 0
+
+
+cdef inline void put_object(Output *out, bytes data) noexcept:
+    put(out, <const unsigned char *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef inline bytes taken(Output *out):
+    return PyBytes_FromStringAndSize(<const char *> out.data, out.size)
+
+
+cdef class PacketEncoder:
+    cdef Rows rows
+    cdef bytes prefix
+    cdef bint busy
+
+    def __cinit__(self, columns, key, bytes key_start, bytes key_end, bytes row_end, bytes prefix):
+        self.rows = Rows(columns, key, key_start, key_end, row_end)
+        self.prefix = prefix
+
+    def encode(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end, bytes suffix, list records):
+        if start < 0 or end > data.shape[0]:
+            raise IndexError("beyond the buffer")
+        if self.busy:
+            # A function of a column let another thread run: the buffers hold a row of this one.
+            raise RuntimeError("an encoder is used by two threads")
+        self.busy = True
+        try:
+            return self._encode(data, start, end, suffix, records)
+        finally:
+            self.busy = False
+
+    cdef tuple _encode(
+        self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end, bytes suffix, list records
+    ):
+        cdef Rows rows = self.rows
+        cdef Py_ssize_t at = start, size, prefix_size = PyBytes_GET_SIZE(self.prefix)
+        cdef uint64_t checksum = 0
+        while end - at >= 4:
+            size = data[at] | <Py_ssize_t> data[at + 1] << 8 | <Py_ssize_t> data[at + 2] << 16
+            if size > end - at - 4:
+                break
+            if size == 0 or size == 0xFFFFFF or data[at + 4] >= 254:
+                return at, checksum, size + 4
+            rows.row.size = 0
+            reserve(&rows.row, prefix_size)
+            put_object(&rows.row, self.prefix)
+            if rows.read_packet(&data[at + 4], size) != DONE:
+                return at, checksum, size + 4
+            rows.write_key()
+            checksum += crc32(rows.row.data + prefix_size, rows.row.size - prefix_size)
+            reserve(&rows.row, PyBytes_GET_SIZE(suffix))
+            put_object(&rows.row, suffix)
+            records.append((taken(&rows.key), taken(&rows.row)))
+            at += size + 4
+        return at, checksum, 0

@@ -1,0 +1,215 @@
+"""What the compiled extension must know of the columns of a table version.
+
+It has a decoder for each frequent type, and calls a generated Python function for the other ones. What decides the
+bytes of a piece is taken from the writers and types themselves: null, a zero date, the branch of a union.
+
+A function may be called for a row that is declined afterwards, so it must not count anything. A value that may have to
+be replaced (``ColumnType.conversion``) is therefore never passed to one: the extension declines the whole row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, RawBytes
+from tailrace.producer.mysql.types.binary import BinaryType
+from tailrace.producer.mysql.types.bit import BitType
+from tailrace.producer.mysql.types.date import DateType
+from tailrace.producer.mysql.types.datetime import DatetimeType
+from tailrace.producer.mysql.types.decimal import DecimalType
+from tailrace.producer.mysql.types.enum_set import EnumType, SetType
+from tailrace.producer.mysql.types.floating import FloatType
+from tailrace.producer.mysql.types.integer import IntegerType
+from tailrace.producer.mysql.types.json import JsonType
+from tailrace.producer.mysql.types.spatial import SpatialType
+from tailrace.producer.mysql.types.temporal import TemporalType
+from tailrace.producer.mysql.types.text import TextType, escape
+from tailrace.producer.mysql.types.time import TimeType
+from tailrace.producer.mysql.types.timestamp import TimestampType
+from tailrace.producer.mysql.types.vector import VectorType
+from tailrace.producer.mysql.types.year import YearType
+from tailrace.producer.serialization.avro_encoding import union
+from tailrace.producer.serialization.codegen import CodeBuilder
+from tailrace.producer.serialization.record_format import RecordFormat
+from tailrace.producer.serialization.row_layout import RowLayout
+
+_EMPTY_MEMBER: Final = '{"":'
+_ISO: Final = 0
+_UNITS: Final = {
+    "io.debezium.time.IsoTimestamp": _ISO,
+    "io.debezium.time.NanoTimestamp": 1,
+    "io.debezium.time.MicroTimestamp": 1_000,
+    "io.debezium.time.Timestamp": 1_000_000,
+    "org.apache.kafka.connect.data.Timestamp": 1_000_000,
+    "io.debezium.time.IsoTime": _ISO,
+    "io.debezium.time.NanoTime": 1,
+    "io.debezium.time.MicroTime": 1_000,
+    "org.apache.kafka.connect.data.Time": 1_000_000,
+    "io.debezium.time.IsoDate": _ISO,
+    "io.debezium.time.Date": 1,
+    "org.apache.kafka.connect.data.Date": 1,
+    "io.debezium.time.ZonedTimestamp": _ISO,
+}
+"""Nanoseconds of one unit by the schema's name; DATE has whole days in each form of a number."""
+_RAW: Final = RawBytes(lambda hint, _: hint, "i0", "p0")
+_COPIED: Final = {
+    Expression(_RAW.text, ExpressionKind.DIGITS): "digits",
+    Expression(_RAW.text, ExpressionKind.TEXT): "text",
+    Expression(_RAW.data, ExpressionKind.BYTES): "bytes",
+}
+"""Expressions that are the bytes themselves."""
+_DIGITS_OF_DOUBLE: Final = 15
+_TEMPORAL: Final[dict[type[ColumnType], str]] = {
+    DateType: "date",
+    DatetimeType: "datetime",
+    TimestampType: "timestamp",
+    TimeType: "time",
+}
+_NEVER_REPLACED: Final = frozenset(
+    {
+        *(IntegerType, FloatType, BitType, TextType, BinaryType, YearType),
+        *(EnumType, SetType, JsonType, SpatialType, VectorType),
+    }
+)
+"""Families whose values are written as they are, or end in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeColumn:
+    """One column, as ``native.codec.Column`` says."""
+
+    kind: str
+    """How the bytes are read, or ``call``."""
+    nullable: bool
+    avro: bool
+    head: bytes
+    """Precedes the value in a row: the member's name."""
+    tag: bytes
+    """Precedes a value in Avro: the branch of the union."""
+    null: bytes
+    zero: bytes | None = None
+    """What is written for a zero date; None: the row is declined."""
+    unit: int = 0
+    """Nanoseconds of one unit; 0: ISO text."""
+    adjust: int = 0
+    """What happens to years below 100: 0 nothing, 1 they are adjusted, 2 the row is declined."""
+    exact: bool = False
+    """A value that the unit cuts is declined."""
+    scale: int = 0
+    """Digits after the point of a decimal, or of a fraction."""
+    call: Callable[[bytes], str] | None = None
+    """Returns the piece of a value, as text of one character per byte."""
+
+
+def result_set_columns(layout: RowLayout, record_format: RecordFormat) -> list[NativeColumn] | None:
+    """Return the columns of a result set; None if only generated Python can encode them."""
+    if layout.projection.transforms or (record_format.key == "avro") != (record_format.value == "avro"):
+        return None
+    if not all(map(_is_known, layout.types)):
+        return None
+    return [_ColumnPlan(layout, record_format, i).of_result_set() for i in range(len(layout.types))]
+
+
+def member_name(name: str) -> bytes:
+    """Return the name of a JSON member, as ``JsonWriter`` writes it."""
+    return f'"{escape(name.encode().decode("latin-1"))}":'.encode("latin-1")
+
+
+def _is_known(column: ColumnType) -> bool:
+    """Return whether the extension declines each value that may have to be replaced."""
+    if isinstance(column, DecimalType):
+        cuts = column.settings.decimal_handling_mode == "double" and column.column.precision > _DIGITS_OF_DOUBLE
+        return not (cuts and column.in_key)
+    return type(column) in _NEVER_REPLACED or type(column) in _TEMPORAL
+
+
+class _ColumnPlan:
+    """Describes one column."""
+
+    def __init__(self, layout: RowLayout, record_format: RecordFormat, i: int) -> None:
+        self._type = layout.types[i]
+        self._avro = record_format.value == "avro"
+        self._writers = record_format.column_writers(layout, i)
+        self._schema = record_format.column_schemas(layout)[i]
+        names = layout.by_slot([field.name for field in record_format.columns])
+        self._head = b"" if self._avro else (b"," if i else b"{") + member_name(names[i])
+
+    def of_result_set(self) -> NativeColumn:
+        column, settings = self._type, self._type.settings
+        expression = column.from_result_set(_RAW)
+        if expression in _COPIED:
+            return self._column(_COPIED[expression])
+        if isinstance(column, IntegerType):
+            wraps = column.column.data_type == "bigint"
+            is_decimal = expression.kind is ExpressionKind.BYTES
+            return self._column("call" if is_decimal else "wrapped" if wraps else "unsigned")
+        if isinstance(column, TemporalType):
+            return self._temporal(column)
+        if isinstance(column, DecimalType) and settings.decimal_handling_mode != "double":
+            kind = "decimal" if settings.decimal_handling_mode == "precise" else "decimal-text"
+            return self._column(kind, scale=column.column.scale)
+        if isinstance(column, BitType):
+            return self._column("boolean" if column.column.length == 1 else "bits")
+        if isinstance(column, BinaryType):
+            return self._column(settings.binary_handling_mode)
+        if isinstance(column, YearType):
+            return self._column("year")
+        return self._column("json" if isinstance(column, JsonType) else "call")
+
+    def _column(self, kind: str, *, scale: int = 0) -> NativeColumn:
+        return NativeColumn(
+            kind,
+            nullable=self._type.column.nullable,
+            avro=self._avro,
+            head=self._head,
+            tag=union(self._schema)[0].encode("latin-1") if self._avro else b"",
+            null=self._null(),
+            scale=scale,
+            call=self._function(),
+        )
+
+    def _temporal(self, column: TemporalType) -> NativeColumn:
+        """Return a column of dates or times. Its odd values are counted, so that their rows must be declined."""
+        settings, fsp = column.settings, column.column.fsp
+        unit = _UNITS[column.connect().name or ""]
+        fraction = f".{'0' * fsp}" if fsp else ""
+        zeros = {DateType: "0000-00-00", DatetimeType: f"0000-00-00 00:00:00{fraction}"}
+        zeros[TimestampType] = zeros[DatetimeType]
+        zero = zeros.get(type(column))
+        return NativeColumn(
+            _TEMPORAL[type(column)],
+            nullable=column.column.nullable,
+            avro=self._avro,
+            head=self._head,
+            tag=union(self._schema)[0].encode("latin-1") if self._avro else b"",
+            null=self._null(),
+            zero=None if zero is None or column.in_key else self._function()(zero.encode()).encode("latin-1"),
+            unit=unit,
+            adjust=(2 if column.in_key else 1) if settings.enable_time_adjuster else 0,
+            exact=column.in_key and unit != _ISO,
+            scale=fsp,
+        )
+
+    def _null(self) -> bytes:
+        builder = CodeBuilder()
+        writer = self._writers(builder)
+        writer.null(0)
+        piece: str = builder.compile("null", "", [*writer.escapes(), f"return {writer.row()}"])()
+        return self._piece(piece).encode("latin-1")
+
+    def _function(self) -> Callable[[bytes], str]:
+        """Return the generated function from the bytes of a value to its piece."""
+        builder = CodeBuilder()
+        writer = self._writers(builder)
+        value = self._type.from_result_set(RawBytes(builder.bind, "i0", "p0"))
+        lines = ["S, i0, p0 = str(B, 'latin-1'), 0, len(B)", *writer.value(0, value), *writer.escapes()]
+        row = writer.row()
+        return builder.compile("piece", "B", [*lines, f"return {self._piece_of(row)}"])
+
+    def _piece(self, row: str) -> str:
+        return row if self._avro else row[len(_EMPTY_MEMBER) : -1]
+
+    def _piece_of(self, row: str) -> str:
+        return row if self._avro else f"{row}[{len(_EMPTY_MEMBER)}:-1]"
