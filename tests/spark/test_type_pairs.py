@@ -127,6 +127,8 @@ def test_no_pair_of_types_changes_a_value(spark: SparkSession, *, ansi: bool) ->
     assert lost > 50
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_widened_columns_of_a_delta_table_keep_their_values(spark: SparkSession, tmp_path: Path) -> None:
     """All pairs that the plan widens: Delta supports each of them."""
     session = spark.newSession()
