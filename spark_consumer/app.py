@@ -49,6 +49,7 @@ def run(config: ConsumerConfig, *, wrap: Callable[[SinkPlugin], SinkPlugin] = la
             # PySpark installs its own handler for SIGINT when the session starts; these must come later.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: running.stop())
+            signal.signal(signal.SIGUSR1, lambda *_: running.retry_parked())
             log.info("query started", name=config.name, id=running.query.id, sink=config.sink)
             running.wait()
         finally:

@@ -35,6 +35,7 @@ from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
 from tailrace.spark_consumer.tables.base import TableServices, TableWork
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
+from tailrace.spark_consumer.tables.parts import PartedWork, Parts, Work
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
 from tailrace.spark_consumer.tables.upsert import UpsertTable
 
@@ -67,6 +68,8 @@ class PipelineSettings:
     """Seconds after which a parked table is tried again; 0: at the next start."""
     max_offsets: int = 2_000_000
     """The size of a batch, and of the chunks in which the backlog of a table is read."""
+    max_bytes: int = 2 << 30
+    """About how many bytes of records of a table are processed at once."""
     table_threads: int | None = None
     """Tables that are processed at the same time; None: one per core, at least two."""
 
@@ -85,6 +88,8 @@ class Pipeline:
         self._status = status
         limit = settings.max_offsets if settings.images is Images.UPSERT else sys.maxsize
         self._parked = ParkedTables(settings.checkpoint, limit, settings.retry_s)
+        self._parts = Parts(self._parked, settings.max_bytes)
+        self._runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
         self._errors: dict[str, TailraceError] = {}
         self._opened: tuple[TableServices, TablePool, TablePool] | None = None
         self._opening = threading.Lock()
@@ -139,6 +144,10 @@ class Pipeline:
         """Read which tables were parked or behind when the query ended."""
         self._parked.load(spark)
 
+    def retry_parked(self) -> None:
+        """Try the parked tables again at the next call of ``catch_up``."""
+        self._parked.retry()
+
     def catch_up(self, spark: SparkSession) -> bool:
         """Process one chunk of each table that is taken up again; return whether there was one.
 
@@ -147,6 +156,7 @@ class Pipeline:
         if not self._parked.resuming:
             return False
         batch_id, ends = committed(spark, self._settings.checkpoint)
+        self._parked.remove_reached(spark, ends)
         chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends)}
         if not chunks:
             return False
@@ -193,14 +203,13 @@ class Pipeline:
     def _new_services(self, spark: SparkSession) -> tuple[TableServices, TablePool, TablePool]:
         _tune(spark)
         settings = self._settings
-        runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
         schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
         self._ids = TopicIds(settings.client)
         context = SinkContext(
             query_id=self._query_id,
             prefix=settings.prefix,
             client=settings.client,
-            runs=runs,
+            runs=self._runs,
             alterations=schemas.alterations,
             topic_id=self._ids.get,
         )
@@ -255,17 +264,23 @@ class Pipeline:
         found: TopicRange | None,
         ends: Mapping[str, int],
         batch_id: int,
-    ) -> TableWork:
+    ) -> Work:
         """Return the work of a table; ``ends`` are all partitions, with the offsets up to which they are read then."""
         read = {int(name): offset for name, offset in ends.items()}
-        if self._settings.images is Images.CHANGELOG:
-            return ChangelogTable(services, topic, found, batch_id, read)
-        return UpsertTable(services, topic, found, batch_id, read)
+        kind = ChangelogTable if self._settings.images is Images.CHANGELOG else UpsertTable
 
-    def _run(self, spark: SparkSession, pool: TablePool, works: Sequence[TableWork]) -> dict[str, BaseException]:
+        def make(part: TopicRange | None, read_then: Mapping[int, int]) -> TableWork:
+            return kind(services, topic, part, batch_id, read_then)
+
+        if found is None:
+            return make(None, read)
+        return PartedWork(self._parts, services.source, make, found, read)
+
+    def _run(self, spark: SparkSession, pool: TablePool, works: Sequence[Work]) -> dict[str, BaseException]:
         """Run some works and return the errors by topic; raise one that does not concern only its table."""
         services, _, _ = self._open(spark)
         if works:
+            self._runs.next_batch()
             with self._phase(spark, "schemas"):
                 services.schemas.refresh(spark)
             if self._ids is not None:
@@ -293,7 +308,7 @@ class Pipeline:
         if errors and tables <= stopped:
             raise next(iter(errors.values()))
 
-    def _applied(self, work: TableWork, result: TableResult) -> None:
+    def _applied(self, work: Work, result: TableResult) -> None:
         before = self._status.table_applied(work.topic, result)
         if result.snapshot is not None and (before is None or before.state != result.snapshot.state):
             if result.snapshot.state == "loading":
@@ -321,6 +336,8 @@ def _tune(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.variable.substitute", "false")
     # Streaming disables adaptive execution because of stateful plans; the jobs of a batch are ordinary batch jobs.
     spark.conf.set("spark.sql.adaptive.enabled", "true")
+    # Otherwise each ``persist`` clones the session to turn it off.
+    spark.conf.set("spark.sql.sources.bucketing.autoBucketedScan.enabled", "false")
     # Cached rows live for one batch: compression costs more than the memory it saves. What does not fit is spilled.
     spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
     # The first implementation of the Kafka source in Spark converts each record to a row object and back.

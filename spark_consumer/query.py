@@ -47,6 +47,7 @@ class RunningQuery:
             accept_incomplete=config.accepts_incomplete_topics,
             format=config.format_settings,
             max_offsets=config.max_offsets,
+            max_bytes=config.max_bytes,
             table_threads=config.table_threads,
             retry_s=0 if config.available_now else config.retry_ms / 1000,
             dead_letter_topic=config.dead_letter_topic if config.tolerance == "all" else None,
@@ -56,7 +57,7 @@ class RunningQuery:
         self._pipeline.pause_point = self._pause_point
         self._pipeline.load_positions(spark)
         spark.streams.addListener(self._listener)
-        self.query = self._start(spark, config)
+        self.query = self._start(spark, config, plugin)
         self._listener.follow(self.query.id)
         self._pipeline.start(self.query.id)
         status.running()
@@ -64,6 +65,10 @@ class RunningQuery:
     def stop(self) -> None:
         """Request an orderly stop: the current batch ends, the next one does not start."""
         self._stopping.set()
+
+    def retry_parked(self) -> None:
+        """Request that the parked tables are tried again now."""
+        self._pipeline.retry_parked()
 
     def wait(self) -> None:
         """Return after an orderly end of the query; raise the error that ended it otherwise."""
@@ -117,7 +122,7 @@ class RunningQuery:
             self._paused.set()
             self._resume.wait()
 
-    def _start(self, spark: SparkSession, config: ConsumerConfig) -> StreamingQuery:
+    def _start(self, spark: SparkSession, config: ConsumerConfig, plugin: SinkPlugin) -> StreamingQuery:
         options = stream_options(
             client=config.kafka_client,
             prefix=config.topic_prefix,
@@ -130,7 +135,7 @@ class RunningQuery:
         if config.available_now:
             writer = writer.trigger(availableNow=True)
         else:
-            writer = writer.trigger(processingTime=config.processing_time)
+            writer = writer.trigger(processingTime=config.processing_time or plugin.processing_time)
         started: StreamingQuery = writer.start()
         return started
 

@@ -59,6 +59,13 @@ class ConsumerConfig(RootConfig):
         doc="Maximum number of offsets in a micro-batch; transaction markers count too. Larger batches have a higher "
         "throughput and need more memory.",
     )
+    max_bytes: int = supported(
+        "tailrace.table.max.bytes",
+        integer(1),
+        default="2147483648",
+        doc="About how many bytes of records of a table are processed at once. A table with more in a micro-batch "
+        "processes them in parts. The size of its records is estimated from a sample.",
+    )
     min_partitions: int | None = supported(
         "minPartitions",
         integer(1),
@@ -111,8 +118,11 @@ class ConsumerConfig(RootConfig):
     group_prefix: str | None = supported(
         "groupIdPrefix", TEXT, doc="Prefix of the consumer group that Spark uses, for access control."
     )
-    processing_time: str = supported(
-        "trigger.processingTime", TEXT, default="1 second", doc="Minimum time between the starts of two micro-batches."
+    processing_time: str | None = supported(
+        "trigger.processingTime",
+        TEXT,
+        default_note="`10 seconds` for the sink delta, otherwise `1 second`",
+        doc="Minimum time between the starts of two micro-batches. Each one is a commit of each table that changed.",
     )
     available_now: bool = supported(
         "trigger.availableNow",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -34,6 +35,12 @@ class TableResult:
     """None: not known."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """Rows by kind (ROW_KINDS)."""
+
+    def plus(self, later: TableResult) -> TableResult:
+        """Return the result of two parts of a batch."""
+        newest = max((each for each in (self.newest_ms, later.newest_ms) if each is not None), default=None)
+        rows = Counter(self.rows) + Counter(later.rows)
+        return TableResult(self.records + later.records, newest, later.snapshot or self.snapshot, rows)
 
 
 ROW_KINDS = ("insert", "update_before", "update_after", "delete")

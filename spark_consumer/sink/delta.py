@@ -45,6 +45,7 @@ from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLo
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.table_names import location, quote
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 from tailrace.spark_consumer.source.conversion import convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _SOURCE: Final = "tailrace_batch"
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
 
 log = structlog.get_logger(__name__)
 
@@ -252,7 +254,8 @@ class DeltaSink:
         stored = [*_stored(table, batch.schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
-        table.append(appended, userMetadata=after.metadata)
+        with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
+            table.append(appended, userMetadata=after.metadata)
         self._ledgers[batch.schema.topic] = after
 
     def _merge(self, table: DeltaTable, batch: TableBatch, last: DataFrame) -> None:
@@ -267,14 +270,17 @@ class DeltaSink:
         source = source.select(*_stored(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
         spark = last.sparkSession
         source.createOrReplaceTempView(_SOURCE)
-        spark.conf.set(_USER_METADATA, after.metadata)
+        # All files of a small table are read in less time than the ranges of the keys are found.
+        small = table.is_small
+        planned_once = small and found.offsets <= SMALL_OFFSETS
+        # Other commits of this session have no ledger.
+        settings = {_USER_METADATA: after.metadata, **(_SMALL_MERGE if planned_once else {})}
         try:
-            within = predicate(key_ranges(batch.records, schema), "t", quote)
+            within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
             statement = merge_statement(table.sql_name, schema, own, _kept_columns(table, evolved), within)
-            retried(lambda: spark.sql(statement), table.name)
+            with with_settings(spark, settings), by_operator(spark, when=planned_once):
+                retried(lambda: spark.sql(statement), table.name)
         finally:
-            # Other commits of this session have no ledger.
-            spark.conf.unset(_USER_METADATA)
             spark.catalog.dropTempView(_SOURCE)
         self._ledgers[batch.schema.topic] = after
 
@@ -342,7 +348,11 @@ SINK = SinkPlugin(
     open=DeltaSink,
     checks=(check_location,),
     jars={"4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0",)},
+    # With a commit each second the log of a table would have half a million entries in a week.
+    processing_time="10 seconds",
     spark_settings={
+        # The list of the files of a table. By default 50 tasks read it after each commit.
+        "spark.databricks.delta.snapshotPartitions": "4",
         "spark.sql.extensions": _EXTENSION,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     },

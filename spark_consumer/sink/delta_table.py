@@ -16,6 +16,7 @@ from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.table_names import Location, quote
+from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
@@ -124,6 +125,20 @@ class DeltaTable:
         if self._properties is None:
             self._properties = dict(self._detail("properties"))
         return self._properties
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it takes little time to read all files; Delta has their number and size in memory.
+
+        Only for a table at a path.
+        """
+        if self._location.path is None:
+            return False
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - DESCRIBE DETAIL would run a job
+        session: Any = self._spark._jsparkSession  # noqa: SLF001
+        found = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self._location.path)
+        snapshot = found.unsafeVolatileSnapshot()
+        return int(snapshot.numOfFiles()) <= SMALL_FILES and int(snapshot.sizeInBytes()) <= SMALL_TABLE
 
     def ledger(self, topic: str) -> Ledger | None:
         """Return what the table has applied; None if its history does not tell."""

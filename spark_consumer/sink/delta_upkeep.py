@@ -15,6 +15,7 @@ import structlog
 from pyspark.errors import PySparkException
 
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
+from tailrace.spark_consumer.small_data import with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,28 +56,20 @@ class Upkeep:
         if not self._batches or self._written[table.name] < self._batches:
             return
         self._written[table.name] = 0
-        before = {name: spark.conf.get(name, None) for name in _OPTIONS}
         try:
-            for name, value in _OPTIONS.items():
-                spark.conf.set(name, value)
-            self._tend(spark, table)
+            with with_settings(spark, _OPTIONS):
+                self._tend(spark, table)
         except PySparkException as error:
             cause = str(error).splitlines()[0]
             log.warning("the table was not optimized; it is tried again later", table=table.name, cause=cause)
-        finally:
-            for name, earlier in before.items():
-                if earlier is None:
-                    spark.conf.unset(name)
-                else:
-                    spark.conf.set(name, earlier)
 
     def _tend(self, spark: SparkSession, table: DeltaTable) -> None:
         spark.sql(f"OPTIMIZE {table.sql_name}")
         log.info("table optimized", table=table.name)
         if self._is_purge_due(table):
             # Large sets of clustered files would be left alone here too.
-            spark.conf.set(_LARGE_SET, _NO_LIMIT)
-            spark.sql(f"REORG TABLE {table.sql_name} APPLY (PURGE)")
+            with with_settings(spark, {_LARGE_SET: _NO_LIMIT}):
+                spark.sql(f"REORG TABLE {table.sql_name} APPLY (PURGE)")
             self._replaced[table.name] = 0
             log.info("deleted rows purged", table=table.name)
 

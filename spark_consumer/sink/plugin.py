@@ -51,6 +51,8 @@ class SinkPlugin:
     """Spark version (``4.1``) to Maven coordinates, without Kafka's. Empty: every Spark version, no jars."""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that the session must have."""
+    processing_time: str = "1 second"
+    """The default of ``trigger.processingTime``."""
 
 
 def installed_sinks() -> dict[str, SinkPlugin]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -60,6 +60,12 @@ class TopicRange:
         starts = {number: max(each.start, applied.get(number, EARLIEST)) for number, each in self.partitions.items()}
         left = {n: OffsetRange(starts[n], each.end) for n, each in self.partitions.items() if starts[n] < each.end}
         return TopicRange(self.topic, left)
+
+    def until(self, ends: Mapping[str, int]) -> TopicRange | None:
+        """Return the part of the range before some offsets; None if it has none."""
+        cut = {n: OffsetRange(each.start, min(each.end, ends.get(str(n), 0))) for n, each in self.partitions.items()}
+        cut = {n: each for n, each in cut.items() if max(each.start, 0) < each.end}
+        return replace(self, partitions=cut) if cut else None
 
 
 @dataclass(frozen=True, slots=True)

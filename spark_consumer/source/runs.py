@@ -40,8 +40,17 @@ class SnapshotRuns:
     def __init__(self, watermarks: ControlTopic) -> None:
         self._watermarks = watermarks
         self._lock = threading.Lock()
+        self._batches = 0
+        self._read_for = -1
         self._run_of: dict[str, str] = {}
         self._first: dict[str, SnapshotRun] = {}
+
+    def next_batch(self) -> None:
+        """Make the next call of ``refresh`` read the topic; others of the same batch find what it needs then.
+
+        The LOW watermark of a split is in the topic before its rows, and thus when a batch with them is planned.
+        """
+        self._batches += 1
 
     def refresh_for(self, spark: SparkSession, splits: Iterable[str]) -> None:
         """Read the watermarks topic if the run of one of these splits is unknown."""
@@ -49,13 +58,20 @@ class SnapshotRuns:
             self.refresh(spark)
 
     def refresh(self, spark: SparkSession) -> None:
-        """Read the watermarks that were appended since the last call; waits for a call of another thread."""
+        """Read the watermarks that were appended since the last call; waits for a call of another thread.
+
+        After ``next_batch`` only the first call reads.
+        """
         with self._lock:
+            if self._read_for == self._batches > 0:
+                return
+            batches = self._batches
             wanted = (fn.col("kind") == WatermarkKind.LOW.value) & ~fn.coalesce("incremental", fn.lit(False))
             for row in self._watermarks.poll_fields(spark, _FIELDS, wanted):
                 position = row["position"]
                 start = Sequence.at(position["epoch"], position["file"], position["pos"])
                 self._add(row["topic"], row["split"], row["snapshot"], start)
+            self._read_for = batches
 
     def add(self, watermark: Watermark) -> None:
         """Add one watermark; only the LOW watermarks of ordinary snapshots matter here."""

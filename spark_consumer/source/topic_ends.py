@@ -1,4 +1,4 @@
-"""Reads the end offsets of a topic from the broker, with the admin client of Spark's Kafka jars."""
+"""Reads the first and the end offsets of a topic from the broker, with the admin client of Spark's Kafka jars."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ def end_offsets(
     spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int]
 ) -> dict[int, int]:
     """Return the end offset of each partition; ``client`` has Kafka client options with their prefix ``kafka.``."""
+    return _offsets(spark, client, topic, partitions, "latest")
+
+
+def beginning_offsets(
+    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int]
+) -> dict[int, int]:
+    """Return the first offset of each partition, like ``end_offsets``."""
+    return _offsets(spark, client, topic, partitions, "earliest")
+
+
+def _offsets(
+    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int], which: str
+) -> dict[int, int]:
     jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no API for it
     kafka = jvm.org.apache.kafka
     settings = jvm.java.util.Properties()
@@ -24,7 +37,7 @@ def end_offsets(
         keys = {number: kafka.common.TopicPartition(topic, number) for number in partitions}
         specs = jvm.java.util.HashMap()
         for partition in keys.values():
-            specs.put(partition, kafka.clients.admin.OffsetSpec.latest())
+            specs.put(partition, getattr(kafka.clients.admin.OffsetSpec, which)())
         found = admin.listOffsets(specs)
         return {n: int(found.partitionResult(partition).get().offset()) for n, partition in keys.items()}
     finally:

@@ -18,6 +18,7 @@ from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress
 from tailrace.spark_consumer.normalize.table_state import TableStates
 from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat
 from tailrace.spark_consumer.source.kafka import read_range
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
@@ -72,6 +73,9 @@ class TableServices:
     def read(self, spark: SparkSession, found: TopicRange) -> DataFrame:
         """Return the raw records of a range."""
         records = read_range(spark, self.source, found)
+        if found.offsets <= SMALL_OFFSETS:
+            # One task: no step of the batch exchanges records between tasks.
+            records = records.coalesce(1)
         return records if self.dead_letters is None else self.dead_letters.left(records, found)
 
     def end_offsets(self, spark: SparkSession, topic: str, partitions: Iterable[int]) -> dict[int, int]:

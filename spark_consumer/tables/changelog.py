@@ -20,6 +20,7 @@ from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later, without_truncated
 from tailrace.spark_consumer.sink.base import TableBatch
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 
@@ -55,9 +56,11 @@ class ChangelogTable(TableWork):
         cached = bool(before.progress.open or self._services.ends.pending(self._topic))
         raw = raw.persist(CACHE) if cached else raw
         schema, rows = self._services.decode(raw, self._topic, Images.CHANGELOG)
-        decoded = rows.persist(CACHE)
+        small = self._range.offsets <= SMALL_OFFSETS
+        with interpreted(spark, when=small):
+            decoded = rows.persist(CACHE)
         try:
-            with self._phase(spark, "decode"):
+            with self._phase(spark, "decode"), interpreted(spark, when=small):
                 stats = summarize(decoded)
             return self._run(spark, before, after, _Records(schema, decoded, raw), stats)
         finally:

@@ -40,6 +40,8 @@ class TablePosition:
     details: Mapping[str, str] = field(default_factory=dict)
     parked_at: float | None = None
     """Seconds since 1970."""
+    until: Mapping[str, int] = field(default_factory=dict)
+    """Partition to the end of the part that is processed now (parts.py)."""
 
     def range_to(self, ends: Mapping[str, int]) -> TopicRange:
         """Return the records from the position up to some offsets."""
@@ -59,7 +61,10 @@ class ParkedTables:
         self._max_offsets = max_offsets
         self._retry_s = retry_s
         self._positions: dict[str, TablePosition] = {}
-        self._busy: set[str] = set()
+        self._busy: dict[str, Mapping[str, int]] = {}
+        """Topics that are processed, to the offsets of all their partitions before that."""
+        self._requested: set[str] = set()
+        """Parked tables that are to be tried now."""
         self._lock = threading.Lock()
 
     def load(self, spark: SparkSession) -> None:
@@ -75,6 +80,13 @@ class ParkedTables:
         """Return the tables that cannot go on."""
         return [position for position in list(self._positions.values()) if position.reason is not None]
 
+    def retry(self) -> None:
+        """Try the parked tables again at the next call of ``behind``.
+
+        A signal handler may call it, so it waits for no lock and writes no log.
+        """
+        self._requested.update(position.topic for position in self.parked())
+
     def admit(self, spark: SparkSession, batch: BatchRanges) -> dict[str, TopicRange]:
         """Return the ranges of the tables that take part in a batch; ``finish`` ends it."""
         with self._lock:
@@ -83,7 +95,7 @@ class ParkedTables:
                 own = self._admit(spark, topic, found, batch)
                 if own is not None:
                     admitted[topic] = own
-                    self._busy.add(topic)
+                    self._busy[topic] = batch.start.get(topic, {})
             return admitted
 
     def _admit(self, spark: SparkSession, topic: str, found: TopicRange, batch: BatchRanges) -> TopicRange | None:
@@ -93,7 +105,8 @@ class ParkedTables:
         if position.reason is not None or topic in self._busy:
             return None
         starts = batch.start.get(topic, {})
-        if position.reaches(starts) and all(starts.get(name, 0) == offset for name, offset in position.starts.items()):
+        at_start = all(starts.get(name, 0) == offset for name, offset in position.starts.items())
+        if not position.until and position.reaches(starts) and at_start:
             self._remove(spark, topic)
             return found
         own = position.range_to(batch.end[topic])
@@ -113,8 +126,19 @@ class ParkedTables:
                     chunk = position.range_to(committed.get(topic, {})).first(self._max_offsets)
                     if chunk.partitions:
                         chunks.append(chunk)
-                        self._busy.add(topic)
+                        self._busy[topic] = position.starts
+                        self._requested.discard(topic)
+                        if position.reason is not None:
+                            log.info("parked table is tried again", topic=topic)
             return chunks
+
+    def remove_reached(self, spark: SparkSession, committed: Mapping[str, Mapping[str, int]]) -> None:
+        """Remove the positions of tables that have applied everything up to the end of the last batch."""
+        with self._lock:
+            for topic, position in list(self._positions.items()):
+                free = position.reason is None and not position.until and topic not in self._busy
+                if free and committed.get(topic) == position.starts:
+                    self._remove(spark, topic)
 
     @property
     def resuming(self) -> bool:
@@ -122,7 +146,7 @@ class ParkedTables:
         return any(self._is_resuming(position) for position in list(self._positions.values()))
 
     def _is_resuming(self, position: TablePosition) -> bool:
-        if position.reason is None:
+        if position.reason is None or position.topic in self._requested:
             return True
         return self._retry_s > 0 and time.time() >= (position.parked_at or 0) + self._retry_s
 
@@ -130,9 +154,9 @@ class ParkedTables:
         """Store the positions after the work on some ranges; park the tables with an error."""
         with self._lock:
             for topic, found in done.items():
-                self._busy.discard(topic)
+                starts = self._busy.pop(topic, {})
                 if topic in errors:
-                    self._park(spark, found, errors[topic])
+                    self._park(spark, found, starts, errors[topic])
                 elif topic in self._positions:
                     ends = {str(number): each.end for number, each in found.partitions.items()}
                     self._store(spark, TablePosition(topic, {**self._positions[topic].starts, **ends}))
@@ -140,16 +164,38 @@ class ParkedTables:
     def release(self, topics: Mapping[str, TopicRange]) -> None:
         """Forget that tables are being processed, without a result."""
         with self._lock:
-            self._busy.difference_update(topics)
+            for topic in topics:
+                self._busy.pop(topic, None)
 
-    def _park(self, spark: SparkSession, found: TopicRange, error: TailraceError) -> None:
-        known = self._positions.get(found.topic)
-        starts = {str(number): each.start for number, each in found.partitions.items()}
+    def planned(self, topic: str) -> Mapping[str, int]:
+        """Return the end of the part of a table that an earlier attempt began; empty if there is none."""
+        position = self._positions.get(topic)
+        return {} if position is None else position.until
+
+    def plan(self, spark: SparkSession, part: TopicRange, *, whole: bool) -> None:
+        """Store the part that is processed next, unless it is the whole range of a table without a position."""
+        with self._lock:
+            known = self._positions.get(part.topic)
+            ends = {str(number): each.end for number, each in part.partitions.items()}
+            if known is None and whole:
+                return
+            position = known or TablePosition(part.topic, _starts(part, self._busy.get(part.topic, {})))
+            if dict(position.until) != ends:
+                self._store(spark, replace(position, until=ends))
+
+    def advance(self, spark: SparkSession, part: TopicRange) -> None:
+        """Store that a part is processed."""
+        with self._lock:
+            ends = {str(number): each.end for number, each in part.partitions.items()}
+            position = self._positions[part.topic]
+            self._store(spark, replace(position, starts={**position.starts, **ends}, until={}))
+
+    def _park(self, spark: SparkSession, found: TopicRange, starts: Mapping[str, int], error: TailraceError) -> None:
+        # The position of a table is ahead of its range if parts of the range are processed.
+        known = self._positions.get(found.topic) or TablePosition(found.topic, _starts(found, starts))
         details = {name: str(value) for name, value in error.context.items()}
-        position = TablePosition(
-            found.topic, {**(known.starts if known else {}), **starts}, error.message, error.hint, details
-        )
-        self._store(spark, replace(position, parked_at=time.time()))
+        position = replace(known, reason=error.message, hint=error.hint, details=details, parked_at=time.time())
+        self._store(spark, position)
         log.error(
             "table parked; the other tables go on",
             topic=found.topic,
@@ -170,6 +216,13 @@ class ParkedTables:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the parked tables for /status."""
+        hidden = {"topic", "until"}
         return {
-            position.topic: {k: v for k, v in asdict(position).items() if k != "topic"} for position in self.parked()
+            position.topic: {name: value for name, value in asdict(position).items() if name not in hidden}
+            for position in self.parked()
         }
+
+
+def _starts(found: TopicRange, starts: Mapping[str, int]) -> dict[str, int]:
+    """Return where the partitions of a table begin: those of a range, and ``starts`` for the others."""
+    return {**starts, **{str(number): each.start for number, each in found.partitions.items()}}

@@ -11,9 +11,9 @@ from pyspark.util import InheritableThread
 
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
-from tailrace.spark_consumer.tables.base import TableWork
+from tailrace.spark_consumer.tables.parts import Work
 
-Applied = Callable[[TableWork, TableResult], None]
+Applied = Callable[[Work, TableResult], None]
 """Called on the thread of the table when its work is done."""
 
 
@@ -50,14 +50,14 @@ class TablePool:
         return self._sessions[:wanted]
 
     def run(
-        self, works: Iterable[TableWork], applied: Applied, letters: DeadLetters | None = None
+        self, works: Iterable[Work], applied: Applied, letters: DeadLetters | None = None
     ) -> dict[str, BaseException]:
         """Run all works, the largest first; return the errors by topic.
 
         The jobs belong to the job group of the calling thread, so stopping the query stops them too.
         """
         sessions = self._ready()
-        queue: deque[TableWork] = deque(sorted(works, key=lambda work: -work.offsets))
+        queue: deque[Work] = deque(sorted(works, key=lambda work: -work.offsets))
         errors: dict[str, BaseException] = {}
         threads = [
             InheritableThread(
@@ -74,7 +74,7 @@ class TablePool:
 
 def _drain(
     spark: SparkSession,
-    queue: deque[TableWork],
+    queue: deque[Work],
     applied: Applied,
     letters: DeadLetters | None,
     errors: dict[str, BaseException],
@@ -91,7 +91,7 @@ def _drain(
             errors[work.topic] = error
 
 
-def _run(spark: SparkSession, work: TableWork, letters: DeadLetters | None) -> TableResult:
+def _run(spark: SparkSession, work: Work, letters: DeadLetters | None) -> TableResult:
     while True:
         try:
             return work.run(spark)

@@ -18,6 +18,7 @@ from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later
 from tailrace.spark_consumer.sink.base import TableBatch
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 
@@ -84,9 +85,15 @@ class UpsertTable(TableWork):
     def _write(self, spark: SparkSession, raw: DataFrame, found: TopicRange) -> TableResult:
         sink = self._services.sink
         schema, rows = self._services.decode(raw, self.topic, Images.UPSERT)
-        decoded = rows.persist(CACHE)
+        small = found.offsets <= SMALL_OFFSETS
+        with interpreted(spark, when=small):
+            decoded = rows.persist(CACHE)
         try:
-            with run_in_background(spark, partial(self._prepare, spark, schema)), self._phase(spark, "decode"):
+            with (
+                run_in_background(spark, partial(self._prepare, spark, schema)),
+                self._phase(spark, "decode"),
+                interpreted(spark, when=small),
+            ):
                 stats = summarize(decoded)
             with self._phase(spark, "state"):
                 state, before = self._advance(spark, stats, decoded)

@@ -125,8 +125,8 @@ def _jobs(spark: SparkSession) -> Counter[str]:
 def _cpu_s(spark: SparkSession) -> float:
     """Return the CPU seconds of this process and of the JVM: a busy machine does not change them much."""
     context: Any = spark.sparkContext
-    bean = context._jvm.java.lang.management.ManagementFactory.getOperatingSystemMXBean()
-    return float(bean.getProcessCpuTime()) / 1e9 + time.process_time()
+    fields = Path(f"/proc/{context._gateway.proc.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + time.process_time()
 
 
 def _report(number: int, seconds: tuple[float, float], status: Status, jobs: Counter[str], tables: int) -> None:

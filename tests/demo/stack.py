@@ -102,6 +102,7 @@ class Stack:
             "sink": "delta",
             "sink.path": self.sink,
             "monitor.port": self.consumer_port,
+            "trigger.processingTime": "1 second",
             **self.spark_settings(),
         }
 

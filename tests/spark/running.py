@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
-from tailrace.spark_consumer.sink.plugin import load_sink
+from tailrace.spark_consumer.sink.plugin import SinkPlugin, load_sink
 from tests.embedded.kafka import KafkaBroker
 from tests.support.topics import end_offset
 
@@ -42,12 +43,14 @@ def consume(spark: SparkSession, given: dict[str, str]) -> Status:
     return status
 
 
-def run_query(spark: SparkSession, given: dict[str, str]) -> tuple[Status, TailraceError | None]:
-    """Run a query to its end; return its status and the error that it ended with."""
+def run_query(
+    spark: SparkSession, given: dict[str, str], wrap: Callable[[SinkPlugin], SinkPlugin] = lambda plugin: plugin
+) -> tuple[Status, TailraceError | None]:
+    """Run a query to its end; return its status and the error that it ended with. ``wrap`` can replace the sink."""
     parsed = config.parse(given)
     status = Status(parsed.name, parsed.sink)
     try:
-        RunningQuery(spark, parsed, load_sink(parsed.sink), status).wait()
+        RunningQuery(spark, parsed, wrap(load_sink(parsed.sink)), status).wait()
     except TailraceError as error:
         return status, error
     return status, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, SchemaEr
 from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import ControlTopicError, SinkError, concerns_all_tables
+from tailrace.spark_consumer.monitor.status import Status
+from tailrace.spark_consumer.query import RunningQuery
+from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange
 from tailrace.spark_consumer.tables.parking import ParkedTables, TablePosition
 from tests.embedded import supervised
@@ -87,6 +91,49 @@ def test_parked_table_is_retried_after_a_time() -> None:
     [chunk] = due.behind({"p.d.t": {"0": 9}})
     assert chunk.partitions == {0: OffsetRange(5, 9)}
     assert due.behind({"p.d.t": {"0": 9}}) == []  # the chunk is not done
+
+
+def test_parked_table_is_retried_on_request() -> None:
+    stopped = TablePosition("p.d.t", {"0": 5}, "reason", parked_at=time.time())
+    tables = ParkedTables("c", 100, retry_s=0)
+    tables._positions["p.d.t"] = stopped
+
+    tables.retry()
+    [chunk] = tables.behind({"p.d.t": {"0": 9}})
+    assert chunk.partitions == {0: OffsetRange(5, 9)}
+    tables.release({"p.d.t": chunk})
+    assert tables.behind({"p.d.t": {"0": 9}}) == []  # once for each request
+
+
+@pytest.mark.timeout(1800)
+def test_running_query_resumes_a_table_on_request(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    good, bad = feed.table(table_schema(prefix, "good")), Table(table_schema(prefix, "bad"))
+    kafka_broker.create_topic(bad.schema.topic)
+    row = {"id": 1, "name": "x"}
+    feed.write([*good.change("c", None, row, pos=1), *bad.change("c", None, row, pos=1)])
+    changes = {"trigger.availableNow": "false", "tailrace.parked.table.retry.ms": "0"}
+    parsed = config.parse({**settings(kafka_broker, prefix, tmp_path), **changes})
+    status = Status(parsed.name, parsed.sink)
+    running = RunningQuery(spark, parsed, load_sink(parsed.sink), status)
+    ended = threading.Thread(target=running.wait)
+    ended.start()
+
+    def state() -> str:
+        return str(status.as_dict()["tables"].get(bad.schema.topic, {}).get("state"))
+
+    try:
+        supervised.wait_until(lambda: state() == "parked", what="the table to be parked", deadline_s=900)
+        feed.write([bad.published(prefix)])
+        running.retry_parked()
+        supervised.wait_until(lambda: state() == "streaming", what="the table", deadline_s=900)
+    finally:
+        running.stop()
+        ended.join(300)
+
+    assert table_rows(spark, tmp_path, "bad") == {1: row}
 
 
 def test_lost_broker_or_session_is_not_the_error_of_a_table() -> None:

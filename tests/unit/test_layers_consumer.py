@@ -15,7 +15,7 @@ LAYERS = (
     {"sink"},
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
-    {"archive", "artifacts", "background", "errors", "files", "images", "jars", "monitor"},
+    {"archive", "artifacts", "background", "errors", "files", "images", "jars", "monitor", "small_data"},
 )
 """Modules and packages of each layer, the highest layer first."""
 
