@@ -35,7 +35,6 @@ from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
-from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
@@ -133,10 +132,10 @@ class SessionBuilder:
         config = self._config
         # Used by the stream's thread to look up what the binlog does not say about a table.
         session = self._resources.add(self._source.open_snapshot_session())
-        tables = CapturedTables(config, session.describe)
+        tables = CapturedTables(config, session.describe, source_offset=session.current_offset)
         checked = self._check_source(session, tables)
         topics = self._ensure_topics()
-        restored = self._restore(checked.captured, topics, tables.keys)
+        restored = self._restore(checked.captured, topics, tables, session)
         checked = replace(checked, captured=restored.captured)
         captured = checked.captured
         topics.ensure_tables([table for table in captured if table not in checked.faults])
@@ -154,7 +153,8 @@ class SessionBuilder:
             )
         )
         if resnapshot:
-            signals.processor.request_incremental(table for table in captured if str(table) in restored.state.tables)
+            known = restored.state.captured
+            signals.processor.request_incremental(table for table in captured if str(table) in known)
         reads = config.snapshot.should_snapshot
         new_tables = NewTables(context, topics, signals.processor, reads=lambda table: reads(str(table)))
         versions = TableVersions(context, new_tables)
@@ -186,7 +186,8 @@ class SessionBuilder:
         config = self._config
         for note in self._source.check(captured):
             log.warning(note)
-        validation = validate_tables(config, tables, captured, session.describe_all)
+        offset = session.current_offset()
+        validation = validate_tables(config, tables, captured, session.describe_all, source_offset=offset)
         for note in validation.notes:
             log.warning(note)
         if not validation.problems:
@@ -214,7 +215,9 @@ class SessionBuilder:
         ensure_signal_topics(self._config, admin)
         return topics
 
-    def _restore(self, captured: Sequence[TableId], topics: CaptureTopics, keys: KeyMemory) -> Restored:
+    def _restore(
+        self, captured: Sequence[TableId], topics: CaptureTopics, tables: CapturedTables, session: SnapshotSession
+    ) -> Restored:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
         kafka, readers = kafka_settings(config), config.snapshot.max_threads
@@ -234,6 +237,7 @@ class SessionBuilder:
         new = state.offset is None
         if new or resume.binlog_lost:
             captured = self._list_present(captured)
+            tables.refresh_stand_in_keys(session.describe_all, captured, session.current_offset())
         registry = SplitRegistry()
         action = self._auxiliary.heartbeat_action(self._source.open_catalog())
         if action is not None:
@@ -270,8 +274,8 @@ class SessionBuilder:
         )
         if schema_changes is not None:
             schema_changes.write_definitions(captured, state.structure, resume.offset.position)
-        keys.load(state.keys)
-        for name, value in keys.take_unsaved():
+        tables.keys.load(state.keys)
+        for name, value in tables.keys.take_unsaved():
             transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)
         return Restored(list(captured), gone, state, transaction, registry, schema_changes)
@@ -336,7 +340,13 @@ class SessionBuilder:
     ) -> SessionSnapshots:
         process, fence = self._process, self._process.ownership.fence
         assert fence is not None, "the state is restored before it was acquired"
-        workers = WorkerFactory(process.config, fence, process.hooks, coordinator.known_keys)
+        workers = WorkerFactory(
+            process.config,
+            fence,
+            process.hooks,
+            coordinator.known_keys,
+            lambda: coordinator.mailbox.call(coordinator.confirm_ownership),
+        )
         factory = SnapshotFactory(
             process.config, state, coordinator, signals.processor, status=process.status, workers=workers
         )

@@ -22,7 +22,8 @@ def deleted_tables(
 
     Raises KafkaRequestError if a missing topic shall stop the producer.
     """
-    deleted = [table for table in missing if str(table) in state.tables]
+    captured = state.captured
+    deleted = [table for table in missing if str(table) in captured]
     if deleted and handling == "fail":
         raise KafkaRequestError(
             "topics of captured tables do not exist any more: what was written to them is missing",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tailrace.producer.app.connection_settings import mysql_source
+from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
 from tailrace.producer.app.snapshot_worker import open_reader, process_main
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.generation import GenerationFence
@@ -32,16 +32,23 @@ class WorkerFactory:
         fence: GenerationFence,
         hooks: SnapshotHooks | None,
         known_keys: Callable[[], Mapping[str, Mapping[str, Any]]],
+        confirm_ownership: Callable[[], None],
     ) -> None:
-        """``known_keys`` returns what the stream knows of keys (``KeyMemory.dump``)."""
+        """``known_keys`` returns what the stream knows of keys (``KeyMemory.dump``).
+
+        ``confirm_ownership`` commits a transaction of the stream.
+        """
         self._config = config
         self._fence = fence
         self._hooks = hooks
         self._known_keys = known_keys
+        self._confirm_ownership = confirm_ownership
 
     def start(self) -> Workers:
         """Start the configured number of readers; the caller closes them."""
-        config, fence, count = self._config, self._fence, self._config.snapshot.max_threads
+        config, count = self._config, self._config.snapshot.max_threads
+        # A session may be old when an incremental snapshot starts: its readers need not read the state since then.
+        fence = self._fence = self._fence.moved_to_end(kafka_settings(config), self._confirm_ownership)
         keys = self._known_keys()
         if self._hooks is None:
             return ProcessWorkers(count, partial(process_main, config, fence, keys))

@@ -71,7 +71,7 @@ def captured_before(kafka: KafkaSettings, read_offset: ReadOffset, *, prefix: st
     state = state_store.read(kafka, topic, read_offset)
     if state.offset is None:
         return None
-    return {name for name, table in state.tables.items() if table.mode is not TableMode.ERROR}
+    return state.captured
 
 
 def relocate_splits(transaction: StreamTransaction, state: State, end: Offset) -> None:
@@ -144,8 +144,8 @@ def request_full_resnapshot(
     state.prepared.clear()
     _remove_splits(transaction, state, topic_of, lambda _table: True)
     _remove_keys(transaction, state, set(state.keys))
-    streamed = {name for name, table in state.tables.items() if table.mode is not TableMode.ERROR}
-    tables = sorted(table for table in captured if str(table) in streamed)
+    known = state.captured
+    tables = sorted(table for table in captured if str(table) in known)
     for table in tables:
         state.tables[str(table)] = TableState(TableMode.STREAMING)
         transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import PrerequisiteError
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
@@ -31,9 +32,17 @@ class TableValidation(NamedTuple):
 
 
 def validate_tables(
-    config: ProducerConfig, tables: CapturedTables, captured: Sequence[TableId], read: DescribeAll
+    config: ProducerConfig,
+    tables: CapturedTables,
+    captured: Sequence[TableId],
+    read: DescribeAll,
+    *,
+    source_offset: Offset | None = None,
 ) -> TableValidation:
-    """Validate every captured table; ``read`` reads the catalog. A table that was dropped meanwhile is left out."""
+    """Validate every captured table; ``read`` reads the catalog. A table that was dropped meanwhile is left out.
+
+    ``source_offset`` is what the source has executed; with it ``tables`` remember the keys that the binlog lacks.
+    """
     rules, keys = ColumnTransforms(config.filters), config.filters.message_keys
     problems = TopicNames(config.topics).collisions(captured, reserved=_own_topics(config))
     faults: defaultdict[TableId, list[str]] = defaultdict(list)
@@ -50,6 +59,8 @@ def validate_tables(
                 every += [(table, column) for column in columns]
             faults[table] += keys.problems(table, [column.name for column in columns])
             key = tables.key_of(found)
+            if source_offset is not None:
+                tables.remember_stand_in_key(found, source_offset)
         except SchemaError as error:
             faults[table].append(f"{error.message}: {error.hint}")
             continue

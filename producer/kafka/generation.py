@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -55,7 +55,17 @@ class GenerationFence:
     generation: Generation
     topic: str
     after: int
-    """End of the topic before the generation was written."""
+    """End of the topic before the generation was written, or later: no later generation is before it."""
+
+    def moved_to_end(self, settings: KafkaSettings, commit: Callable[[], None]) -> GenerationFence:
+        """Return the fence without what the topic has by now, so that readers need not look through it.
+
+        ``commit`` commits a transaction of the stream's producer. It succeeds only if no later instance has registered,
+        and an instance writes its generation after that.
+        """
+        end = _end(settings, self.topic)
+        commit()
+        return replace(self, after=end)
 
     def require_latest(self, settings: KafkaSettings) -> None:
         """Raise ProducerFencedError if there is a later generation: the session looks whose it is."""

@@ -224,6 +224,11 @@ class State:
     prepared: dict[str, TransactionPrepared] = field(default_factory=dict)
     """XA transactions that are neither committed nor rolled back, by their ids."""
 
+    @property
+    def captured(self) -> set[str]:
+        """The tables of which something may be in Kafka: not those in error."""
+        return {name for name, table in self.tables.items() if table.mode is not TableMode.ERROR}
+
     def splits_of(self, table: TableId) -> StoredSplits:
         """Return what is stored of the splits of a table."""
         return self.splits.get(table, StoredSplits())

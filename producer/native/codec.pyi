@@ -32,7 +32,31 @@ class Column(Protocol):
     @property
     def scale(self) -> int: ...
     @property
+    def width(self) -> int: ...
+    @property
+    def prefix(self) -> int: ...
+    @property
+    def signed(self) -> bool: ...
+    @property
+    def whole_digits(self) -> int: ...
+    @property
+    def least(self) -> int: ...
+    @property
+    def labels(self) -> tuple[bytes, ...]: ...
+    @property
     def call(self) -> Callable[[bytes], str] | None: ...
+
+class Rows:
+    """The columns of a row in the order they are read, those of the key, and what surrounds them."""
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        key: Sequence[tuple[bytes, int]],
+        key_start: bytes,
+        key_end: bytes,
+        row_end: bytes,
+    ) -> None: ...
 
 class PacketEncoder:
     """Encodes row packets of the text protocol."""
@@ -59,3 +83,22 @@ class PacketEncoder:
         The third item is 0 if all complete packets are encoded, else the size of the packet that is declined, whose
         bytes start at the offset.
         """
+
+class ImageEncoder:
+    """Encodes row images; ``prefix`` precedes each row, ``between`` follows the first image."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        prefix: bytes,
+        between: bytes,
+        *,
+        pairs: bool,
+        tombstones: bool,
+        skips: bool,
+        avro: bool,
+    ) -> None: ...
+    def encode(
+        self, data: bytes, start: int, end: int, head: bytes, tail: bytes, row: int
+    ) -> tuple[list[tuple[bytes, bytes | None]], int] | None:
+        """Return the records and the number after that of the last row; None if the event is declined."""

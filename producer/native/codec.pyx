@@ -5,13 +5,15 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy, strlen
 
 cdef extern from "Python.h":
     int PyUnicode_KIND(object text)
     int PyUnicode_1BYTE_KIND
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     void *PyUnicode_DATA(object text)
+    char *PyOS_double_to_string(double value, char form, int precision, int flags, int *kind) except NULL
+    int Py_DTSF_ADD_DOT_0
 
 INTERFACE = 1
 
@@ -19,4 +21,6 @@ include "values.pxi"
 include "output.pxi"
 include "checksum.pxi"
 include "result_set.pxi"
+include "row_image.pxi"
 include "rows.pxi"
+include "events.pxi"

@@ -66,6 +66,10 @@ cdef class Rows:
             column.zero, column.zero_size = self._bytes(given.zero), len(given.zero)
         column.unit, column.adjust = given.unit, given.adjust
         column.exact, column.scale = given.exact, given.scale
+        column.width, column.prefix, column.signed = given.width, given.prefix, given.signed
+        column.whole_digits, column.least = given.whole_digits, given.least
+        self._kept.append(given.labels)
+        column.labels = <PyObject *> given.labels
         if given.call is not None:
             self._kept.append(given.call)
             column.call = <PyObject *> given.call
@@ -126,6 +130,62 @@ cdef class Rows:
         reserve(&self.row, PyBytes_GET_SIZE(self.row_end))
         put_object(&self.row, self.row_end)
         return DONE
+
+    cdef Py_ssize_t read_image(self, const unsigned char *data, Py_ssize_t at, Py_ssize_t end) except -1:
+        """Append the row image at an offset, which begins with the bitmap of its NULLs; return its end, 0 if declined."""
+        cdef const unsigned char *nulls = data + at
+        cdef const Column *column
+        cdef Py_ssize_t size, start
+        cdef int i, k, done
+        at += (self.count + 7) // 8
+        if at > end:
+            return 0
+        for i in range(self.count):
+            column = &self.columns[i]
+            if nulls[i >> 3] >> (i & 7) & 1:
+                if not column.nullable:
+                    return 0
+                if column.kind == SKIP:
+                    continue
+                reserve(&self.row, column.head_size + column.null_size)
+                put(&self.row, column.head, column.head_size)
+                self.pieces[i].start = self.row.size
+                put(&self.row, column.null, column.null_size)
+                self.pieces[i].end = self.row.size
+                continue
+            if column.width:
+                size = column.width
+            else:
+                if column.prefix > end - at:
+                    return 0
+                size = column.prefix
+                for k in range(column.prefix):
+                    size += <Py_ssize_t> data[at + k] << 8 * k
+            if size > end - at:
+                return 0
+            if column.kind == SKIP:
+                at += size
+                continue
+            reserve(&self.row, column.head_size + column.tag_size + column.zero_size + 6 * size + 64)
+            put(&self.row, column.head, column.head_size)
+            start = self.pieces[i].start = self.row.size
+            done = DECLINED
+            if column.kind == LABEL:
+                done = put_label(&self.row, column, data + at)
+            elif column.kind == DOUBLE:
+                done = put_double(&self.row, column, data + at)
+            elif column.kind != CALL:
+                done = value_of_image(&self.row, column, data + at + column.prefix, size - column.prefix)
+            if done != DONE:
+                self.row.size = start
+                done = put_call(&self.row, column, data + at, size)
+                if done != DONE:
+                    return 0
+            self.pieces[i].end = self.row.size
+            at += size
+        reserve(&self.row, PyBytes_GET_SIZE(self.row_end))
+        put_object(&self.row, self.row_end)
+        return at
 
     cdef int write_key(self) except -1:
         """Write the key of the row that was read last."""

@@ -25,6 +25,11 @@ cdef enum Kind:
     TIMESTAMP
     TIME
     JSON
+    INTEGER
+    ASCII
+    LABEL
+    DOUBLE
+    SKIP
 
 
 _KINDS = {
@@ -47,6 +52,11 @@ _KINDS = {
     "timestamp": TIMESTAMP,
     "time": TIME,
     "json": JSON,
+    "integer": INTEGER,
+    "ascii": ASCII,
+    "label": LABEL,
+    "double": DOUBLE,
+    "skip": SKIP,
 }
 
 
@@ -66,6 +76,12 @@ cdef struct Column:
     int adjust  # of years below 100: 0 none, 1 they are adjusted, 2 they are declined
     bint exact  # a value that the unit cuts is declined
     int scale  # of a decimal, or fraction digits
+    int width  # bytes of a value in a row image; 0: its length precedes it
+    int prefix  # bytes of that length
+    bint signed
+    int whole_digits  # of a decimal, before the point
+    Py_ssize_t least  # a shorter value is declined
+    PyObject *labels  # a tuple: the pieces of an enumeration
     PyObject *call  # encodes what is declined, if not NULL
 
 

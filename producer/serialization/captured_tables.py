@@ -8,7 +8,7 @@ registered before the first row of its version is written, so no row follows a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.ddl import ColumnAction
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.types.conversion import ConversionFailures
 from tailrace.producer.mysql.types.registry import as_in_catalog
@@ -30,7 +31,7 @@ from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope_frame import JsonFrame
 from tailrace.producer.serialization.float_digits import float_keys, known_definition
-from tailrace.producer.serialization.key_memory import KeyMemory
+from tailrace.producer.serialization.key_memory import CatalogRead, KeyMemory
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.schema_registry import SchemaId, SchemaIdSource
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
@@ -68,6 +69,8 @@ class TableDescription(NamedTuple):
     """The first unique index without NULLs; () if there is none, or if another key is used."""
     catalog: CatalogTable | None
     """The table in the catalog, which may have changed since; None if nothing is needed from it, or it is gone."""
+    read: CatalogRead | None = None
+    """When ``unique_key`` was read from the catalog; None: it was known, or the time is not."""
 
 
 class CapturedTables:
@@ -78,8 +81,13 @@ class CapturedTables:
         config: ProducerConfig,
         read_catalog: Callable[[TableId], CatalogTable],
         schema_id: SchemaId | None = None,
+        *,
+        source_offset: Callable[[], Offset] | None = None,
     ) -> None:
-        """``schema_id`` returns the id of an Avro schema; None: the id in the schema registry of the configuration."""
+        """``schema_id`` returns the id of an Avro schema; None: the id in the schema registry of the configuration.
+
+        ``source_offset`` returns what the source has executed; the stream needs it to judge what the catalog says.
+        """
         self._config = config
         self._transforms = ColumnTransforms(config.filters)
         self._read_catalog = read_catalog
@@ -88,6 +96,7 @@ class CapturedTables:
         self.failures = ConversionFailures()
         """The values that were replaced, of all versions."""
         self._schema_id: SchemaId = schema_id or SchemaIdSource(config.converters).schema_id
+        self._source_offset = source_offset
         self._last_formats: dict[TableId, RecordFormat] = {}
         self.keys = KeyMemory()
         """What the catalog said of keys at their first use."""
@@ -105,7 +114,7 @@ class CapturedTables:
         described = self._describe(known_definition(definition, self._read_catalog))
         table = _with_key(described, self._config)
         if isinstance(definition, TableVersion) and not _configured_or_primary_key(described, self._config):
-            self.keys.set_unique_key(table.id, described.unique_key)
+            self.keys.set_unique_key(table.id, described.unique_key, described.read)
         topic = self._own_topic(table.id)
         projection = self._transforms.project(table.id, table.columns, table.key)
         record_format = self._record_format(described, table, projection)
@@ -133,6 +142,28 @@ class CapturedTables:
         table = _with_key(_described(found), self._config)
         self._key_columns(table, table.columns)
         return table.key
+
+    def stand_in_key(self, found: CatalogTable) -> tuple[str, ...] | None:
+        """Return the unique index that is the key, () if the whole row is; None: the binlog tells the key."""
+        described = _described(found)
+        return None if _configured_or_primary_key(described, self._config) else described.unique_key
+
+    def remember_stand_in_key(self, found: CatalogTable, at: Offset) -> None:
+        """Keep the unique index of a table for its first change: a later catalog may have another one."""
+        unique = self.stand_in_key(found)
+        if unique is not None and not self.keys.knows_unique_key(found.table.id):
+            self.keys.set_unique_key(found.table.id, unique, CatalogRead(at, written=True))
+
+    def refresh_stand_in_keys(
+        self,
+        read: Callable[[Sequence[TableId]], Iterable[tuple[TableId, CatalogTable | SchemaError]]],
+        tables: Iterable[TableId],
+        at: Offset,
+    ) -> None:
+        """Read the remembered indexes again, behind a new offset: the stream does not tell what was altered before."""
+        for _, found in read([table for table in tables if self.keys.forget_unique_key(table)]):
+            if not isinstance(found, SchemaError):
+                self.remember_stand_in_key(found, at)
 
     def added_column(self, table: TableId, action: ColumnAction) -> ColumnChange | None:
         """Return the change of ADD COLUMN with the value of the rows that exist; None if records lack the column."""
@@ -195,6 +226,9 @@ class CapturedTables:
         key_known = unique_key is not None or _configured_or_primary_key(described, self._config)
         if key_known and self._config.converters.plain:
             return described
+        read = None
+        if not key_known and self._source_offset is not None:
+            read = CatalogRead(self._source_offset(), written=True)
         try:
             catalog = self._read_catalog(table)
         except SchemaError as error:
@@ -202,7 +236,9 @@ class CapturedTables:
                 raise
             _warn_no_defaults(table, [column.name for column in columns], error.message)
             return described
-        return described._replace(catalog=catalog, unique_key=catalog.unique_key if unique_key is None else unique_key)
+        if unique_key is None:
+            described = described._replace(unique_key=catalog.unique_key, read=read)
+        return described._replace(catalog=catalog)
 
     def _own_topic(self, table: TableId) -> str:
         topic = self.topic(table)

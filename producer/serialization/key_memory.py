@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import Column, ColumnCatalog, TableId
 
 
@@ -37,12 +38,23 @@ class KnownKey:
         return cls(None if body["unique"] is None else tuple(body["unique"]), versions)
 
 
+class CatalogRead(NamedTuple):
+    """When the catalog was read for a unique index; the stream may be far before that."""
+
+    at: Offset
+    """What the source had executed before the catalog was read."""
+    written: bool
+    """Rows of the stream have been written with the key."""
+
+
 class KeyMemory:
     """The known keys by table name. The stream's thread changes it; snapshot readers get a copy when they start."""
 
     def __init__(self) -> None:
         self._tables: dict[str, KnownKey] = {}
         self._unsaved: set[str] = set()
+        self._reads: dict[str, CatalogRead] = {}
+        """Of unique indexes; not stored: after a restart, the time of a reading is not known any more."""
 
     def load(self, stored: Mapping[str, Mapping[str, Any]]) -> None:
         """Use the records of the state, which come before what was added without them."""
@@ -51,6 +63,11 @@ class KeyMemory:
             added = self._tables.get(name)
             self._tables[name] = found
             self._unsaved.discard(name)
+            if found.unique is not None:
+                self._reads.pop(name, None)
+            elif added is not None and added.unique is not None:
+                found.unique = added.unique
+                self._unsaved.add(name)
             for version in added.versions if added is not None else ():
                 self.columns(name, version)
 
@@ -75,12 +92,25 @@ class KeyMemory:
             return None
         return known.unique if {column.name for column in columns}.issuperset(known.unique) else None
 
-    def set_unique_key(self, table: TableId, key: tuple[str, ...]) -> None:
-        """Set the unique index of a table without primary key."""
+    def set_unique_key(self, table: TableId, key: tuple[str, ...], read: CatalogRead | None = None) -> None:
+        """Set the unique index of a table without primary key; ``read``: it was just read from the catalog."""
         known = self._tables.setdefault(str(table), KnownKey())
         if known.unique != key:
             known.unique = key
             self._unsaved.add(str(table))
+            self._reads.pop(str(table), None)
+        if read is not None:
+            self._reads[str(table)] = read
+
+    def knows_unique_key(self, table: TableId) -> bool:
+        """Return whether the unique index of a table is known."""
+        known = self._tables.get(str(table))
+        return known is not None and known.unique is not None
+
+    def read_after(self, table: TableId, gtid: str) -> CatalogRead | None:
+        """Return the reading that gave the unique index of a table, if the source had executed ``gtid`` before."""
+        read = self._reads.get(str(table))
+        return read if read is not None and read.at.including(gtid) == read.at else None
 
     def forget_unique_key(self, table: TableId) -> bool:
         """Forget the unique index of a table, which a statement may have changed; return whether there was one."""
@@ -88,6 +118,7 @@ class KeyMemory:
         if known is None or known.unique is None:
             return False
         known.unique = None
+        self._reads.pop(str(table), None)
         self._unsaved.add(str(table))
         return True
 

@@ -1,18 +1,19 @@
-"""Encodes the rows of a result set by the compiled extension, and what it declines by generated Python."""
+"""Encodes rows by the compiled extension, and what it declines by generated Python."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tailrace.producer.model.codec import SnapshotRows
+from tailrace.producer.model.codec import EventEnvelope, EventRows, RowsEncoder, SnapshotRows
 from tailrace.producer.serialization.envelope_frame import EnvelopeFrame
-from tailrace.producer.serialization.native_columns import member_name, result_set_columns
+from tailrace.producer.serialization.native_columns import member_name, result_set_columns, row_image_columns
 from tailrace.producer.serialization.packet_decoder import WHOLE_PACKET, PacketDecoder
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.row_layout import RowLayout
+from tailrace.schemas.rowkind import Op
 
 if TYPE_CHECKING:
-    from tailrace.producer.native.codec import PacketEncoder
+    from tailrace.producer.native.codec import ImageEncoder, PacketEncoder
 
 _HEADER: Final = 4
 
@@ -24,6 +25,13 @@ def packet_encoder(layout: RowLayout, record_format: RecordFormat, frame: Envelo
         return None
     from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
 
+    return codec.PacketEncoder(columns, *_key_and_ends(layout, record_format), frame.before_insert)
+
+
+def _key_and_ends(
+    layout: RowLayout, record_format: RecordFormat
+) -> tuple[list[tuple[bytes, int]], bytes, bytes, bytes]:
+    """Return the columns of the key with what precedes them, both ends of the key, and the end of the row."""
     avro = record_format.value == "avro"
     names = layout.by_slot([field.name for field in record_format.columns])
     key = [
@@ -31,7 +39,69 @@ def packet_encoder(layout: RowLayout, record_format: RecordFormat, frame: Envelo
         for at, i in enumerate(layout.projection.key)
     ]
     before, after = (text.encode("latin-1") for text in record_format.key_ends())
-    return codec.PacketEncoder(columns, key, before, after, b"" if avro else b"}", frame.before_insert)
+    return key, before, after, b"" if avro else b"}"
+
+
+class EventEncoders:
+    """Wraps the encoders of rows events: the extension encodes the events that it does not decline."""
+
+    def __init__(
+        self,
+        layout: RowLayout,
+        record_format: RecordFormat,
+        frame: EnvelopeFrame,
+        *,
+        tombstones: bool,
+        skip_unchanged: bool,
+    ) -> None:
+        self._layout = layout
+        self._format = record_format
+        self._frame = frame
+        self._tombstones = tombstones
+        self._skips = skip_unchanged
+
+    def wrap(self, op: Op, python: RowsEncoder) -> RowsEncoder:
+        """Return the encoder of an operation; ``python`` encodes declined events, and all whose keys are requested."""
+        event, new = self._frame.event, tuple.__new__
+        native: ImageEncoder | None = None
+        is_built = False
+
+        def encode(data: bytes, start: int, end: int, envelope: EventEnvelope, *, keys: bool = False) -> EventRows:
+            nonlocal native, is_built
+            if keys:
+                return python(data, start, end, envelope, keys=True)
+            if not is_built:
+                native, is_built = self._build(op), True
+            if native is None:
+                return python(data, start, end, envelope)
+            first_row = envelope.first_row
+            found = native.encode(data, start, end, *event(envelope, op), first_row)
+            if found is None:
+                return python(data, start, end, envelope)
+            return new(EventRows, (found[0], (), (), found[1] - first_row))
+
+        return encode
+
+    def _build(self, op: Op) -> ImageEncoder | None:
+        skips = self._skips and op is Op.UPDATE
+        if skips and not self._format.plain_rows:
+            return None
+        columns = row_image_columns(self._layout, self._format)
+        if columns is None:
+            return None
+        from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
+
+        frame = self._frame
+        between = {Op.UPDATE: frame.between_rows, Op.DELETE: frame.after_delete}.get(op, b"")
+        return codec.ImageEncoder(
+            codec.Rows(columns, *_key_and_ends(self._layout, self._format)),
+            frame.before_insert if op is Op.CREATE else frame.before_update,
+            between,
+            pairs=op is Op.UPDATE,
+            tombstones=op is Op.DELETE and self._tombstones,
+            skips=skips,
+            avro=self._format.value == "avro",
+        )
 
 
 def encode_packets(

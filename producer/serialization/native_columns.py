@@ -10,10 +10,11 @@ be replaced (``ColumnType.conversion``) is therefore never passed to one: the ex
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from struct import Struct
 from typing import Final
 
-from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, RawBytes
+from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, FixedWidth, Layout, RawBytes
 from tailrace.producer.mysql.types.binary import BinaryType
 from tailrace.producer.mysql.types.bit import BitType
 from tailrace.producer.mysql.types.date import DateType
@@ -32,6 +33,7 @@ from tailrace.producer.mysql.types.vector import VectorType
 from tailrace.producer.mysql.types.year import YearType
 from tailrace.producer.serialization.avro_encoding import union
 from tailrace.producer.serialization.codegen import CodeBuilder
+from tailrace.producer.serialization.projection import SkippedColumn
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.row_layout import RowLayout
 
@@ -54,6 +56,8 @@ _UNITS: Final = {
 }
 """Nanoseconds of one unit by the schema's name; DATE has whole days in each form of a number."""
 _RAW: Final = RawBytes(lambda hint, _: hint, "i0", "p0")
+_PARTS: Final = RawBytes(lambda hint, _: hint, parts=("f0_0", "f0_1"))
+_MOST_DIGITS: Final = 18
 _COPIED: Final = {
     Expression(_RAW.text, ExpressionKind.DIGITS): "digits",
     Expression(_RAW.text, ExpressionKind.TEXT): "text",
@@ -99,17 +103,39 @@ class NativeColumn:
     """A value that the unit cuts is declined."""
     scale: int = 0
     """Digits after the point of a decimal, or of a fraction."""
+    width: int = 0
+    """Bytes of a value in a row image; 0: its length precedes it."""
+    prefix: int = 0
+    """Bytes of that length."""
+    signed: bool = False
+    whole_digits: int = 0
+    """Digits before the point of a decimal."""
+    least: int = 0
+    """Bytes of BINARY(n); a shorter value is declined."""
+    labels: tuple[bytes, ...] = ()
+    """The pieces of an enumeration by ordinal."""
     call: Callable[[bytes], str] | None = None
     """Returns the piece of a value, as text of one character per byte."""
 
 
 def result_set_columns(layout: RowLayout, record_format: RecordFormat) -> list[NativeColumn] | None:
     """Return the columns of a result set; None if only generated Python can encode them."""
-    if layout.projection.transforms or (record_format.key == "avro") != (record_format.value == "avro"):
-        return None
-    if not all(map(_is_known, layout.types)):
+    if not _is_usual(layout, record_format):
         return None
     return [_ColumnPlan(layout, record_format, i).of_result_set() for i in range(len(layout.types))]
+
+
+def row_image_columns(layout: RowLayout, record_format: RecordFormat) -> list[NativeColumn] | None:
+    """Return the columns of a row image; None if only generated Python can encode them."""
+    if not _is_usual(layout, record_format):
+        return None
+    return [_ColumnPlan(layout, record_format, i).of_row_image() for i in range(len(layout.types))]
+
+
+def _is_usual(layout: RowLayout, record_format: RecordFormat) -> bool:
+    if layout.projection.transforms or (record_format.key == "avro") != (record_format.value == "avro"):
+        return False
+    return all(map(_is_known, layout.types))
 
 
 def member_name(name: str) -> bytes:
@@ -119,6 +145,8 @@ def member_name(name: str) -> bytes:
 
 def _is_known(column: ColumnType) -> bool:
     """Return whether the extension declines each value that may have to be replaced."""
+    if isinstance(column, SkippedColumn):
+        return True
     if isinstance(column, DecimalType):
         cuts = column.settings.decimal_handling_mode == "double" and column.column.precision > _DIGITS_OF_DOUBLE
         return not (cuts and column.in_key)
@@ -134,7 +162,7 @@ class _ColumnPlan:
         self._writers = record_format.column_writers(layout, i)
         self._schema = record_format.column_schemas(layout)[i]
         names = layout.by_slot([field.name for field in record_format.columns])
-        self._head = b"" if self._avro else (b"," if i else b"{") + member_name(names[i])
+        self._head = b"" if self._avro else (b"," if i != layout.projection.row[0] else b"{") + member_name(names[i])
 
     def of_result_set(self) -> NativeColumn:
         column, settings = self._type, self._type.settings
@@ -157,6 +185,41 @@ class _ColumnPlan:
         if isinstance(column, YearType):
             return self._column("year")
         return self._column("json" if isinstance(column, JsonType) else "call")
+
+    def of_row_image(self) -> NativeColumn:
+        column, layout = self._type, self._type.layout
+        width = Struct(f"<{''.join(layout.codes)}").size if isinstance(layout, FixedWidth) else 0
+        prefix = 0 if isinstance(layout, FixedWidth) else layout.width
+        if isinstance(column, SkippedColumn):
+            nullable = column.column.nullable
+            return NativeColumn("skip", nullable, self._avro, b"", b"", b"", width=width, prefix=prefix)
+        if isinstance(column, TemporalType):
+            return replace(self._temporal(column), width=width)
+        settings, of_column = column.settings, column.column
+        function = self._image_function(layout)
+        described = replace(self._column("call"), width=width, prefix=prefix, call=function)
+        if isinstance(column, IntegerType) and column.from_row_image(_PARTS).kind is ExpressionKind.INT:
+            return replace(described, kind="integer", signed=not of_column.unsigned)
+        if isinstance(column, TextType) and column.from_row_image(_RAW).expr == _RAW.text:
+            is_utf8 = column.from_row_image(_RAW).kind is ExpressionKind.TEXT
+            return replace(described, kind="text" if is_utf8 else "ascii")
+        if isinstance(column, DecimalType) and settings.decimal_handling_mode != "double":
+            kind = "decimal" if settings.decimal_handling_mode == "precise" else "decimal-text"
+            whole = of_column.precision - of_column.scale
+            usual = of_column.precision <= _MOST_DIGITS
+            return replace(described, kind=kind if usual else "call", whole_digits=whole, scale=of_column.scale)
+        if isinstance(column, BinaryType):
+            least = of_column.length if of_column.data_type == "binary" else 0
+            return replace(described, kind=settings.binary_handling_mode, least=least)
+        if isinstance(column, EnumType):
+            ordinals = range(len(of_column.enum_values) + 1)
+            labels = (function(ordinal.to_bytes(width, "little")).encode("latin-1") for ordinal in ordinals)
+            return replace(described, kind="label", labels=tuple(labels))
+        if isinstance(column, BitType):
+            return replace(described, kind="boolean" if of_column.length == 1 else "bits")
+        if isinstance(column, YearType):
+            return replace(described, kind="year")
+        return replace(described, kind="double" if of_column.data_type == "double" else "call")
 
     def _column(self, kind: str, *, scale: int = 0) -> NativeColumn:
         return NativeColumn(
@@ -205,6 +268,22 @@ class _ColumnPlan:
         writer = self._writers(builder)
         value = self._type.from_result_set(RawBytes(builder.bind, "i0", "p0"))
         lines = ["S, i0, p0 = str(B, 'latin-1'), 0, len(B)", *writer.value(0, value), *writer.escapes()]
+        row = writer.row()
+        return builder.compile("piece", "B", [*lines, f"return {self._piece_of(row)}"])
+
+    def _image_function(self, layout: Layout) -> Callable[[bytes], str]:
+        """Return the generated function from the bytes of a row image, with their length, to the piece."""
+        builder = CodeBuilder()
+        writer = self._writers(builder)
+        if isinstance(layout, FixedWidth):
+            parts = tuple(f"f0_{k}" for k in range(len(layout.codes)))
+            unpack = builder.bind("unpack", Struct(f"<{''.join(layout.codes)}").unpack)
+            lines = [f"{', '.join(parts)}, = {unpack}(B)"]
+            raw = RawBytes(builder.bind, parts=parts)
+        else:
+            lines = [f"S, i0, p0 = str(B, 'latin-1'), {layout.width}, len(B)"]
+            raw = RawBytes(builder.bind, "i0", "p0")
+        lines += [*writer.value(0, self._type.from_row_image(raw)), *writer.escapes()]
         row = writer.row()
         return builder.compile("piece", "B", [*lines, f"return {self._piece_of(row)}"])
 

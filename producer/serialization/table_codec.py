@@ -30,7 +30,7 @@ from tailrace.producer.serialization.event_encoder import (
     decode_error,
 )
 from tailrace.producer.serialization.key_change_header import header_printer
-from tailrace.producer.serialization.native_codec import encode_packets, packet_encoder
+from tailrace.producer.serialization.native_codec import EventEncoders, encode_packets, packet_encoder
 from tailrace.producer.serialization.packet_decoder import compile_packet_decoder, compile_row_decoder
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.row_image_decoder import RowImageDecoder
@@ -114,6 +114,18 @@ class TableCodec:
         self.inserts: RowsEncoder = encoders.inserts()
         self.updates: RowsEncoder = encoders.updates(skip_unchanged=options.skip_unchanged)
         self.deletes: RowsEncoder = encoders.deletes(tombstones=options.tombstones)
+        self._generated = (self.inserts, self.updates, self.deletes)
+        if loader.is_used():
+            native = EventEncoders(
+                row_image,
+                record_format,
+                self._frame,
+                tombstones=options.tombstones,
+                skip_unchanged=options.skip_unchanged,
+            )
+            self.inserts = native.wrap(Op.CREATE, self.inserts)
+            self.updates = native.wrap(Op.UPDATE, self.updates)
+            self.deletes = native.wrap(Op.DELETE, self.deletes)
 
     @cached_property
     def native(self) -> PacketEncoder | None:
@@ -150,14 +162,15 @@ class TableCodec:
     def generated_source(self) -> dict[str, str]:
         """Return the source of the generated functions, by what they do."""
         images = self._decoders.rows
+        inserts, updates, deletes = self._generated
         return {
             "decode the packets of a result set": source_of(self._packets),
             "decode a row with NULLs or long values": source_of(self._any_row),
             "decode a row image without NULLs": source_of(images.compile(0)),
             "decode a row image with any NULLs": source_of(images.compile(None)),
-            "encode a WRITE_ROWS event": source_of(self.inserts),
-            "encode an UPDATE_ROWS event": source_of(self.updates),
-            "encode a DELETE_ROWS event": source_of(self.deletes),
+            "encode a WRITE_ROWS event": source_of(inserts),
+            "encode an UPDATE_ROWS event": source_of(updates),
+            "encode a DELETE_ROWS event": source_of(deletes),
         }
 
 

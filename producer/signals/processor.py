@@ -7,6 +7,7 @@ channel offset of the signal. So each signal takes effect exactly once.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -134,8 +135,11 @@ class SignalProcessor:
     def on_change_skipped(self, tables: Iterable[TableId]) -> None:
         """See ``SnapshotProgressListener``; a snapshot that is running may have read the row before the change."""
         added = []
+        by_table: defaultdict[TableId, list[SnapshotRequest]] = defaultdict(list)
+        for request in self.queue.requests:
+            by_table[request.table].append(request)
         for table in tables:
-            requests = [request for request in self.queue.requests if request.table == table]
+            requests = by_table.get(table, [])
             waiting = requests[1:] if self.is_running(table) else requests
             if not any(not request.condition and not request.stopped for request in waiting):
                 added.append(SnapshotRequest(table))

@@ -92,12 +92,18 @@ class Enumerator:
         """
         for table in self.tables:
             stored = self._state.tables.get(str(table))
-            if stored is None:
-                continue
-            if self._can_resume(table, stored):
-                self._plans[table] = self._resume_plan(table, stored)
-            elif stored.mode is TableMode.INCREMENTAL:
-                self._coordinator.end_stored(table, self._state)
+            if stored is None or stored.mode is TableMode.ERROR:
+                continue  # nothing of it is read, and there is no plan
+            try:
+                if self._can_resume(table, stored):
+                    self._plans[table] = self._resume_plan(table, stored)
+                elif stored.mode is TableMode.INCREMENTAL:
+                    self._coordinator.end_stored(table, self._state)
+            except (SourceError, SchemaError) as error:
+                if isinstance(error, SourceUnavailableError) or self._planner.exists(table):
+                    raise
+                # It existed when the session began. A session that begins without it ends its splits.
+                raise SourceUnavailableError("a table was dropped while its snapshot resumed", table=table) from error
 
     def _can_resume(self, table: TableId, stored: TableState) -> bool:
         return self._policy.can_resume(table, stored, self._state.splits_of(table).of_run(stored.snapshot).splits)

@@ -142,7 +142,7 @@ class InitialSnapshot(SnapshotPolicy):
         planner, coordinator = self._planner, self._coordinator
         found = planner.plan_input(table)
         order = planner.stream_order(found.columns)
-        barrier = self._call(lambda: coordinator.start_table(table, order))
+        barrier = self._call(lambda: coordinator.start_table(table, order, found.stand_in_key))
         if barrier is None:
             return None
         splitter = planner.splitter(table, found.columns)

@@ -18,6 +18,8 @@ class PlanInput(NamedTuple):
     columns: tuple[KeyColumn, ...]
     """The columns that splits are cut on; empty: the table is one split."""
     estimated_rows: int
+    stand_in_key: tuple[tuple[str, ...], Offset] | None = None
+    """The unique index that replaces a primary key, and what the source had executed before it was read."""
 
 
 class TablePlanner:
@@ -39,8 +41,14 @@ class TablePlanner:
     def plan_input(self, table: TableId) -> PlanInput:
         """Read a table's definition. Raises SchemaError if the table does not exist or has no key."""
         found = self._session.describe(table)
+        stand_in = None
+        if self._tables.stand_in_key(found) is not None:
+            at = self._session.current_offset()
+            found = self._session.describe(table)
+            unique = self._tables.stand_in_key(found)
+            stand_in = None if unique is None else (unique, at)
         key = self._tables.key_of(found)
-        return PlanInput(self._session.splitting_columns(found, key), found.rows)
+        return PlanInput(self._session.splitting_columns(found, key), found.rows, stand_in)
 
     def splitter(self, table: TableId, columns: tuple[KeyColumn, ...]) -> ChunkSplitter:
         """Return what cuts the table on these columns."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tailrace.producer.model.binlog_events import QueryEvent
+from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
 from tailrace.producer.model.ddl import Change, ColumnAction, DdlEffect
 from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 class _Known(NamedTuple):
     """The columns of a version in use, and the names of those that statements have changed since."""
 
-    definition: int
+    definition: TableVersion
     columns: dict[str, Column]
 
 
@@ -116,9 +116,9 @@ class Alterations:
         if definition is None:
             return {}
         known = self._known.get(table)
-        if known is None or known.definition != id(definition):
+        if known is None or known.definition is not definition:
             columns = {column.name.lower(): column for column in definition.columns}
-            known = self._known[table] = _Known(id(definition), columns)
+            known = self._known[table] = _Known(definition, columns)
         return known.columns
 
 

@@ -53,7 +53,8 @@ class NewTables:
         self._listener = listener
         self._reads = reads
         self._created: dict[TableId, bool] = {}
-        """Tables without a change so far whose CREATE the stream has read, and whether they may have existed before."""
+        """Tables that are not captured yet whose CREATE the stream has read, and whether they may have rows that it has
+        not: because they may have existed before, or because changes were skipped."""
         self._rejected: dict[TableId, tuple[int, float]] = {}
         """Tables in error: the id of the definition that was rejected, and when to try it again."""
 
@@ -99,9 +100,12 @@ class NewTables:
             found = tables.read_catalog(table)
         except SchemaError:
             return  # renamed or dropped by a later statement, or not visible: its first change decides
+        created = table in self._created
         try:
             tables.version_of(found)
             self._capture(table, read=read)
+            if created:
+                self._report_created(table)
         except (SchemaError, KafkaRequestError) as error:
             self._reject(table, error)
 
@@ -156,6 +160,8 @@ class NewTables:
     def _reject(self, table: TableId, error: TailraceError, definition: int = 0) -> None:
         if isinstance(error, Retryable):
             raise error
+        if table in self._created:
+            self._created[table] = True
         if table not in self._registry.tables:
             self._registry.track(table, TableMode.ERROR)
             self._context.transaction.store(table_key(table), TableState(TableMode.ERROR).to_json())

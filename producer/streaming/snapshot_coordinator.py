@@ -54,12 +54,19 @@ class SnapshotCoordinator:
         """Return what is known of keys, for snapshot readers; any thread may call this."""
         return self._context.tables.keys.dump()
 
+    def confirm_ownership(self) -> None:
+        """Commit. Raises ProducerFencedError if another instance has taken over."""
+        self._transaction.commit(always=True)
+
     # -- initial snapshots -------------------------------------------------------------------------------------------
 
-    def start_table(self, table: TableId, order: KeyOrdering) -> Offset | None:
+    def start_table(
+        self, table: TableId, order: KeyOrdering, stand_in_key: tuple[tuple[str, ...], Offset] | None = None
+    ) -> Offset | None:
         """Hold the table's changes until its range is known; return the barrier for reading its greatest key.
 
-        None: the binlog has the table's end.
+        None: the binlog has the table's end. ``stand_in_key``: the unique index that replaces a primary key, and what
+        the source had executed before it was read.
         """
         tracked = self._registry.tables.get(table)
         if tracked is None:
@@ -69,6 +76,8 @@ class SnapshotCoordinator:
         self._status.table_mode(table, tracked.mode)
         # The stream may be behind the planned definition: known versions must be checked against its key.
         self._versions.forget(table)
+        if stand_in_key is not None:
+            self._versions.plan_key(table, *stand_in_key)
         return self._transaction.offset.barrier()
 
     def replace_order(self, table: TableId, order: KeyOrdering) -> None:

@@ -107,9 +107,12 @@ class StreamTransaction:
         elif self._heartbeat_due or (self._offset_moved and elapsed >= _IDLE_INTERVAL_S):
             self.commit()
 
-    def commit(self) -> None:
-        """Commit what was written since the last commit, with the offset; does nothing if there is nothing to store."""
-        if self.records or self._offset_moved or self._heartbeat_due:
+    def commit(self, *, always: bool = False) -> None:
+        """Commit what was written since the last commit, with the offset.
+
+        Does nothing if there is nothing to store, unless ``always``: only the owner of the prefix can commit.
+        """
+        if always or self.records or self._offset_moved or self._heartbeat_due:
             self.open()
             if self._heartbeat is not None and self._heartbeat.due:
                 beat = self._heartbeat.next_record()

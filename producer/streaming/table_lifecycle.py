@@ -66,7 +66,7 @@ class TableLifecycle:
     def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
         """Apply the effects of a statement and write its records; return tables whose snapshots must restart."""
         for effect in effects:
-            self._versions.on_statement(effect)
+            self._versions.on_statement(event, effect)
             self._alterations.on_statement(event, effect)
         swapped = self._swaps.targets(effects)
         restarting = [

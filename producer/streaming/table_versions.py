@@ -6,22 +6,32 @@ returns to an earlier one: a reader of the schemas topic sees which schema holds
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
+
+import structlog
 
 from tailrace.producer.kafka.state_store import known_key_key
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion
 from tailrace.producer.model.codec import RowsEncoders
 from tailrace.producer.model.ddl import Change, DdlEffect
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTable
+from tailrace.producer.serialization.key_memory import CatalogRead
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.runtime.errors import KafkaRequestError, SchemaError
 from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.sequence import Sequence
+
+log = structlog.get_logger(__name__)
+
+_CHANGES_KEYS: Final = re.compile(r"\b(?:unique|key|index|drop|change|modify|rename)\b", re.IGNORECASE)
+"""Words without which a statement leaves the unique indexes of a table as they are."""
 
 MAX_COLUMNS: Final = 15_000
 """Columns of the versions in use: above it, those without a recent change are evicted (about 4 KB for each column)."""
@@ -79,11 +89,16 @@ class TableVersions:
 
     def definition(self, table: TableId) -> TableVersion | None:
         """Return the definition in use of a table; None if it is not known."""
+        version = self._version(table)
+        return None if version is None else version.definition
+
+    def _version(self, table: TableId) -> StreamedVersion | None:
         current = self._current.get(table)
         if current is None:
             return None
         version = self.in_use.get(current.definition) or self._unused.get(current.definition)
-        return None if version is None else version.definition
+        # The id of a definition that is evicted may be that of another table's by now.
+        return version if version is not None and version.definition.id == table else None
 
     def republish(self, table: TableId) -> None:
         """Publish the schema of the next rows event of a table, also if it is the one in use."""
@@ -123,15 +138,41 @@ class TableVersions:
             version.captured.fingerprint, id(version.definition), version.headers
         )
 
-    def on_statement(self, effect: DdlEffect) -> None:
+    def on_statement(self, event: QueryEvent, effect: DdlEffect) -> None:
         """Read unique indexes again that a statement may have changed: the binlog's definitions do not have them."""
         if effect.change in {Change.TRUNCATE, Change.DATABASE, Change.DROP_DATABASE}:
             return
-        context = self._context
+        keys = self._context.tables.keys
         for table in (effect.table, effect.renamed_from):
-            if table is not None and context.tables.keys.forget_unique_key(table):
+            if table is None:
+                continue
+            read = keys.read_after(table, event.gtid)
+            if read is not None:  # the catalog had the result of the statement already
+                if read.written:
+                    self._report_early_key(table, event, effect)
+            elif keys.forget_unique_key(table):
                 self._save_keys()
                 self.forget(table)
+
+    def _report_early_key(self, table: TableId, event: QueryEvent, effect: DdlEffect) -> None:
+        """Say that the key of a table was perhaps in use before the statement that defined it."""
+        version = self._version(table)
+        if version is None or version.definition.primary_key or not _CHANGES_KEYS.search(effect.sql):
+            return  # no row was written, or with another key
+        log.error(
+            "changes may have been written with the key of a later definition: the binlog does not tell unique indexes",
+            table=str(table),
+            key=list(version.captured.table.key),
+            statement=effect.sql[:200],
+            gtid=event.gtid,
+            hint="the topic may have rows of the table under two keys: delete topic and target tables and take a new "
+            "snapshot; give the table a primary key, or name columns in message.key.columns",
+        )
+
+    def plan_key(self, table: TableId, unique: tuple[str, ...], at: Offset) -> None:
+        """Use the unique index that an initial snapshot is planned on; the catalog was read after ``at``."""
+        self._context.tables.keys.set_unique_key(table, unique, CatalogRead(at, written=False))
+        self._save_keys()
 
     def statement_headers(self, table: TableId, event: QueryEvent) -> Headers:
         """Return the headers that the record of a statement shares with the rows of its table.

@@ -168,7 +168,8 @@ class ConsumerConfig(RootConfig):
         one_of(IncompleteTopics),
         default="fail",
         doc="What happens to a table if Kafka has removed records from the beginning of its topic, or records of its "
-        "snapshot. fail: the table stops. warn: a message in the log, and the table goes on.",
+        "snapshot, or if rows of its snapshot are not those that the producer wrote. fail: the table stops. warn: a "
+        "message in the log, and the table goes on.",
     )
     sink: str = supported("sink", TEXT, required=True, doc="Name of the sink.")
     sink_options: Section = section(Section)

@@ -34,7 +34,7 @@ def definition(sink: str | None) -> ConfigDefinition[ConsumerConfig]:
     own = Group(f"Sink {plugin.name}", (_OPTIONS,))
     others = _others(plugins, {entry.name for entry in options_of(plugin)})
     sections = {_OPTIONS: plugin.options}
-    checks = (_check_dead_letters, _check_registries)
+    checks = (_check_dead_letters, _check_registries, *plugin.checks)
     return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections=sections, checks=checks)
 
 

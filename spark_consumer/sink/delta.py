@@ -11,27 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import ANY_TEXT, TEXT, integer, one_of, set_of
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
-from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior, EvolutionPolicy
+from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve
+from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
 from tailrace.spark_consumer.sink.delta_table import (
     KEY,
     QUERY,
@@ -39,13 +38,13 @@ from tailrace.spark_consumer.sink.delta_table import (
     TRUNCATED,
     DeltaTable,
     key_text,
-    path_segment,
-    quote,
 )
+from tailrace.spark_consumer.sink.delta_takeover import take_over
 from tailrace.spark_consumer.sink.delta_upkeep import Upkeep, retried
-from tailrace.spark_consumer.sink.initial_load import PROPERTIES, InitialLoad, append_or_merge
+from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.table_names import location, quote
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 from tailrace.spark_consumer.source.conversion import convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
@@ -64,50 +63,8 @@ _SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
 log = structlog.get_logger(__name__)
 
 
-class DeltaOptions(Section):
-    """Settings of the Delta sink."""
-
-    path: str = supported(
-        "sink.path",
-        TEXT,
-        required=True,
-        doc="Directory of the tables; a table is at <path>/<database>/<table>, with special characters as %XX.",
-    )
-    table_properties: Mapping[str, str] = prefixed(
-        "sink.properties.*", ANY_TEXT, doc="Table properties of new tables, such as delta.logRetentionDuration."
-    )
-
-    optimize_batches: int = supported(
-        "sink.optimize.batches",
-        integer(0),
-        default="100",
-        doc="After how many batches with changes of a table the query runs OPTIMIZE for it. 0: never.",
-    )
-    schema_change_behavior: Behavior = supported(
-        "schema.change.behavior",
-        one_of(Behavior),
-        default="lenient",
-        doc="What a table does with ALTER TABLE: stop (exception); change as the source did, or stop (evolve); as "
-        "evolve, but convert values where Delta cannot change a type (try_evolve); gain columns and wider types, and "
-        "keep all columns (lenient); keep its columns and write those that the source still has (ignore).",
-    )
-    included_changes: frozenset[str] = supported(
-        "include.schema.changes",
-        set_of(*CHANGE_NAMES),
-        default="",
-        doc="Kinds of changes, or parts of their names, that schema.change.behavior applies to; others are ignored. "
-        "Empty: all.",
-    )
-    excluded_changes: frozenset[str] = supported(
-        "exclude.schema.changes",
-        set_of(*CHANGE_NAMES),
-        default="",
-        doc="Kinds of changes, or parts of their names, that are ignored.",
-    )
-
-
 class DeltaSink:
-    """Writes the tables ``<path>/<database>/<table>``."""
+    """Writes the tables at ``sink.path`` or with the names of ``sink.table``."""
 
     def __init__(self, spark: SparkSession, options: DeltaOptions, context: SinkContext) -> None:
         if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
@@ -116,7 +73,7 @@ class DeltaSink:
                 hint="start the session with the settings that docs/consumer.md lists for the delta sink",
             )
         self._spark = spark
-        self._path = options.path.rstrip("/")
+        self._location = partial(location, path=options.path, template=options.table)
         self._table_properties = dict(options.table_properties)
         self._context = context
         self._tables: dict[str, DeltaTable] = {}
@@ -125,7 +82,7 @@ class DeltaSink:
         self._policy = EvolutionPolicy(
             options.schema_change_behavior, options.included_changes, options.excluded_changes
         )
-        self._upkeep = Upkeep(options.optimize_batches)
+        self._upkeep = Upkeep(options.optimize_batches, options.purge_percent)
         self._evolved: dict[str, Evolved] = {}
         self._evolved_for: dict[str, tuple[TableSchema, tuple[Alteration, ...]]] = {}
         """What the tables were prepared for, by topic."""
@@ -143,7 +100,7 @@ class DeltaSink:
             raise NewTopicError(
                 f"topic {schema.topic} was deleted and created again: the table has the records of the former one",
                 hint="move the target table away to load it from the new topic, and start again",
-                table=table.path,
+                table=table.name,
                 applied_topic_id=ledger.id,
                 topic_id=topic_id,
             )
@@ -157,16 +114,20 @@ class DeltaSink:
             self._empty.add(schema.topic)
             self._ledgers[schema.topic] = Ledger(schema.topic)
         owner = table.properties.get(TOPIC)
-        if owner != schema.topic:
+        if owner is None:
+            empty = self._ledgers[schema.topic] is not None
+            take_over(table, schema, self._context.alterations(schema.topic), self._owned_by(schema, loads=empty))
+        elif owner != schema.topic:
             raise SinkError(
-                f"the Delta table at {table.path} belongs to another topic",
-                hint="use a separate sink.path for each topic.prefix",
+                f"the Delta table {table.name} belongs to another topic",
+                hint="use a separate sink.path or sink.table for each topic.prefix; with sink.table, names that differ "
+                "only in case, and tables of several databases without {database}, can become one name",
                 table_topic=owner,
                 batch_topic=schema.topic,
             )
         alterations = tuple(self._context.alterations(schema.topic))
         if self._evolved_for.get(schema.topic) != (schema, alterations):
-            self._evolved[schema.topic] = evolve(self._spark, table, schema, alterations, self._policy)
+            self._evolved[schema.topic] = evolve(table, schema, alterations, self._policy)
             self._evolved_for[schema.topic] = schema, alterations
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
@@ -197,12 +158,15 @@ class DeltaSink:
                 self._append(table, batch, None, last)
             else:
                 self._merge(table, batch, last)
-        self._upkeep.after_batch(batch.records.sparkSession, table)
+        replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
+        self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
 
     def _table(self, schema: TableSchema) -> DeltaTable:
         if schema.topic not in self._tables:
-            path = f"{self._path}/{path_segment(schema.database)}/{path_segment(schema.table)}"
-            self._tables[schema.topic] = DeltaTable(self._spark, path)
+            table = DeltaTable(self._spark, self._location(schema.database, schema.table))
+            if table.exists:
+                table.require_delta()
+            self._tables[schema.topic] = table
         return self._tables[schema.topic]
 
     def _truncate(self, table: DeltaTable, batch: TableBatch) -> TableBatch:
@@ -217,7 +181,7 @@ class DeltaSink:
         if truncated != stored:
             table.delete_before(truncated)
             table.set({TRUNCATED: truncated.text})
-            log.info("table truncated", table=table.path, sequence=truncated)
+            log.info("table truncated", table=table.name, sequence=truncated)
         if not batch.stats:
             return batch
         return replace(batch, records=without_truncated(batch.records, truncated))
@@ -228,7 +192,7 @@ class DeltaSink:
         if load is None:
             return None
         if batch.loaded and all(stat.split is None for stat in batch.stats):
-            log.info("initial load complete", table=table.path, run=load.run)
+            log.info("initial load complete", table=table.name, run=load.run)
             table.unset(*PROPERTIES)
             return None
         splits = [stat.split for stat in batch.stats if stat.split is not None]
@@ -239,7 +203,7 @@ class DeltaSink:
         if self._ledgers[batch.schema.topic] is not None and not load.closes_for(batch.stats, own_splits):
             updated = load.with_early_keys(batch.records, batch.stats)
         if updated is None:
-            log.info("initial load closed", table=table.path, run=load.run)
+            log.info("initial load closed", table=table.name, run=load.run)
             table.unset(*PROPERTIES)
             return None
         if updated != load:
@@ -259,12 +223,17 @@ class DeltaSink:
             self._merge(table, batch, last_per_key(others))
 
     def _create(self, table: DeltaTable, schema: TableSchema) -> None:
-        self._context.runs.refresh(self._spark)
-        run = self._context.runs.first(schema.topic)
+        owner = self._owned_by(schema) | created_behind(schema, self._context.alterations(schema.topic))
+        table.create(schema, {**self._table_properties, **owner})
+        log.info("table created", table=table.name, initial_load=owner.get(RUN))
+
+    def _owned_by(self, schema: TableSchema, *, loads: bool = True) -> dict[str, str]:
+        """Return the properties of a table of a topic; ``loads``: it is empty, so an initial load can begin."""
         owner = {TOPIC: schema.topic, KEY: key_text(schema), QUERY: self._context.query_id}
-        owner |= created_behind(schema, self._context.alterations(schema.topic))
-        table.create(schema, {**self._table_properties, **owner, **InitialLoad.properties(run)})
-        log.info("table created", table=table.path, initial_load=run.id if run else None)
+        if not loads:
+            return owner
+        self._context.runs.refresh(self._spark)
+        return owner | InitialLoad.properties(self._context.runs.first(schema.topic))
 
     def _append(
         self,
@@ -286,7 +255,7 @@ class DeltaSink:
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
-            appended.write.format("delta").mode("append").option("userMetadata", after.metadata).save(table.path)
+            table.append(appended, userMetadata=after.metadata)
         self._ledgers[batch.schema.topic] = after
 
     def _merge(self, table: DeltaTable, batch: TableBatch, last: DataFrame) -> None:
@@ -308,9 +277,9 @@ class DeltaSink:
         settings = {_USER_METADATA: after.metadata, **(_SMALL_MERGE if planned_once else {})}
         try:
             within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
-            statement = merge_statement(table.sql_name, schema, own, _other_columns(table, own), within)
+            statement = merge_statement(table.sql_name, schema, own, _kept_columns(table, evolved), within)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
-                retried(lambda: spark.sql(statement), table.path)
+                retried(lambda: spark.sql(statement), table.name)
         finally:
             spark.catalog.dropTempView(_SOURCE)
         self._ledgers[batch.schema.topic] = after
@@ -330,9 +299,7 @@ def _stored(table: DeltaTable, schema: TableSchema, evolved: Evolved) -> list[Co
         name = field.name.lower()
         if name in evolved.ignored:
             continue
-        value, lost = column.cast(types[name]), None
-        if name in evolved.converted:
-            value, lost = convert_value(column, own.dataType, types[name])
+        value, lost = convert_value(column, own.dataType, types[name])
         if lost is not None:
             text = f"a value of {schema.database}.{schema.table}, column {field.name}, does not fit the Delta table: "
             failure = fn.raise_error(fn.concat(fn.lit(text), column.cast("string"))).cast(types[name])
@@ -345,16 +312,15 @@ def _own_columns(schema: TableSchema, evolved: Evolved) -> list[str]:
     return [column.name for column in schema.columns if column.name.lower() not in evolved.ignored]
 
 
-def _other_columns(table: DeltaTable, own: Iterable[str]) -> list[str]:
-    """Return the columns of the table that the batch does not have."""
-    known = {name.lower() for name in own} | {SEQUENCE_COLUMN}
-    return [field.name for field in table.columns if field.name.lower() not in known]
+def _kept_columns(table: DeltaTable, evolved: Evolved) -> list[str]:
+    """Return the columns of the table that the source had earlier."""
+    return [name for name in table.columns.names if name.lower() in evolved.kept]
 
 
 def merge_statement(
     target: str, schema: TableSchema, own: Iterable[str], others: Iterable[str] = (), within: str = ""
 ) -> str:
-    """Return the MERGE statement from the batch view with the columns ``own`` into a table that has ``others`` too.
+    """Return the MERGE statement from the batch view with the columns ``own``; ``others`` of the table become NULL.
 
     ``within``: a condition on the table that all keys of the batch meet, so that Delta skips files.
     """
@@ -380,6 +346,7 @@ SINK = SinkPlugin(
     images=Images.UPSERT,
     guarantee="exactly once: each batch changes a table once, whatever fails",
     open=DeltaSink,
+    checks=(check_location,),
     jars={"4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0",)},
     # With a commit each second the log of a table would have half a million entries in a week.
     processing_time="10 seconds",

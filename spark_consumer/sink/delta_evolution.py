@@ -7,7 +7,7 @@ transaction id. The table properties say up to which statement the table is done
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -36,14 +36,14 @@ from tailrace.spark_consumer.sink.delta_table import (
     assignments,
     key_text,
     needs_mapping,
-    quote,
     require_key,
 )
-from tailrace.spark_consumer.source.conversion import added_value
+from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column
 
 LAST_ALTERATION: Final = "tailrace.altered"
 """Table property: the position of the last ALTER TABLE that the table is done with."""
@@ -63,10 +63,11 @@ class Evolved:
     """Columns of the source that the table does not have."""
     converted: frozenset[str] = frozenset()
     """Columns whose values are checked, because the type of the table does not represent all of them."""
+    kept: frozenset[str] = frozenset()
+    """Columns of the table that the source had earlier."""
 
 
 def evolve(
-    spark: SparkSession,
     table: DeltaTable,
     schema: TableSchema,
     alterations: Sequence[Alteration],
@@ -80,7 +81,7 @@ def evolve(
     stored = {each.name: each.dataType for each in table.columns if each.name != SEQUENCE_COLUMN}
     if len(stored) == len(table.columns):
         raise SinkError(
-            f"the Delta table at {table.path} was not created by Tailrace: it has no column {SEQUENCE_COLUMN}",
+            f"the Delta table {table.name} was not created by Tailrace: it has no column {SEQUENCE_COLUMN}",
             hint="set another sink.path, or move the table away",
         )
     _require_same_key(table, schema)
@@ -89,12 +90,13 @@ def evolve(
     since = pending(alterations, table.properties.get(LAST_ALTERATION, ""))
     wanted = {each.name: each.dataType for each in row_type(schema).fields}
     plan = make_plan(stored, wanted, names, since, policy=policy, can_widen=can_widen)
-    evolution = _Evolution(spark, table, schema, plan, since)
+    evolution = _Evolution(table, schema, plan, since)
     evolution.check(policy)
     evolution.apply()
     return Evolved(
         frozenset(name.lower() for name in plan.names.ignored),
         frozenset(each.column.lower() for each in plan.converted),
+        frozenset(name.lower() for name in plan.names.kept),
     )
 
 
@@ -119,13 +121,11 @@ class _Evolution:
 
     def __init__(
         self,
-        spark: SparkSession,
         table: DeltaTable,
         schema: TableSchema,
         plan: Plan,
         alterations: Sequence[Alteration],
     ) -> None:
-        self._spark = spark
         self._table = table
         self._schema = schema
         self._plan = plan
@@ -239,29 +239,36 @@ class _Evolution:
 
     def _fill(self) -> None:
         """Rewrite the table with the values of existing rows."""
-        stored = self._spark.read.format("delta").load(self._table.path)
-        columns = [self._filled(each.name, each.dataType).alias(each.name) for each in stored.schema.fields]
-        writer = stored.select(*columns).write.format("delta").mode("overwrite")
+        stored = self._table.rows()
+        types = {each.name.lower(): each.dataType for each in stored.schema}
+        columns = [self._filled(each.name, types).alias(each.name) for each in stored.schema.fields]
+        options = {}
         if self._alterations:
             position = self._alterations[-1].sequence
-            writer = writer.option("txnAppId", f"tailrace/{self._schema.topic}/altered/{position.epoch}")
-            writer = writer.option("txnVersion", str((position.file << 36) + position.pos))
-        writer.save(self._table.path)
+            options["txnAppId"] = f"tailrace/{self._schema.topic}/altered/{position.epoch}"
+            options["txnVersion"] = str((position.file << 36) + position.pos)
+        self._table.replace(stored.select(*columns), **options)
 
-    def _filled(self, name: str, kind: tp.DataType) -> Column:
-        fill = self._plan.fills.get(name.lower())
+    def _filled(self, name: str, types: Mapping[str, tp.DataType]) -> Column:
+        fill, kind = self._plan.fills.get(name.lower()), types[name.lower()]
         if fill is None:
             return fn.col(quote(name))
         if fill.copied:
-            return fn.col(quote(fill.copied)).cast(kind)
-        value = None if fill.added is None else added_value(fill.added, kind, self._schema.topic)
-        return fn.lit(None).cast(kind) if value is None else value
+            value, lost = convert_value(fn.col(quote(fill.copied)), types[fill.copied.lower()], kind)
+            text = (
+                f"a value of {self._name}, column {fill.copied}, does not fit {kind.simpleString()}, the type of {name}"
+            )
+            return value if lost is None else fn.when(lost, fn.raise_error(fn.lit(text)).cast(kind)).otherwise(value)
+        added = None if fill.added is None else added_value(fill.added, kind, self._schema.topic)
+        return fn.lit(None).cast(kind) if added is None else added
 
 
 def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
     """Return whether Delta's type widening supports a change (delta.io, "Type widening")."""
     if isinstance(stored, _INTEGERS):
-        return isinstance(wider, (*_INTEGERS, tp.DecimalType)) or (
+        if isinstance(wider, tp.DecimalType):
+            return wider.precision - wider.scale >= (20 if isinstance(stored, tp.LongType) else 10)
+        return isinstance(wider, _INTEGERS) or (
             isinstance(wider, tp.DoubleType) and not isinstance(stored, tp.LongType)
         )
     if isinstance(stored, tp.DecimalType):

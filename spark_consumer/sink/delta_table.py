@@ -1,4 +1,4 @@
-"""One Delta table at a path: creation and table properties."""
+"""One Delta table, at a path or in a catalog: creation, rows and table properties."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
@@ -14,12 +15,13 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TOPIC: Final = "tailrace.topic"
 """Table property: the topic whose rows the table has."""
@@ -58,26 +60,9 @@ _RECENT_COMMITS: Final = 20
 _NEEDS_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
-_PLAIN_PATH: Final = re.compile(r"[^\w\-$ .]|^\.", re.ASCII)
-
-
 def needs_mapping(name: str) -> bool:
     """Return whether a column of that name needs Delta's column mapping."""
     return _NEEDS_MAPPING.search(name) is not None
-
-
-def path_segment(name: str) -> str:
-    """Return a database or table name as one segment of a path: other characters than ``A-Za-z0-9_-$ .`` encoded.
-
-    The UTF-8 bytes of each other character, and a dot at the start, are written as %XX. Two names never give the same
-    segment, and no name leaves its directory.
-    """
-    return _PLAIN_PATH.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
-
-
-def quote(name: str) -> str:
-    """Quote an identifier for Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
@@ -86,38 +71,72 @@ def literal(text: str) -> str:
 
 
 class DeltaTable:
-    """A table at a path. Properties and columns are read once and cached, because this query is the only writer."""
+    """A table at a path or in a catalog.
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    Properties and columns are read once and cached, because this query is the only writer.
+    """
+
+    def __init__(self, spark: SparkSession, location: Location) -> None:
         self._spark = spark
-        self.path = path
-        self.sql_name = f"delta.{quote(path)}"
+        self._location = location
+        self.sql_name = location.sql_name
         self._properties: dict[str, str] | None = None
         self._columns: tp.StructType | None = None
 
     @property
+    def name(self) -> str:
+        """The path, or the name in the catalog."""
+        return self._location.shown
+
+    @property
     def exists(self) -> bool:
-        """Whether the path has a Delta log with a commit; a directory without one is left by a failed creation."""
+        """Whether the table exists; a directory whose log has no commit is left by a failed creation."""
+        if self._location.path is None:
+            return bool(self._spark.catalog.tableExists(self.sql_name))
         jvm: Any = self._spark._jvm  # noqa: SLF001 - the only access to the cluster's file systems
-        log = jvm.org.apache.hadoop.fs.Path(f"{self.path}/_delta_log")
+        log = jvm.org.apache.hadoop.fs.Path(f"{self._location.path}/_delta_log")
         session: Any = self._spark._jsparkSession  # noqa: SLF001
         files = log.getFileSystem(session.sessionState().newHadoopConf())
         return files.exists(log) and any(status.getPath().getName()[:1].isdigit() for status in files.listStatus(log))
+
+    def rows(self) -> DataFrame:
+        """Return the rows of the table."""
+        if self._location.path is None:
+            return self._spark.read.table(self.sql_name)
+        return self._spark.read.format("delta").load(self._location.path)
+
+    def append(self, rows: DataFrame, **options: str) -> None:
+        """Append rows in one commit; columns are matched by name."""
+        if self._location.path is None:
+            rows.writeTo(self.sql_name).options(**options).append()
+        else:
+            rows.write.format("delta").mode("append").options(**options).save(self._location.path)
+
+    def replace(self, rows: DataFrame, **options: str) -> None:
+        """Replace all rows in one commit."""
+        if self._location.path is None:
+            rows.writeTo(self.sql_name).options(**options).overwrite(fn.lit(True))
+        else:
+            rows.write.format("delta").mode("overwrite").options(**options).save(self._location.path)
 
     @property
     def properties(self) -> Mapping[str, str]:
         """The table's properties."""
         if self._properties is None:
-            detail = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").select("properties").collect()
-            self._properties = dict(detail[0]["properties"])
+            self._properties = dict(self._detail("properties"))
         return self._properties
 
     @property
     def is_small(self) -> bool:
-        """Whether it takes little time to read all files; Delta has their number and size in memory."""
+        """Whether it takes little time to read all files; Delta has their number and size in memory.
+
+        Only for a table at a path.
+        """
+        if self._location.path is None:
+            return False
         jvm: Any = self._spark._jvm  # noqa: SLF001 - DESCRIBE DETAIL would run a job
         session: Any = self._spark._jsparkSession  # noqa: SLF001
-        found = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.path)
+        found = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self._location.path)
         snapshot = found.unsafeVolatileSnapshot()
         return int(snapshot.numOfFiles()) <= SMALL_FILES and int(snapshot.sizeInBytes()) <= SMALL_TABLE
 
@@ -128,9 +147,25 @@ class DeltaTable:
         if found is None and len(recent) == _RECENT_COMMITS:
             found = Ledger.newest(topic, self._history(None))
         if found is None:
-            detail = self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").select("numFiles").collect()
-            found = Ledger(topic) if detail[0]["numFiles"] == 0 else None
+            found = Ledger(topic) if self.has_no_files else None
         return found
+
+    @property
+    def has_no_files(self) -> bool:
+        """Whether the table is empty: it has no data files."""
+        return bool(self._detail("numFiles") == 0)
+
+    def require_delta(self) -> None:
+        """Raise SinkError if a table of that name exists that is not a Delta table."""
+        found = str(self._detail("format")).lower()
+        if found != "delta":
+            raise SinkError(
+                f"{self.name} is a table of the format {found}, not a Delta table",
+                hint="set another sink.table, or rename the table",
+            )
+
+    def _detail(self, column: str) -> Any:
+        return self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").select(column).collect()[0][column]
 
     def _history(self, count: int | None) -> list[str | None]:
         limit = "" if count is None else f" LIMIT {count}"
@@ -141,7 +176,7 @@ class DeltaTable:
     def columns(self) -> tp.StructType:
         """The table's columns."""
         if self._columns is None:
-            self._columns = self._spark.read.format("delta").load(self.path).schema
+            self._columns = self.rows().schema
         return self._columns
 
     def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
@@ -163,6 +198,9 @@ class DeltaTable:
                 all_properties.setdefault("delta.dataSkippingNumIndexedCols", str(last))
         listed = ", ".join(f"{quote(c.name)} {c.dataType.simpleString()}" for c in columns)
         cluster = f"CLUSTER BY ({', '.join(map(quote, clustered))})" if clustered else ""
+        schema_name = self._location.schema_name
+        if schema_name and not self._spark.catalog.databaseExists(schema_name):
+            self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema_name}")
         self._spark.sql(
             f"CREATE TABLE {self.sql_name} ({listed}) USING DELTA {cluster} "
             f"TBLPROPERTIES ({assignments(all_properties)})"

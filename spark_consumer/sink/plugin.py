@@ -23,6 +23,8 @@ from tailrace.spark_consumer.sink.base import Sink, SinkContext
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.runtime.config.draft import Draft
+
 log = structlog.get_logger(__name__)
 
 GROUP: Final = "tailrace.sinks"
@@ -43,6 +45,8 @@ class SinkPlugin:
     """What the target contains after failures."""
     open: Callable[[SparkSession, Any, SinkContext], Sink]
     """Opens the sink with an instance of ``options``. Called once per query, in the session of its first batch."""
+    checks: tuple[Callable[[Draft], None], ...] = ()
+    """Checks of the settings together; each adds its problems to the draft."""
     jars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Spark version (``4.1``) to Maven coordinates, without Kafka's. Empty: every Spark version, no jars."""
     spark_settings: Mapping[str, str] = field(default_factory=dict)

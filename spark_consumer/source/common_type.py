@@ -21,8 +21,11 @@ _INTEGER_DIGITS: Final[dict[_Type, int]] = {
     tp.ByteType: 3,
     tp.ShortType: 5,
     tp.IntegerType: 10,
-    tp.LongType: 19,
+    tp.LongType: 20,
 }
+"""Digits of a decimal that represents all values. Delta widens BIGINT to decimals with at least 20 whole digits."""
+_INTEGER_BITS: Final[dict[_Type, int]] = {tp.ByteType: 7, tp.ShortType: 15, tp.IntegerType: 31, tp.LongType: 63}
+_FLOATING: Final = (tp.FloatType, tp.DoubleType)
 _EXACT_IN_FLOAT: Final = (tp.ByteType, tp.ShortType)
 _EXACT_IN_DOUBLE: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.FloatType)
 _PRINTED_ALIKE: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.LongType, tp.DecimalType, tp.DateType)
@@ -78,9 +81,31 @@ def can_check(source: tp.DataType, target: tp.DataType) -> bool:
     return type(target) in _PAIRS.get(type(source), ())
 
 
+def exact_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Column:
+    """Return the value in a type that represents all values of its own: ``common_type`` of both is the target."""
+    if isinstance(source, tp.DecimalType) and isinstance(target, tp.StringType):
+        # A cast can print small numbers with an exponent, unlike MySQL.
+        return fn.replace(fn.format_number(value, source.scale), fn.lit(","), fn.lit(""))
+    return value.cast(target)
+
+
 def checked_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Column:
     """Return the value in the target type; NULL if the target type does not represent it exactly."""
     converted = value.try_cast(target)
     if isinstance(source, tp.BinaryType):
         return fn.when(fn.is_valid_utf8(converted), converted)
-    return fn.when(converted.try_cast(source) == value, converted)
+    same = converted.try_cast(source) == value
+    # The greatest integer becomes a power of two as a floating-point number, and that becomes the integer again.
+    if isinstance(target, _FLOATING):
+        same &= _is_within(converted, source)
+    if isinstance(source, _FLOATING):
+        same &= _is_within(value, target)
+    return fn.when(same, converted)
+
+
+def _is_within(number: Column, kind: tp.DataType) -> Column:
+    """Return whether a floating-point number is finite, and within the limits of a type if that has integers."""
+    bits = _INTEGER_BITS.get(type(kind))
+    if bits is None:
+        return fn.abs(number) < fn.lit(float("inf"))
+    return (number >= fn.lit(-(2.0**bits))) & (number < fn.lit(2.0**bits))

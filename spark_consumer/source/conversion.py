@@ -11,7 +11,7 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import UNKNOWN, Alteration, ColumnChange
 from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.source.common_type import checked_cast, common_type
+from tailrace.spark_consumer.source.common_type import checked_cast, common_type, exact_cast
 from tailrace.spark_consumer.source.json_decoder import failure_prefix, image_fields
 from tailrace.spark_consumer.source.lineage import Origin, lineages
 from tailrace.spark_consumer.source.sequence import sequence_literal
@@ -99,6 +99,6 @@ def convert_value(value: Column, source: tp.DataType, target: tp.DataType) -> tu
     if source == target:
         return value, None
     if common_type(source, target) == target:
-        return value.cast(target), None
+        return exact_cast(value, source, target), None
     cast = checked_cast(value, source, target)
     return cast, value.isNotNull() & cast.isNull()

@@ -91,6 +91,8 @@ class ParkedTables:
     def admit(self, spark: SparkSession, batch: BatchRanges) -> dict[str, TopicRange]:
         """Return the ranges of the tables that take part in a batch; ``finish`` ends it."""
         with self._lock:
+            # A table without records in the batch may use certificates then.
+            self._remove_reached(spark, batch.start)
             admitted = {}
             for topic, found in batch.ranges.items():
                 own = self._admit(spark, topic, found, batch)
@@ -136,10 +138,13 @@ class ParkedTables:
     def remove_reached(self, spark: SparkSession, committed: Mapping[str, Mapping[str, int]]) -> None:
         """Remove the positions of tables that have applied everything up to the end of the last batch."""
         with self._lock:
-            for topic, position in list(self._positions.items()):
-                free = position.reason is None and not position.until and topic not in self._busy
-                if free and committed.get(topic) == position.starts:
-                    self._remove(spark, topic)
+            self._remove_reached(spark, committed)
+
+    def _remove_reached(self, spark: SparkSession, committed: Mapping[str, Mapping[str, int]]) -> None:
+        for topic, position in list(self._positions.items()):
+            free = position.reason is None and not position.until and topic not in self._busy
+            if free and committed.get(topic) == position.starts:
+                self._remove(spark, topic)
 
     @property
     def resuming(self) -> bool:

@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import orjson
+import pytest
 
+from tailrace.producer.app import builder
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.names import SCHEMA_HEADER, schemas_topic
@@ -91,9 +93,14 @@ def test_each_record_is_decoded_with_the_schema_that_its_header_names(
 def test_keys_do_not_follow_the_catalog(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """A unique index that is the key is replaced while the producer is down, and the default of another key changes."""
+    """A unique index that is the key is replaced while the producer is down, and the default of another key changes.
+
+    One of the tables has no change before that.
+    """
     database.execute("CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE u1 (a))")
     database.execute("INSERT INTO t VALUES (1, 10)")
+    database.execute("CREATE TABLE still (a INT NOT NULL, b INT NOT NULL, UNIQUE u1 (a))")
+    database.execute("INSERT INTO still VALUES (1, 10)")
     database.execute("CREATE TABLE d (id INT NOT NULL DEFAULT 7 PRIMARY KEY, n INT)")
     database.execute("INSERT INTO d VALUES (1, 1)")
     settings = properties(mysql_server, kafka_broker, prefix, database.name, {"key.converter.schemas.enable": "true"})
@@ -104,6 +111,9 @@ def test_keys_do_not_follow_the_catalog(
     database.execute("INSERT INTO t VALUES (3, 30)")
     database.execute("ALTER TABLE t DROP KEY u1, ADD UNIQUE u2 (b)")
     database.execute("INSERT INTO t VALUES (4, 40)")
+    database.execute("UPDATE still SET b = 11")
+    database.execute("ALTER TABLE still DROP KEY u1, ADD UNIQUE u2 (b)")
+    database.execute("INSERT INTO still VALUES (2, 20)")
     database.execute("UPDATE d SET n = 2")
     database.execute("ALTER TABLE d MODIFY id INT NOT NULL, MODIFY n BIGINT")
     database.execute("UPDATE d SET n = 3")
@@ -117,10 +127,37 @@ def test_keys_do_not_follow_the_catalog(
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
     keys = {record.json["after"]["a"]: orjson.loads(record.key or b"")["payload"] for record in records}
     assert keys == {1: {"a": 1}, 2: {"a": 2}, 3: {"a": 3}, 4: {"b": 40}, 5: {"a": 5}}
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "still")
+    assert [orjson.loads(record.key or b"")["payload"] for record in records] == [{"a": 1}, {"a": 1}, {"b": 20}]
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "d")
     assert sorted(record.json["after"]["n"] for record in records) == [1, 2, 3]
     (key,) = {record.key for record in records}
     assert orjson.loads(key or b"")["schema"]["fields"][0]["default"] == 7
+
+
+def test_an_index_that_is_replaced_during_the_first_start(
+    mysql_server: MySqlServer,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stream does not have the statement, which precedes its first position."""
+    database.execute("CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE u1 (a))")
+    database.execute("INSERT INTO t VALUES (1, 10)")
+
+    def alter(*_: object) -> None:
+        """Between the check of the tables and the choice of the first position."""
+        database.execute("ALTER TABLE t DROP KEY u1, ADD UNIQUE u2 (b)")
+
+    monkeypatch.setattr(builder, "ensure_signal_topics", alter)
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name)) as capture:
+        capture.wait_snapshot()
+        database.execute("UPDATE t SET a = 2")
+        capture.wait_position(mysql_server)
+
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
+    assert [orjson.loads(record.key or b"") for record in records] == [{"b": 10}, {"b": 10}]
 
 
 def _published(broker: KafkaBroker, prefix: str) -> list[tuple[TableSchema, Sequence]]:

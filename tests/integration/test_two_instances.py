@@ -16,6 +16,7 @@ from tailrace.producer.app.snapshot_worker import open_reader
 from tailrace.producer.app.startup import acquire_state
 from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka.generation import Generation, claim
+from tailrace.producer.kafka.state_store import READERS_KEY
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.kafka.transactional_ids import stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
@@ -48,6 +49,9 @@ def test_reader_of_an_older_instance_does_not_start(
         acquired = acquire_state(kafka, producer, MySqlOffset.from_json, own, prefix=prefix, readers=1)
         fences.append(acquired.fence)
     older, newer = fences
+    newer = newer.moved_to_end(kafka, lambda: _commit(producers[1], prefix))
+    with pytest.raises(ProducerFencedError):
+        older.moved_to_end(kafka, lambda: _commit(producers[0], prefix))
 
     with pytest.raises(ProducerFencedError, match="after its session was replaced"):
         open_reader(config, older, {}, 0, _ignore)
@@ -110,6 +114,12 @@ def test_idle_instance_whose_binlog_stream_the_other_one_ended_names_it(
     log = first.log.read_text()
     assert "another producer with this topic.prefix has taken over" in log
     assert f"pid: {second.pid}" in log
+
+
+def _commit(producer: TransactionalProducer, prefix: str) -> None:
+    producer.begin()
+    producer.send(state_topic(prefix), READERS_KEY, b'{"count": 1}')
+    producer.commit()
 
 
 @pytest.mark.timeout(120)

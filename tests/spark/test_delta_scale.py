@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,10 @@ from pyspark.sql import functions as fn
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.normalize.key_ranges import KeyRange, joined, key_ranges, predicate
 from tailrace.spark_consumer.normalize.split_stats import summarize
+from tailrace.spark_consumer.sink import delta_upkeep
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_table import quote
 from tailrace.spark_consumer.sink.plugin import load_sink
+from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tests.spark.records import table_schema
@@ -156,6 +158,47 @@ def test_the_query_compacts_small_files_by_key(spark: SparkSession, tmp_path: Pa
     assert "id" in history[0]["operationParameters"]["clusterBy"]
     assert len(files_of(spark, path)) == 1
     assert spark.read.format("delta").load(path).count() == 2400
+
+
+def live_files(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the ``add`` actions of the files of a table."""
+    files: dict[str, dict[str, Any]] = {}
+    for log in sorted((path / "_delta_log").glob("*.json")):
+        for line in log.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            if "remove" in action:
+                files.pop(action["remove"]["path"], None)
+        for line in log.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                files[action["add"]["path"]] = action["add"]
+    return files
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_the_query_purges_deletion_vectors(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a fifth of the rows was changed, also those in files that OPTIMIZE leaves alone."""
+    # Each clustered set of files is a large one.
+    name = "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize."
+    monkeypatch.setitem(delta_upkeep._OPTIONS, f"{name}threshold", "1")
+    monkeypatch.setitem(delta_upkeep._OPTIONS, f"{name}targetCubeSize", "1")
+    spark = spark.newSession()
+    path = tmp_path / "tables" / "shop" / "t"
+    sink = opened(spark, tmp_path, **{"sink.optimize.batches": "1", "sink.purge.percent": "20"})
+    sink.prepare_table(SCHEMA)
+    sink.write_batch(table_batch(batch_of(spark.range(1000), 1), 0), 0)
+    with_vectors = []
+    for number, rows in enumerate((100, 90, 20), 1):
+        sink.write_batch(table_batch(batch_of(spark.range(rows), 1 + number), number), number)
+        with_vectors.append([each["path"] for each in live_files(path).values() if each.get("deletionVector")])
+
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").where("operation = 'REORG'").collect()
+    assert (len(history), [bool(found) for found in with_vectors]) == (1, [True, True, False])
+    table = spark.read.format("delta").load(str(path))
+    assert (table.count(), table.where("name = 'new 5'").count()) == (1000, 1)
 
 
 def test_intervals_are_joined_over_the_smallest_gaps() -> None:

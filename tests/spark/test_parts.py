@@ -24,6 +24,7 @@ from tailrace.spark_consumer.sink.delta_evolution import evolve
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.plugin import load_sink
+from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.kafka import range_options, stream_options
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange, parse_offsets, ranges_between
@@ -332,10 +333,9 @@ def test_tombstone_follows_a_delete() -> None:
 def test_table_without_key_is_refused_by_the_delta_sink(exists: bool) -> None:
     """The producer publishes no key if a key column is masked; the error comes before any Spark call."""
     schema = table_schema("p", "t", key=())
-    table = DeltaTable(cast("SparkSession", None), "/nowhere")
+    table = DeltaTable(cast("SparkSession", None), Location.at("/nowhere"))
 
-    spark = cast("SparkSession", None)
     with pytest.raises(SinkError, match="has no key") as caught:
-        evolve(spark, table, schema, (), EvolutionPolicy()) if exists else table.create(schema, {})
+        evolve(table, schema, (), EvolutionPolicy()) if exists else table.create(schema, {})
 
     assert "do not mask or truncate key columns" in caught.value.hint

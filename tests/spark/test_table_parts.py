@@ -104,6 +104,24 @@ def test_position_has_all_partitions(spark: SparkSession, tmp_path: Path) -> Non
     }
 
 
+def test_position_is_removed_when_the_next_batch_has_no_records_of_the_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Otherwise the table would not use an END certificate that the batch brings."""
+    tables = ParkedTables(str(tmp_path), 100, retry_s=0)
+    batch = BatchRanges({TOPIC: {"0": 0}}, {TOPIC: {"0": 90}})
+    first = TopicRange(TOPIC, {0: OffsetRange(0, 40)})
+    admitted = tables.admit(spark, batch)
+    tables.plan(spark, first, whole=False)
+    tables.advance(spark, first)
+    tables.finish(spark, admitted, {})
+    assert tables.without_position({TOPIC}) == set()
+
+    tables.admit(spark, BatchRanges(batch.end, batch.end))
+
+    assert tables.without_position({TOPIC}) == {TOPIC}
+
+
 def test_position_is_removed_when_its_batch_is_committed(spark: SparkSession, tmp_path: Path) -> None:
     tables = ParkedTables(str(tmp_path), 100, retry_s=0)
     batch = BatchRanges({TOPIC: {"0": 0}}, {TOPIC: {"0": 90}})

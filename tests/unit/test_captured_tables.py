@@ -13,6 +13,7 @@ from tailrace.producer.model.table import CatalogTable, Column, ColumnCatalog, T
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectSchema
+from tests.support.stream import START
 from tests.unit.test_config_load import BASE
 
 TABLE = TableId("shop", "t")
@@ -104,6 +105,29 @@ def test_a_stand_in_key_does_not_follow_the_catalog() -> None:
     assert tables.version_of(first).table.key == ("a",)
     with pytest.raises(SchemaError, match="does not exist"):
         CapturedTables(load(None, {}, BASE), catalog.describe).version_of(first)
+
+
+def test_a_stand_in_key_is_known_from_the_first_start_on() -> None:
+    """Also if the stream has no change of the table before the index is replaced; a stored key counts more."""
+    catalog = Catalog(column("a"), column("b"), unique=("a",))
+    config, version = load(None, {}, BASE), logged(column("a"), column("b"), key=())
+    tables = CapturedTables(config, catalog.describe)
+    tables.remember_stand_in_key(catalog.describe(TABLE), START)
+    catalog.unique = ("b",)
+    assert tables.version_of(version).table.key == ("a",)
+    stored = {name: orjson.loads(value) for name, value in tables.keys.take_unsaved()}
+
+    restarted = CapturedTables(config, catalog.describe)
+    restarted.remember_stand_in_key(catalog.describe(TABLE), START)
+    restarted.keys.load(stored)
+
+    assert restarted.version_of(version).table.key == ("a",)
+    assert restarted.keys.take_unsaved() == []
+    forgotten = CapturedTables(config, catalog.describe)
+    forgotten.remember_stand_in_key(catalog.describe(TABLE), START)
+    forgotten.keys.load({name: {**body, "unique": None} for name, body in stored.items()})
+    assert forgotten.version_of(version).table.key == ("b",)
+    assert len(forgotten.keys.take_unsaved()) == 1
 
 
 @pytest.mark.parametrize("met_by", ["stream", "check"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,8 @@ from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
 from tailrace.producer.streaming.table_versions import TableVersions
-from tailrace.runtime.errors import SchemaError
+from tailrace.runtime.errors import KafkaRequestError, SchemaError
+from tailrace.schemas.names import watermarks_topic
 from tests.support.stream import FILE, SERVER, FakeListener, FakeProducer, stream_transaction
 
 BASE = {
@@ -54,6 +56,7 @@ class Stream:
             Status(),
         )
         self.with_topic: set[TableId] = set()
+        self.topics_refused = False
         config = load(None, {}, BASE)
         settings = StreamSettings(
             "p", config.filters.tables, [], frozenset({"t"}), tombstones=True, include_query=False, max_waiting_splits=8
@@ -62,7 +65,7 @@ class Stream:
         tables = CapturedTables(config, self._describe)
         mailbox = Mailbox(lambda: None, threading.Event())
         context = StreamContext(settings, self.transaction, self.registry, tables, mailbox, self.status)
-        topics: Any = SimpleNamespace(ensure_tables=self.with_topic.update)
+        topics: Any = SimpleNamespace(ensure_tables=self._ensure_topics)
         new_tables = NewTables(context, topics, self.listener, reads=lambda table: table.table != "unread")
         self.versions = TableVersions(context, new_tables)
         self.coordinator = SnapshotCoordinator(context, self.versions, self.listener)
@@ -76,6 +79,11 @@ class Stream:
             raise SchemaError(f"table {table} does not exist")
         key = self.catalog[table]
         return CatalogTable(Table(table, COLUMNS, key), key, (), frozenset(), {}, 0)
+
+    def _ensure_topics(self, tables: list[TableId]) -> None:
+        if self.topics_refused:
+            raise KafkaRequestError("the account may not create topics")
+        self.with_topic.update(tables)
 
     def ddl(self, sql: str) -> None:
         """Let the stream read a statement."""
@@ -96,6 +104,12 @@ class Stream:
             return None
         assert not stored or orjson.loads(stored[-1] or b"{}").get("mode") == tracked.mode
         return tracked.mode
+
+    @property
+    def reported_as_created(self) -> int:
+        """The number of records that tell readers of the topic that the table is a new one."""
+        records = [value or b"" for topic, _, value in self.producer.open if topic == watermarks_topic("p")]
+        return sum(b'"CREATED"' in value for value in records)
 
     @property
     def requested(self) -> list[TableId]:
@@ -214,6 +228,30 @@ def test_table_without_a_key_is_in_error_until_it_has_one() -> None:
     assert stream.insert(T, "id")
     assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [U, T])
     assert stream.status.snapshot()["tables"]["db.t"]["error"] == ""
+
+
+@pytest.mark.parametrize("retried_by", ["change", "statement"])
+def test_created_table_is_read_if_its_first_changes_were_skipped(
+    retried_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its topic could not be created: the binlog has all of its rows, but the stream has passed some of them."""
+    stream = Stream()
+    stream.topics_refused = True
+    stream.ddl("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    definition = TableVersion(T, COLUMNS, ("id",), b"t")
+    assert not stream.insert(T, definition=definition)
+    assert (stream.mode(T), stream.requested) == (TableMode.ERROR, [])
+
+    stream.topics_refused = False
+    if retried_by == "change":
+        later = time.monotonic() + 11
+        monkeypatch.setattr(time, "monotonic", lambda: later)
+    else:
+        stream.catalog[T] = ("id",)
+        stream.ddl("ALTER TABLE t ADD COLUMN n INT")
+    assert stream.insert(T, definition=definition)
+    assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [T])
+    assert stream.reported_as_created == 1
 
 
 def test_table_in_error_checks_the_catalog_once_in_a_while() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.state_store import (
     SplitState,
     State,
@@ -20,17 +21,20 @@ from tailrace.producer.kafka.state_store import (
 )
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
-from tailrace.producer.model.split import Range, Split
+from tailrace.producer.model.split import WHOLE, Range, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
 from tailrace.producer.snapshot.enumerator import Enumerator
+from tailrace.producer.snapshot.policy import InitialSnapshot
+from tailrace.producer.snapshot.table_planner import PlanInput
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.watermark import Watermark, WatermarkKind, read_position
 from tests.support.stream import FILE, SERVER, START, FakeListener, FakeProducer, stream_transaction
 
@@ -68,7 +72,7 @@ class Stream:
             Status(),
         )
         versions: Any = SimpleNamespace(
-            forget=lambda _table: None, on_statement=lambda _effect: None, statement_headers=lambda _table, _event: []
+            forget=lambda _table: None, on_statement=lambda *_: None, statement_headers=lambda _table, _event: []
         )
         self.coordinator = SnapshotCoordinator(context, versions, self.listener)
         self.new_tables = NewTables(context, topics, self.listener, reads=lambda _table: True)
@@ -269,3 +273,40 @@ def test_an_incremental_snapshot_that_is_not_resumed_leaves_with_its_ends() -> N
     stored = records["p.tailrace.state", table_key(TABLE)]
     assert orjson.loads(stored or b"")["mode"] == TableMode.STREAMING
     assert stream.mode is TableMode.STREAMING
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_table_that_is_dropped_while_its_snapshot_resumes(exists: bool) -> None:
+    """The next session does not have it, so that the capture goes on; a table that cannot be read is an error."""
+    stream = Stream()
+    state = State(StoredOffset(START))
+    state.tables[str(TABLE)] = TableState(TableMode.SNAPSHOT, snapshot="s", greatest=[100], key=("id",))
+
+    def plan_input(_table: TableId) -> None:
+        raise SchemaError("the table cannot be described")
+
+    planner = SimpleNamespace(plan_input=plan_input, exists=lambda _table: exists)
+    policy: Any = SimpleNamespace(can_resume=lambda *_: True)
+    enumerator = Enumerator(planner, stream.coordinator, policy, [TABLE], state=state, status=Status())  # type: ignore[arg-type]
+
+    with pytest.raises(SchemaError if exists else SourceUnavailableError):
+        enumerator.restore()
+
+
+def test_a_table_that_was_in_error_is_planned_when_it_can_be_captured() -> None:
+    """It got a key while the producer was down: its state has no plan, which would be a single split."""
+    stream = Stream()
+    stream.registry.track(TABLE, TableMode.WAITING)
+    state = State(StoredOffset(START))
+    state.tables[str(TABLE)] = TableState(TableMode.ERROR)
+    planner: Any = SimpleNamespace(plan_input=lambda _table: PlanInput((), 0), exists=lambda _table: True)
+    planner.splitter = lambda *_: SimpleNamespace(
+        sort_key=lambda _: None, unread_ranges=lambda *_: [WHOLE], sort_keys=list
+    )
+    planner.stream_order = lambda _columns: SimpleNamespace()
+    policy = InitialSnapshot(planner, stream.coordinator)
+    enumerator = Enumerator(planner, stream.coordinator, policy, [TABLE], state=state, status=Status())
+
+    enumerator.restore()
+
+    assert stream.mode is TableMode.WAITING

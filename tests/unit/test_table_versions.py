@@ -13,6 +13,7 @@ from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVe
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.streaming import table_versions
@@ -23,12 +24,13 @@ from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import SCHEMA_HEADER
-from tests.support.stream import FILE, SERVER, FakeListener, FakeProducer, stream_transaction
+from tests.support.stream import FILE, SERVER, START, FakeListener, FakeProducer, stream_transaction
 from tests.unit.test_config_load import BASE
 
 TABLE = TableId("shop", "t")
 CONTEXT = ("__debezium.context.taskId", b"0")
 SCHEMAS = "p.tailrace.schemas"
+EXECUTED = START._replace(gtids=GtidSet.parse(f"{SERVER}:1-20"))
 
 
 def definition(fsp: int, *, comment: bytes = b"") -> TableVersion:
@@ -56,11 +58,13 @@ class Versions:
         )
         self.transaction = stream_transaction(self.producer, registry)
         self._catalog = catalog
+        self.executed = START
+        """What the source has executed."""
         context = StreamContext(
             settings,
             self.transaction,
             registry,
-            CapturedTables(config, self._describe),
+            CapturedTables(config, self._describe, source_offset=lambda: self.executed),
             Mailbox(lambda: None, threading.Event()),
             Status(),
         )
@@ -79,6 +83,11 @@ class Versions:
     def key_of(self, table: TableVersion) -> tuple[str, ...]:
         """Return the key of the version in use."""
         return self.versions.in_use[id(table)].captured.table.key
+
+    def statement(self, effect: DdlEffect, number: int = 6) -> None:
+        """Let the stream read a statement, the transaction ``number`` of the source."""
+        event = QueryEvent(f"{SERVER}:{number}", "shop", effect.sql, FILE, 700, 800, 7, 1, None, query_pos=750)
+        self.versions.on_statement(event, effect)
 
     def event(self, table: TableVersion, pos: int) -> RowsEvent:
         """Return an empty rows event."""
@@ -191,11 +200,60 @@ def test_a_stand_in_key_changes_with_the_statement_that_changes_it() -> None:
     stream.schema_at(keyless, 300)
     assert stream.key_of(keyless) == ("id",)
 
-    stream.versions.on_statement(DdlEffect(Change.TRUNCATE, TABLE, None, "TRUNCATE t"))
+    stream.statement(DdlEffect(Change.TRUNCATE, TABLE, None, "TRUNCATE t"))
     assert stream.key_of(keyless) == ("id",)
-    stream.versions.on_statement(DdlEffect(Change.INDEX, TABLE, None, "CREATE UNIQUE INDEX b ON t (at)"))
+    stream.statement(DdlEffect(Change.INDEX, TABLE, None, "CREATE UNIQUE INDEX b ON t (at)"))
     stream.schema_at(keyless, 400)
 
     assert stream.key_of(keyless) == ("at",)
     stored = [orjson.loads(value or b"{}")["unique"] for _, key, value in stream.producer.open if key == b"key/shop.t"]
     assert stored == [["id"], None, ["at"]]
+
+
+def test_a_key_of_the_catalog_stays_until_a_later_statement(capsys: pytest.CaptureFixture[str]) -> None:
+    """The catalog already had what a statement did. A change before it may have the wrong key, which is said."""
+    stream = Versions(catalog=definition(3), unique=("at",))
+    keyless = definition(3)._replace(primary_key=())
+    stream.executed = EXECUTED
+    assert stream.schema_at(keyless, 200)
+    assert stream.key_of(keyless) == ("at",)
+    stream.unique = ("id",)
+
+    stream.statement(DdlEffect(Change.ALTER, TABLE, None, "ALTER TABLE t ADD COLUMN x INT"), 19)
+    assert "later definition" not in capsys.readouterr().out
+    stream.statement(DdlEffect(Change.ALTER, TABLE, None, "ALTER TABLE t DROP KEY a, ADD UNIQUE b (at)"), 20)
+    said = capsys.readouterr().out
+    assert "changes may have been written with the key of a later definition" in said
+    assert f"gtid={SERVER}:20" in said
+    stream.schema_at(keyless, 300)
+    assert stream.key_of(keyless) == ("at",)
+    stream.statement(DdlEffect(Change.ALTER, TABLE, None, "ALTER TABLE t DROP KEY b, ADD UNIQUE c (id)"), 21)
+    assert "later definition" not in capsys.readouterr().out
+    stream.schema_at(keyless, 400)
+
+    assert stream.key_of(keyless) == ("id",)
+
+
+def test_a_key_that_a_snapshot_is_planned_on_needs_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    """The changes before the plan are contained in its rows; the statement before it leaves the key as planned."""
+    stream = Versions(catalog=definition(3), unique=("id",))
+    keyless = definition(3)._replace(primary_key=())
+    stream.versions.plan_key(TABLE, ("at",), EXECUTED)
+    stream.schema_at(keyless, 200)
+    stream.statement(DdlEffect(Change.ALTER, TABLE, None, "ALTER TABLE t DROP KEY a, ADD UNIQUE b (at)"), 20)
+    stream.schema_at(keyless, 300)
+
+    assert stream.key_of(keyless) == ("at",)
+    assert "later definition" not in capsys.readouterr().out
+
+
+def test_a_version_of_another_table_is_not_taken_for_an_evicted_one() -> None:
+    """Versions are found by the id of their definition, which another object may have later."""
+    stream, version = Versions(), definition(3)
+    stream.schema_at(version, 200)
+    assert stream.versions.definition(TABLE) is version
+    other = stream.versions.in_use.pop(id(version))
+    other.definition = version._replace(id=TableId("shop", "other"))
+    stream.versions.in_use[id(version)] = other
+
+    assert stream.versions.definition(TABLE) is None
