@@ -4,6 +4,7 @@
 
     TailraceError              runtime/errors.py
     ├── SinkError              the target rejected a batch
+    │   └── NewTopicError      a topic was deleted and created again
     ├── IncompleteTopicError   a topic lacks records that were written to it
     ├── DamagedTopicError      rows in a topic are not those that were written to it
     └── KafkaRequestError      runtime/errors.py
@@ -20,6 +21,10 @@ from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, Ta
 
 class SinkError(TailraceError):
     """The target rejected a batch."""
+
+
+class NewTopicError(SinkError):
+    """A topic was deleted and created again: offsets that were applied say nothing about it."""
 
 
 class IncompleteTopicError(TailraceError):

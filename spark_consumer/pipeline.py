@@ -14,7 +14,7 @@ import structlog
 
 from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
-from tailrace.spark_consumer.errors import SinkError, as_tailrace_error, concerns_all_tables
+from tailrace.spark_consumer.errors import NewTopicError, SinkError, as_tailrace_error, concerns_all_tables
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import TableResult
@@ -123,8 +123,11 @@ class Pipeline:
                 for topic in sorted(admitted.keys() | idle.keys())
             ]
             errors = self._run(spark, pool, works)
-            self._raise_if_no_table_goes_on(errors, ranges)
+            if not any(isinstance(error, NewTopicError) for error in errors.values()):
+                self._raise_if_no_table_goes_on(errors, ranges)
             self._finish(spark, {**admitted, **idle}, errors)
+            # A new topic is read from its beginning, also if the query ends: the batch does not begin there.
+            self._raise_if_no_table_goes_on(errors, ranges)
         finally:
             self._parked.release(admitted)
         seconds = time.monotonic() - started

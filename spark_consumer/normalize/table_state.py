@@ -131,6 +131,9 @@ class TableStates:
             before = [state for state in known if state.step == after.step - 1]
         else:
             before = [state for state in known if state.counts_before(found)]
+        if not before and known:
+            # What is counted does not precede the records: they are read a second time, or of another topic.
+            return TableState(step=known[-1].step, unverified=True, topic_id=known[-1].topic_id), after
         return (before[-1] if before else TableState()), after
 
     def save(self, spark: SparkSession, topic: str, state: TableState, before: TableState) -> None:

@@ -22,7 +22,7 @@ from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
@@ -97,7 +97,7 @@ class DeltaSink:
         ledger = self._ledgers.get(schema.topic)
         topic_id = self._context.topic_id(schema.topic)
         if ledger is not None and ledger.is_of_another_topic(topic_id):
-            raise SinkError(
+            raise NewTopicError(
                 f"topic {schema.topic} was deleted and created again: the table has the records of the former one",
                 hint="move the target table away to load it from the new topic, and start again",
                 table=table.name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.names import EVENT_HEADER, INCREMENTAL_HEADER, SCHEMA_HEADER, SPLIT_HEADER
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.source.topics import TableFilter, subscribe_pattern
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ def read_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 def read_range(spark: SparkSession, options: Mapping[str, str], found: TopicRange) -> DataFrame:
     """Return the raw records of one topic in its range; ``options`` come from ``range_options``.
 
-    Raises SinkError if the topic was deleted and created again.
+    Raises NewTopicError if the topic was deleted and created again.
     """
     if found.recreated:
-        raise SinkError(
+        raise NewTopicError(
             f"topic {found.topic} was deleted and created again: it ends before the offsets that were read",
             hint="move the target table away to load it from the new topic, and start again",
             partitions=", ".join(str(number) for number in sorted(found.recreated)),

@@ -10,7 +10,7 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import RowKind
 from tailrace.spark_consumer.changelog.rowkind import to_changelog
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
@@ -127,10 +127,10 @@ class ChangelogTable(TableWork):
         )
 
     def _require_same_topic(self, before: TableState) -> None:
-        """Raise SinkError if the state belongs to another topic of the same name."""
+        """Raise NewTopicError if the state belongs to another topic of the same name."""
         topic_id = self._services.topic_id(self._topic)
         if before.topic_id and topic_id and before.topic_id != topic_id:
-            raise SinkError(
+            raise NewTopicError(
                 f"topic {self._topic} was deleted and created again: the changelog has the records of the former one",
                 hint="start a query with another checkpointLocation and another target for this table",
                 read_topic_id=before.topic_id,

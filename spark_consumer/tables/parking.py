@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from tailrace.runtime.errors import TailraceError
+from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.files import children, delete, read_text, write_text
 from tailrace.spark_consumer.source.ranges import EARLIEST, BatchRanges, OffsetRange, TopicRange
 
@@ -198,6 +199,10 @@ class ParkedTables:
     def _park(self, spark: SparkSession, found: TopicRange, starts: Mapping[str, int], error: TailraceError) -> None:
         # The position of a table is ahead of its range if parts of the range are processed.
         known = self._positions.get(found.topic) or TablePosition(found.topic, _starts(found, starts))
+        if isinstance(error, NewTopicError):
+            # Offsets of the former topic say nothing about the new one.
+            numbers = known.starts.keys() | {str(number) for number in found.partitions}
+            known = replace(known, starts=dict.fromkeys(numbers, EARLIEST), until={})
         details = {name: str(value) for name, value in error.context.items()}
         position = replace(known, reason=error.message, hint=error.hint, details=details, parked_at=time.time())
         self._store(spark, position)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tailrace.spark_consumer.background import run_in_background
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_partition
@@ -71,11 +71,11 @@ class UpsertTable(TableWork):
             states.save(spark, self._topic, state, before)
 
     def _require_same_topic(self, spark: SparkSession, applied: Mapping[int, int]) -> None:
-        """Raise SinkError if the target has applied more than the topic has: it is another topic of the same name."""
+        """Raise NewTopicError if the target has applied more than the topic has: it is another one of that name."""
         ends = self._services.end_offsets(spark, self.topic, applied)
         beyond = {number: offset for number, offset in applied.items() if offset > ends[number]}
         if beyond:
-            raise SinkError(
+            raise NewTopicError(
                 f"topic {self.topic} was deleted and created again: the target has applied records beyond its end",
                 hint="move the target table away to load it from the new topic, and start again",
                 applied=beyond,

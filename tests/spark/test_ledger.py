@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tests.embedded.kafka import KafkaBroker
@@ -62,11 +62,11 @@ def test_older_and_lost_checkpoints_lose_and_double_nothing(
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("records", [2, 5])
-def test_new_topic_of_the_same_name_is_noticed(
-    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, records: int
+@pytest.mark.parametrize(("records", "lost"), [(2, True), (5, False)], ids=["as_long", "longer"])
+def test_new_topic_of_the_same_name_is_noticed(  # noqa: PLR0917 - fixtures
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, records: int, lost: bool
 ) -> None:
-    """The new topic has as many records as the table has applied, or more."""
+    """The new topic has as many records as the table has applied, or more; ``lost``: the checkpoint is lost too."""
     feed = Feed(kafka_broker, prefix)
     table = feed.table(table_schema(prefix, "t"))
     given = settings(kafka_broker, prefix, tmp_path)
@@ -75,9 +75,10 @@ def test_new_topic_of_the_same_name_is_noticed(
     delete_topic(kafka_broker, table.schema.topic)
     kafka_broker.create_topic(table.schema.topic)
     feed.write([m for i in range(records) for m in table.change("c", None, {"id": i, "name": "new"}, pos=200 + i)])
-    shutil.rmtree(tmp_path / "checkpoint")
+    if lost:
+        shutil.rmtree(tmp_path / "checkpoint")
 
-    with pytest.raises(SinkError, match="was deleted and created again"):
+    with pytest.raises(NewTopicError, match="was deleted and created again"):
         consume(spark, given)
     assert set(table_rows(spark, tmp_path, "t")) == {0, 1}
 
@@ -100,7 +101,9 @@ def test_changelog_of_a_new_topic_of_the_same_name_is_not_mixed(
     kafka_broker.create_topic(table.schema.topic)
     feed.write([m for i in range(5) for m in table.change("c", None, {"id": i, "name": "new"}, pos=200 + i)])
 
-    with pytest.raises(SinkError, match="was deleted and created again: the changelog"):
+    with pytest.raises(NewTopicError, match="was deleted and created again: the changelog"):
+        consume(spark, given)
+    with pytest.raises(NewTopicError, match="was deleted and created again: the changelog"):
         consume(spark, given)
 
 
