@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +21,10 @@ pytest_plugins = (
     "tests.support.duration_plugin",
     "tests.support.workers_plugin",
 )
+
+# An example has no time limit: a busy machine is no fault of the code.
+settings.register_profile("tailrace", deadline=None)
+settings.load_profile("tailrace")
 
 # The servers' modules are imported where they are needed: unit tests do not load drivers that they do not use.
 

@@ -6,7 +6,7 @@ import struct
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.producer.errors import BinlogError, SourceError, SourceUnavailableError
@@ -59,7 +59,6 @@ def test_transaction_is_parsed_with_its_positions() -> None:
     assert commit == TransactionCommit(f"{SOURCE}:1", "binlog.000001", starts[5], 1_700_000_000)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_split_of_the_bytes_gives_the_same_events(data: st.DataObject) -> None:
     """The network may deliver the bytes in any chunks."""

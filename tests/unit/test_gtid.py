@@ -108,7 +108,7 @@ def test_adding_a_gtid_to_a_set_with_many_gaps_copies_one_block() -> None:
 
 
 @given(st.lists(st.integers(1, 4000), max_size=1500))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_blocks_hold_any_numbers(numbers: list[int]) -> None:
     """Split and joined blocks give the intervals of the plain set."""
     grown = Intervals.of([])

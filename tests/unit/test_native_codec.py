@@ -259,7 +259,7 @@ def _results(draw: st.DrawFn) -> tuple[Table, bytes]:
     return _table(columns, tuple(dict.fromkeys((key, "id")))), NOISE + data + tail
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_results(), st.sampled_from(MODES), st.sampled_from(FORMS), st.data())
 def test_any_result_set_is_equal(
     drawn: tuple[Table, bytes], options: ValueOptions, form: Form, data: st.DataObject

@@ -127,7 +127,7 @@ def test_each_value_of_each_type_is_equal(options: ValueOptions, form: Form) -> 
             codecs.check("inserts", b"\2" + bytes(4) + b"\0", keys=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_rows(), st.sampled_from(FORMS), st.data())
 def test_any_event_is_equal(drawn: tuple[Table, list[Any]], form: Form, data: st.DataObject) -> None:
     """Rows of many types and NULLs, whole, cut off, or with one byte changed."""
