@@ -38,12 +38,14 @@ _NUMBERS: Final[tuple[_Type, ...]] = (
     tp.DecimalType,
 )
 _PAIRS: Final[Mapping[_Type, Sequence[_Type]]] = {
-    tp.StringType: (*_NUMBERS, tp.DateType, tp.BinaryType),
-    tp.BinaryType: (tp.StringType,),
+    tp.StringType: (*_NUMBERS, tp.DateType),
     tp.TimestampNTZType: (tp.DateType,),
     **dict.fromkeys((tp.LongType, tp.FloatType, tp.DoubleType, tp.DecimalType), _NUMBERS),
 }
-"""Conversions that MySQL does in the same way for every value that survives the way back."""
+"""Conversions that MySQL does in the same way for every value that survives the way back.
+
+Text and bytes are none: MySQL keeps the bytes of the column's character set, which a record does not tell.
+"""
 
 
 def common_type(one: tp.DataType, other: tp.DataType) -> tp.DataType | None:
@@ -92,8 +94,6 @@ def exact_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Colum
 def checked_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Column:
     """Return the value in the target type; NULL if the target type does not represent it exactly."""
     converted = value.try_cast(target)
-    if isinstance(source, tp.BinaryType):
-        return fn.when(fn.is_valid_utf8(converted), converted)
     same = converted.try_cast(source) == value
     # The greatest integer becomes a power of two as a floating-point number, and that becomes the integer again.
     if isinstance(target, _FLOATING):

@@ -57,13 +57,11 @@ VALUES: Final[dict[str, list[Any]]] = {
 def same(value: Any, source: str, found: Any, target: str) -> bool:
     """Return whether a converted value is the value; decided without Spark."""
     if isinstance(value, str) and not isinstance(found, str):
-        if isinstance(found, (bytes, bytearray)):
-            return value.encode() == bytes(found)
         if isinstance(found, dt.date):
             return value == found.isoformat()
         return _printed(value, found)
     if isinstance(value, bytes):
-        return bytes(found) == value if target == "binary" else bool(found.encode() == value)
+        return bytes(found) == value
     if target == "string":
         kind = tp.DataType.fromDDL(source)
         return bool(found == (f"{value:.{kind.scale}f}" if isinstance(kind, tp.DecimalType) else str(value)))
