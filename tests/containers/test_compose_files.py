@@ -68,8 +68,9 @@ def test_copied_files_exist_and_the_user_is_not_root(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["producer", "spark"])
 def test_production_image_copies_the_distribution_and_no_tests(name: str) -> None:
-    """What it copies is what setuptools needs, the parts of the distribution and the image's lock."""
-    parts = {"producer": {"producer"}, "spark": {"spark_consumer"}}[name] | {"runtime", "schemas"}
+    """What it copies is what setuptools needs, the parts of the distribution and the locks of the image's packages."""
+    parts = {"producer": {"producer", "docker/compiler.lock"}, "spark": {"spark_consumer"}}[name]
+    parts |= {"runtime", "schemas"}
 
     copied = _copied(DOCKER / f"{name}.Dockerfile")
 
