@@ -38,7 +38,7 @@ _WIDE: Final = frozenset({"big5", "cp932", "eucjpms", "euckr", "gbk", "sjis", "u
 EXCEPTIONS: Final[Mapping[tuple[str, str], tuple[str, frozenset[int]]]] = {
     **{("floats", name): (_OLD_JAVA, frozenset({14})) for name in ("f", "f24", "fu")},
     ("floats", "f53"): (_OLD_JAVA, frozenset({22})),
-    **{("zero_dates", name): (_DEFAULT, frozenset({1, 2})) for name in ("dd", "dtd")},
+    **{("zero_dates", name): (_DEFAULT, frozenset({1, 2, 3})) for name in ("dd", "dtd")},
     **{
         ("charsets", name): ("Debezium loses the five bytes that cp1252 leaves undefined", frozenset({7}))
         for name in ("c_latin1", "t_latin1")
