@@ -159,7 +159,6 @@ class Pipeline:
         if not self._parked.resuming:
             return False
         batch_id, ends = committed(spark, self._settings.checkpoint)
-        self._parked.remove_reached(spark, ends)
         chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends)}
         if not chunks:
             return False

@@ -135,15 +135,14 @@ class ParkedTables:
                             log.info("parked table is tried again", topic=topic)
             return chunks
 
-    def remove_reached(self, spark: SparkSession, committed: Mapping[str, Mapping[str, int]]) -> None:
-        """Remove the positions of tables that have applied everything up to the end of the last batch."""
-        with self._lock:
-            self._remove_reached(spark, committed)
+    def _remove_reached(self, spark: SparkSession, starts: Mapping[str, Mapping[str, int]]) -> None:
+        """Remove the positions at which a batch starts.
 
-    def _remove_reached(self, spark: SparkSession, committed: Mapping[str, Mapping[str, int]]) -> None:
+        Only when a batch starts: the one that is processed may have been admitted without the table.
+        """
         for topic, position in list(self._positions.items()):
             free = position.reason is None and not position.until and topic not in self._busy
-            if free and committed.get(topic) == position.starts:
+            if free and starts.get(topic) == position.starts:
                 self._remove(spark, topic)
 
     @property

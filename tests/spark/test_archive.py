@@ -50,7 +50,7 @@ def report():
 if "MODULES_FILE" in os.environ:
     atexit.register(report)
 """
-"""As sitecustomize.py: at its end the driver writes where the modules of Tailrace were loaded from."""
+"""Run by a .pth file: at its end the driver writes where the modules of Tailrace were loaded from."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,9 @@ def driver_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site, own = folder / "lib" / version / "site-packages", Path(sysconfig.get_paths()["purelib"])
     for name in REQUIRED:
         (site / name).symlink_to(own / name)
-    (site / "sitecustomize.py").write_text(REPORT_MODULES, encoding="utf-8")
+    # Not sitecustomize.py: some systems have one of their own, which is found before.
+    (site / "report_modules.py").write_text(REPORT_MODULES, encoding="utf-8")
+    (site / "report_modules.pth").write_text("import report_modules\n", encoding="utf-8")
     return folder / "bin" / "python"
 
 

@@ -122,7 +122,24 @@ def test_position_is_removed_when_the_next_batch_has_no_records_of_the_table(
     assert tables.without_position({TOPIC}) == {TOPIC}
 
 
-def test_position_is_removed_when_its_batch_is_committed(spark: SparkSession, tmp_path: Path) -> None:
+def test_position_is_kept_while_a_batch_without_the_table_is_processed(spark: SparkSession, tmp_path: Path) -> None:
+    """The background reaches the start of the batch that was admitted meanwhile; its records are still to be read."""
+    before = ParkedTables(str(tmp_path), 100, retry_s=0)
+    batch = BatchRanges({TOPIC: {"0": 40}}, {TOPIC: {"0": 60}})
+    before.finish(spark, before.admit(spark, BatchRanges({}, batch.start)), {TOPIC: SinkError("it does not fit")})
+    tables = ParkedTables(str(tmp_path), 100, retry_s=0)
+    tables.load(spark)
+
+    [chunk] = tables.behind(batch.start)
+    assert tables.admit(spark, batch) == {}
+    tables.finish(spark, {TOPIC: chunk}, {})
+    assert tables.behind(batch.start) == []
+
+    later = tables.admit(spark, BatchRanges(batch.end, {TOPIC: {"0": 65}}))
+    assert later[TOPIC].partitions == {0: OffsetRange(40, 65)}
+
+
+def test_position_is_removed_when_the_next_batch_starts(spark: SparkSession, tmp_path: Path) -> None:
     tables = ParkedTables(str(tmp_path), 100, retry_s=0)
     batch = BatchRanges({TOPIC: {"0": 0}}, {TOPIC: {"0": 90}})
     tables.admit(spark, batch)
@@ -136,8 +153,7 @@ def test_position_is_removed_when_its_batch_is_committed(spark: SparkSession, tm
     assert admitted[TOPIC].until(later.planned(TOPIC)) == first
     later.advance(spark, first)
     later.finish(spark, admitted, {})
-    later.remove_reached(spark, {TOPIC: {"0": 80}})
     assert later.resuming
-    later.remove_reached(spark, {TOPIC: {"0": 90}})
+    later.admit(spark, BatchRanges(batch.end, batch.end))
     assert not later.resuming
     assert list((tmp_path / "tailrace" / "parked").iterdir()) == []
