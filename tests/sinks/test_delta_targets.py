@@ -183,7 +183,6 @@ _EXISTING: Final[dict[str, Existing]] = {
         f"id BIGINT, name CHAR(9), n STRING, d DOUBLE, {_SEQUENCE.replace('file: ', 'f: ')}",
         (
             "its column name is char(9), which does not represent all values of string",
-            "its column n is string, which does not represent all values of int",
             "its column d is double, which does not represent all values of decimal(9,2)",
             "its column _seq is struct<",
         ),
