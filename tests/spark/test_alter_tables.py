@@ -129,7 +129,7 @@ CASES: Final[dict[str, Case]] = {
     ),
     "numbers": Case(
         "a TINYINT UNSIGNED, b SMALLINT UNSIGNED, c INT UNSIGNED, d MEDIUMINT, g DECIMAL(5,2), f FLOAT",
-        ("1, 255, 65535, 4294967295, 8388607, -999.99, 0.1", "2, 0, 0, 0, 0, 0, 0", "3, NULL, NULL, NULL, NULL, 1, 1"),
+        ("1, 255, 65535, 4294967295, 8388607, -999.99, 0.5", "2, 0, 0, 0, 0, 0, 0", "3, NULL, NULL, NULL, NULL, 1, 1"),
         ("MODIFY a SMALLINT, MODIFY b INT, MODIFY c BIGINT, MODIFY d INT UNSIGNED, MODIFY g DECIMAL(20,10)",
          "MODIFY a BIGINT, MODIFY c DECIMAL(20,0), MODIFY d BIGINT"),
         "9, 9223372036854775807, 2147483647, 99999999999999999999, -1, 1234567890.0123456789, 2.5",
@@ -171,7 +171,7 @@ STOPPED: Final[dict[str, Stop]] = {
     "to_instant": Stop(
         Case("a DATETIME, b DATE", ("1, '2020-01-01', '2020-01-01'", "2, NULL, NULL"),
              ("MODIFY a TIMESTAMP NULL, MODIFY b INT",), "9, '2020-02-02', 20200202"), "type of column"),
-    "to_bytes": Stop(Case("a VARCHAR(9), b BIT(1)", ("1, 'a', b'1'", "2, NULL, NULL"),
+    "to_bytes": Stop(Case("a VARCHAR(9), b BIT(3)", ("1, 'a', b'1'", "2, NULL, NULL"),
                           ("MODIFY a VARBINARY(9), MODIFY b BIT(9)",), "9, x'ff', b'100000001'"), "type of column"),
 }  # fmt: skip
 
