@@ -136,7 +136,7 @@ CASES: Final[dict[str, Case]] = {
     ),
     "temporal": Case(
         "a DATE, b DATETIME, d TIMESTAMP(3) NULL, y YEAR",
-        ("1, '0001-01-01', '1000-01-01 00:00:01', '2001-01-01 00:00:00.123', 1901", "2, NULL, NULL, NULL, NULL",
+        ("1, '1000-01-01', '1000-01-01 00:00:01', '2001-01-01 00:00:00.123', 1901", "2, NULL, NULL, NULL, NULL",
          "3, '9999-12-31', '9999-12-31 23:59:59', '2037-01-01', 2155"),
         ("MODIFY b DATETIME(6), MODIFY d TIMESTAMP(6) NULL, MODIFY y INT", "MODIFY a DATETIME(3)"),
         "9, '2020-01-01 01:02:03.123', '2020-01-01 01:02:03.123456', '2020-01-01 01:02:03.123456', 100000",
