@@ -27,6 +27,7 @@ from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS, ORDER
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.source.kafka_admin import open_admin
 from tailrace.spark_consumer.source.sequence import sequence_literal
 from tailrace.spark_consumer.source.topics import subscribe_pattern
 
@@ -171,11 +172,8 @@ def _header(name: str, value: Column) -> Column:
 
 def _ensure_topic(spark: SparkSession, client: Mapping[str, str], topic: str, partitions: int) -> None:
     """Create a missing topic with the admin client of Spark's Kafka jars."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no API to create a topic
-    settings = jvm.java.util.Properties()
-    for name, value in client.items():
-        settings.setProperty(name.removeprefix("kafka."), value)
-    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+    jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
+    admin = open_admin(spark, client)
     try:
         if topic not in set(admin.listTopics().names().get()):
             replication = jvm.java.util.Optional.empty()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tailrace.spark_consumer.source.kafka_admin import open_admin
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -26,13 +28,9 @@ def beginning_offsets(
 def _offsets(
     spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int], which: str
 ) -> dict[int, int]:
-    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no API for it
+    jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
     kafka = jvm.org.apache.kafka
-    settings = jvm.java.util.Properties()
-    for name, value in client.items():
-        if name.startswith("kafka."):
-            settings.setProperty(name.removeprefix("kafka."), value)
-    admin = kafka.clients.admin.AdminClient.create(settings)
+    admin = open_admin(spark, client)
     try:
         keys = {number: kafka.common.TopicPartition(topic, number) for number in partitions}
         specs = jvm.java.util.HashMap()

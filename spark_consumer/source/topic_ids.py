@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
+from tailrace.spark_consumer.source.kafka_admin import open_admin
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -32,13 +34,9 @@ class TopicIds:
         if not topics:
             return
         with self._lock:
-            jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no API for it
             if self._admin is None:
-                settings = jvm.java.util.Properties()
-                for name, value in self._client.items():
-                    if name.startswith("kafka."):
-                        settings.setProperty(name.removeprefix("kafka."), value)
-                self._admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+                self._admin = open_admin(spark, self._client)
+            jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
             names = jvm.java.util.ArrayList()
             for topic in topics:
                 names.add(topic)

@@ -1,0 +1,22 @@
+"""The admin client of Spark's Kafka jars: Spark itself has no API for what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_admin(spark: SparkSession, client: Mapping[str, str]) -> Any:
+    """Return a Java ``AdminClient``, which the caller closes.
+
+    ``client`` has Kafka client options with their prefix ``kafka.``; other options are left out.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no API for it
+    settings = jvm.java.util.Properties()
+    for name, value in client.items():
+        if name.startswith("kafka."):
+            settings.setProperty(name.removeprefix("kafka."), value)
+    return jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
