@@ -53,6 +53,10 @@ class TablePosition:
         """Return whether no record before some offsets is missing."""
         return all(self.starts.get(name, 0) >= offset for name, offset in starts.items())
 
+    def is_at(self, starts: Mapping[str, int]) -> bool:
+        """Return whether the unapplied records begin at some offsets; a partition without one begins at 0."""
+        return self.reaches(starts) and all(starts.get(name, 0) == offset for name, offset in self.starts.items())
+
 
 class ParkedTables:
     """The positions of a query. A batch and the background never have the same table at the same time."""
@@ -95,23 +99,18 @@ class ParkedTables:
             self._remove_reached(spark, batch.start)
             admitted = {}
             for topic, found in batch.ranges.items():
-                own = self._admit(spark, topic, found, batch)
+                own = self._admit(topic, found, batch)
                 if own is not None:
                     admitted[topic] = own
                     self._busy[topic] = batch.start.get(topic, {})
             return admitted
 
-    def _admit(self, spark: SparkSession, topic: str, found: TopicRange, batch: BatchRanges) -> TopicRange | None:
+    def _admit(self, topic: str, found: TopicRange, batch: BatchRanges) -> TopicRange | None:
         position = self._positions.get(topic)
         if position is None:
             return found
         if position.reason is not None or topic in self._busy:
             return None
-        starts = batch.start.get(topic, {})
-        at_start = all(starts.get(name, 0) == offset for name, offset in position.starts.items())
-        if not position.until and position.reaches(starts) and at_start:
-            self._remove(spark, topic)
-            return found
         own = position.range_to(batch.end[topic])
         return own if own.offsets <= self._max_offsets else None
 
@@ -142,7 +141,7 @@ class ParkedTables:
         """
         for topic, position in list(self._positions.items()):
             free = position.reason is None and not position.until and topic not in self._busy
-            if free and starts.get(topic) == position.starts:
+            if free and position.is_at(starts.get(topic, {})):
                 self._remove(spark, topic)
 
     @property
