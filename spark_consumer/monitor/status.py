@@ -177,12 +177,13 @@ class Status:
                 "last_batch_at": self._last_end,
                 "running_batch_seconds": 0.0 if self._started is None else round(time.monotonic() - self._started, 3),
             }
+        lags = [table["lag_ms"] for table in tables.values() if table["lag_ms"] is not None]
         return {
             **now,
-            "lag_ms": self.lag_ms(),
+            "lag_ms": max(lags, default=None),
             "splits_incomplete": sum(table["splits"]["incomplete"] for table in tables.values()),
             "last_batch_phases": self.phases.last(),
             "phases": self.phases.totals(),
-            "table_states": self.table_states(),
+            "table_states": dict(Counter(table["state"] for table in tables.values())),
             "tables": tables,
         }
