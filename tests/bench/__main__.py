@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tailrace.runtime.errors import TailraceError
 from tailrace.runtime.interrupt import interrupt_on
 from tests.bench import customer, phases, report
+from tests.bench.options import setting
 from tests.bench.stack import Stack
 from tests.bench.usage import Usage
 from tests.embedded.prepare import prepare
@@ -85,14 +86,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--variants", action="store_true", help="also stream inserts only, updates only, and transactions of one row"
     )
     parser.add_argument(
-        "--set", action="append", default=[], type=_setting, metavar="NAME=VALUE", help="a property of the producer"
+        "--set", action="append", default=[], type=setting, metavar="NAME=VALUE", help="a property of the producer"
     )
     return parser.parse_args(arguments)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value
 
 
 if __name__ == "__main__":

@@ -25,10 +25,12 @@ from tailrace.spark_consumer import config, session
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
 from tailrace.spark_consumer.sink.plugin import load_sink
+from tests.bench.options import setting
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.prepare import prepare
 from tests.embedded.spark import spark_environment, spark_jars
 from tests.spark.records import Feed, Message, Table, connect, table_schema
+from tests.spark.running import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,13 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
     feed = Feed(broker, PREFIX)
     tables = _tables(broker, feed, options.tables)
-    given = {
-        "bootstrap.servers": broker.bootstrap,
-        "topic.prefix": PREFIX,
-        "checkpointLocation": str(work / "checkpoint"),
-        "sink": "delta",
-        "sink.path": str(work / "tables"),
-        "trigger.availableNow": "true",
+    given = settings(broker, PREFIX, work) | {
         "spark.ui.retainedJobs": "1000000",
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work),
@@ -150,13 +146,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tables", type=int, default=1000)
     parser.add_argument("--changes", type=int, default=5, help="changes for each table in a round (default 5)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--set", action="append", default=[], type=_setting, metavar="NAME=VALUE")
+    parser.add_argument("--set", action="append", default=[], type=setting, metavar="NAME=VALUE")
     return parser.parse_args(arguments)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value
 
 
 if __name__ == "__main__":

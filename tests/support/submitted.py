@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
@@ -15,6 +14,7 @@ from tests.docs.samples import ROOT
 from tests.embedded import supervised
 from tests.embedded.spark import spark_environment, spark_jars, spark_settings
 from tests.embedded.spark_cluster import SPARK_HOME, SparkCluster
+from tests.support.driver_process import DriverProcess
 
 PAGE: Final = ROOT / "docs" / "consumer.md"
 _SUBMIT: Final = re.compile(r"^spark-submit .*", re.MULTILINE | re.DOTALL)
@@ -28,7 +28,7 @@ def documented_command() -> str:
     return found[0]
 
 
-class SubmittedConsumer:
+class SubmittedConsumer(DriverProcess):
     """A driver in its own process, in client mode; its executors are processes of the workers."""
 
     def __init__(self, cluster: SparkCluster, archive: Path, given: Mapping[str, str], folder: Path) -> None:
@@ -36,11 +36,10 @@ class SubmittedConsumer:
         self._cluster = cluster
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.log = folder / "driver.log"
+        super().__init__(folder / "driver.log")
         self._config = folder / "consumer.json"
         self._config.write_text(json.dumps(dict(given)), encoding="utf-8")
         self._command = self._paths(documented_command(), archive)
-        self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -63,27 +62,6 @@ class SubmittedConsumer:
                 env={**inherited, **spark_environment(), **own},
                 cwd=ROOT,
             )
-
-    @property
-    def pid(self) -> int:
-        """The process id of the driver."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        """Whether the driver is alive."""
-        return self._process is not None and self._process.poll() is None
-
-    def kill(self) -> None:
-        """Kill the driver, Java and Python, with SIGKILL."""
-        assert self._process is not None
-        supervised.kill(self._process)
-
-    def wait(self, deadline_s: float) -> int:
-        """Wait until the driver ends; return its exit code."""
-        assert self._process is not None
-        return self._process.wait(deadline_s)
 
     def batches(self) -> int:
         """Return how many batches the driver has applied."""

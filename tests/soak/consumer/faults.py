@@ -16,8 +16,9 @@ from typing import Final
 from tests.bench.usage import descendants
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.spark_cluster import SparkCluster
-from tests.soak.consumer.process import ConsumerUnderTest, stop
+from tests.soak.consumer.process import stop
 from tests.support.capture import CaptureProcess
+from tests.support.driver_process import DriverProcess
 
 
 @dataclass
@@ -27,7 +28,7 @@ class ConsumerContext:
     rng: random.Random
     broker: KafkaBroker
     producer: CaptureProcess
-    consumer: ConsumerUnderTest
+    consumer: DriverProcess
     folder: Path
     """Has the checkpoint, the tables and the copies of the checkpoint."""
     cluster: SparkCluster | None = None

@@ -17,7 +17,7 @@ from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.embedded.spark_cluster import SparkCluster
 from tests.soak.consumer.faults import CLUSTER_FAULTS, FAULTS, ConsumerContext
-from tests.soak.consumer.process import ConsumerUnderTest, LocalConsumer, stop
+from tests.soak.consumer.process import LocalConsumer, stop
 from tests.soak.consumer.progress import has_applied, parked_reason, stable_ends
 from tests.soak.consumer.verify import ConsumerVerdict, verify
 from tests.soak.tables import TABLES, Row, change, from_source, key_text
@@ -25,6 +25,7 @@ from tests.spark.running import settings
 from tests.support.background_writes import writing
 from tests.support.capture import CaptureProcess, properties
 from tests.support.database import Database
+from tests.support.driver_process import DriverProcess
 from tests.support.submitted import SubmittedConsumer
 from tests.support.topics import read_topic
 
@@ -201,7 +202,7 @@ class Running:
         changes = {"tailrace.missing.topic.handling.mode": "snapshot", "topic.creation.default.partitions": "2"}
         return properties(self._server, self._broker, self._prefix, self._name, changes)
 
-    def _consumer(self, cluster: SparkCluster | None, archive: Path) -> ConsumerUnderTest:
+    def _consumer(self, cluster: SparkCluster | None, archive: Path) -> DriverProcess:
         own = {"trigger.availableNow": "false", "trigger.processingTime": "1 second", "maxOffsetsPerTrigger": "2000"}
         own |= {"tailrace.parked.table.retry.ms": "10000", "sink.optimize.batches": "5"}
         given = settings(self._broker, self._prefix, self._folder, **own)
@@ -219,6 +220,6 @@ class Running:
         return found
 
 
-def _end(consumer: ConsumerUnderTest) -> None:
+def _end(consumer: DriverProcess) -> None:
     if consumer.running:
         consumer.kill()
