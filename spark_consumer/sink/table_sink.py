@@ -1,4 +1,4 @@
-"""Sink ``delta``: one Delta table per captured table, with the last change per key of each batch.
+"""Sinks with one table per captured table, in some table format, with the last change per key of each batch.
 
 A batch makes at most two commits per table, an append (initial_load.py) and a MERGE. Both carry the offsets that are
 then applied (ledger.py), so that a batch skips the records that are applied already. MERGE changes a row only if the
@@ -9,10 +9,11 @@ says that it is applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial, reduce
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Final, Generic
 
 import structlog
 from pyspark.sql import DataFrame
@@ -24,27 +25,18 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
-from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve
-from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
-from tailrace.spark_consumer.sink.delta_table import (
-    KEY,
-    QUERY,
-    TOPIC,
-    TRUNCATED,
-    DeltaTable,
-    key_text,
-)
-from tailrace.spark_consumer.sink.delta_takeover import take_over
-from tailrace.spark_consumer.sink.delta_upkeep import Upkeep, retried
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
-from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.sink.table_names import location, quote
+from tailrace.spark_consumer.sink.table_evolution import Evolved, created_behind, evolve
+from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.table_options import TableOptions
+from tailrace.spark_consumer.sink.table_takeover import take_over
+from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
+from tailrace.spark_consumer.sink.target_table import KEY, QUERY, TOPIC, TRUNCATED, TargetTable, key_text
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 from tailrace.spark_consumer.source.conversion import convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
@@ -55,39 +47,39 @@ if TYPE_CHECKING:
     from tailrace.schemas.alteration import Alteration
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _SOURCE: Final = "tailrace_batch"
-_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
 
 log = structlog.get_logger(__name__)
 
 
-class DeltaSink:
-    """Writes the tables at ``sink.path`` or with the names of ``sink.table``."""
+class TableSink(ABC, Generic[Table]):
+    """Writes tables of one format."""
 
-    def __init__(self, spark: SparkSession, options: DeltaOptions, context: SinkContext) -> None:
-        if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
-            raise SinkError(
-                "the Spark session has no Delta Lake extension",
-                hint="start the session with the settings that docs/consumer.md lists for the delta sink",
-            )
+    def __init__(self, spark: SparkSession, options: TableOptions, context: SinkContext, upkeep: Upkeep[Table]) -> None:
         self._spark = spark
-        self._location = partial(location, path=options.path, template=options.table)
         self._table_properties = dict(options.table_properties)
         self._context = context
-        self._tables: dict[str, DeltaTable] = {}
+        self._tables: dict[str, Table] = {}
         self._ledgers: dict[str, Ledger | None] = {}
         """By topic, for tables that exist; None if the history of a table does not tell what it has applied."""
         self._policy = EvolutionPolicy(
             options.schema_change_behavior, options.included_changes, options.excluded_changes
         )
-        self._upkeep = Upkeep(options.optimize_batches, options.purge_percent)
+        self._upkeep = upkeep
         self._evolved: dict[str, Evolved] = {}
         self._evolved_for: dict[str, tuple[TableSchema, tuple[Alteration, ...]]] = {}
         """What the tables were prepared for, by topic."""
         self._empty: set[str] = set()
         """Topics whose tables were created by this sink and not written yet."""
+
+    @abstractmethod
+    def _open_table(self, schema: TableSchema) -> Table:
+        """Return the target of a captured table, which need not exist."""
+
+    @abstractmethod
+    def _commit(self, commit: Callable[[], object], table: Table) -> None:
+        """Run a command that commits, again if somebody else has changed the same files meanwhile."""
 
     def applied(self, schema: TableSchema) -> Mapping[int, int]:
         """Return the offsets that the table has applied."""
@@ -119,7 +111,7 @@ class DeltaSink:
             take_over(table, schema, self._context.alterations(schema.topic), self._owned_by(schema, loads=empty))
         elif owner != schema.topic:
             raise SinkError(
-                f"the Delta table {table.name} belongs to another topic",
+                f"the {table.format} table {table.name} belongs to another topic",
                 hint="use a separate sink.path or sink.table for each topic.prefix; with sink.table, names that differ "
                 "only in case, and tables of several databases without {database}, can become one name",
                 table_topic=owner,
@@ -161,15 +153,15 @@ class DeltaSink:
         replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
         self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
 
-    def _table(self, schema: TableSchema) -> DeltaTable:
+    def _table(self, schema: TableSchema) -> Table:
         if schema.topic not in self._tables:
-            table = DeltaTable(self._spark, self._location(schema.database, schema.table))
+            table = self._open_table(schema)
             if table.exists:
-                table.require_delta()
+                table.require_format()
             self._tables[schema.topic] = table
         return self._tables[schema.topic]
 
-    def _truncate(self, table: DeltaTable, batch: TableBatch) -> TableBatch:
+    def _truncate(self, table: Table, batch: TableBatch) -> TableBatch:
         """Delete the rows that a truncate event has removed; return the batch without such rows.
 
         The property is set last: a batch that runs again deletes again, which changes nothing.
@@ -186,7 +178,7 @@ class DeltaSink:
             return batch
         return replace(batch, records=without_truncated(batch.records, truncated))
 
-    def _open_load(self, table: DeltaTable, batch: TableBatch) -> InitialLoad | None:
+    def _open_load(self, table: Table, batch: TableBatch) -> InitialLoad | None:
         """Return the initial load for this batch, or None if it is closed; updates the table properties."""
         load = InitialLoad.from_properties(table.properties)
         if load is None:
@@ -210,7 +202,7 @@ class DeltaSink:
             table.set(updated.early_keys_property)
         return updated
 
-    def _load(self, table: DeltaTable, batch: TableBatch, load: InitialLoad, *, empty: bool) -> None:
+    def _load(self, table: Table, batch: TableBatch, load: InitialLoad, *, empty: bool) -> None:
         changes = sum(stat.changes for stat in batch.stats)
         rows, others = append_or_merge(batch.records, load.early_keys, changes=changes)
         has_others = bool(changes) or (bool(load.early_keys) and not others.isEmpty())
@@ -222,7 +214,7 @@ class DeltaSink:
         if has_others:
             self._merge(table, batch, last_per_key(others))
 
-    def _create(self, table: DeltaTable, schema: TableSchema) -> None:
+    def _create(self, table: Table, schema: TableSchema) -> None:
         owner = self._owned_by(schema) | created_behind(schema, self._context.alterations(schema.topic))
         table.create(schema, {**self._table_properties, **owner})
         log.info("table created", table=table.name, initial_load=owner.get(RUN))
@@ -237,7 +229,7 @@ class DeltaSink:
 
     def _append(
         self,
-        table: DeltaTable,
+        table: Table,
         batch: TableBatch,
         rows: DataFrame | None,
         last: DataFrame | None,
@@ -255,10 +247,10 @@ class DeltaSink:
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
-            table.append(appended, userMetadata=after.metadata)
+            table.append(appended, after.metadata)
         self._ledgers[batch.schema.topic] = after
 
-    def _merge(self, table: DeltaTable, batch: TableBatch, last: DataFrame) -> None:
+    def _merge(self, table: Table, batch: TableBatch, last: DataFrame) -> None:
         ledger, found = self._ledger(batch)
         if is_applied(ledger.merge, found):
             return
@@ -274,12 +266,12 @@ class DeltaSink:
         small = table.is_small
         planned_once = small and found.offsets <= SMALL_OFFSETS
         # Other commits of this session have no ledger.
-        settings = {_USER_METADATA: after.metadata, **(_SMALL_MERGE if planned_once else {})}
+        settings = {**table.commit_settings(after.metadata), **(_SMALL_MERGE if planned_once else {})}
         try:
             within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
             statement = merge_statement(table.sql_name, schema, own, _kept_columns(table, evolved), within)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
-                retried(lambda: spark.sql(statement), table.name)
+                self._commit(lambda: spark.sql(statement), table)
         finally:
             spark.catalog.dropTempView(_SOURCE)
         self._ledgers[batch.schema.topic] = after
@@ -291,7 +283,7 @@ class DeltaSink:
         return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range
 
 
-def _stored(table: DeltaTable, schema: TableSchema, evolved: Evolved) -> list[Column]:
+def _stored(table: TargetTable, schema: TableSchema, evolved: Evolved) -> list[Column]:
     """Return the columns of the batch that the table has, in its types: they represent the values, or are checked."""
     types = {field.name.lower(): field.dataType for field in table.columns}
     columns = []
@@ -301,7 +293,8 @@ def _stored(table: DeltaTable, schema: TableSchema, evolved: Evolved) -> list[Co
             continue
         value, lost = convert_value(column, own.dataType, types[name])
         if lost is not None:
-            text = f"a value of {schema.database}.{schema.table}, column {field.name}, does not fit the Delta table: "
+            source = f"{schema.database}.{schema.table}, column {field.name}"
+            text = f"a value of {source}, does not fit the {table.format} table: "
             failure = fn.raise_error(fn.concat(fn.lit(text), column.cast("string"))).cast(types[name])
             value = fn.when(lost, failure).otherwise(value)
         columns.append(value.alias(field.name))
@@ -312,7 +305,7 @@ def _own_columns(schema: TableSchema, evolved: Evolved) -> list[str]:
     return [column.name for column in schema.columns if column.name.lower() not in evolved.ignored]
 
 
-def _kept_columns(table: DeltaTable, evolved: Evolved) -> list[str]:
+def _kept_columns(table: TargetTable, evolved: Evolved) -> list[str]:
     """Return the columns of the table that the source had earlier."""
     return [name for name in table.columns.names if name.lower() in evolved.kept]
 
@@ -322,7 +315,7 @@ def merge_statement(
 ) -> str:
     """Return the MERGE statement from the batch view with the columns ``own``; ``others`` of the table become NULL.
 
-    ``within``: a condition on the table that all keys of the batch meet, so that Delta skips files.
+    ``within``: a condition on the table that all keys of the batch meet, so that files are skipped.
     """
     names = [quote(name) for name in own] + [quote(SEQUENCE_COLUMN)]
     optional = {column.name for column in schema.columns if column.schema.optional}
@@ -337,23 +330,3 @@ def merge_statement(
         f"WHEN NOT MATCHED AND NOT s.{DELETED_COLUMN} THEN INSERT ({', '.join(names)})"
         f" VALUES ({', '.join(f's.{n}' for n in names)})"
     )
-
-
-SINK = SinkPlugin(
-    name="delta",
-    doc="Keeps one Delta table per captured table, equal to the source table.",
-    options=DeltaOptions,
-    images=Images.UPSERT,
-    guarantee="exactly once: each batch changes a table once, whatever fails",
-    open=DeltaSink,
-    checks=(check_location,),
-    jars={"4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0",)},
-    # With a commit each second the log of a table would have half a million entries in a week.
-    processing_time="10 seconds",
-    spark_settings={
-        # The list of the files of a table. By default 50 tasks read it after each commit.
-        "spark.databricks.delta.snapshotPartitions": "4",
-        "spark.sql.extensions": _EXTENSION,
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    },
-)
