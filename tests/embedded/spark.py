@@ -1,4 +1,4 @@
-"""The jars of a Spark session that reads Kafka and writes Delta, and the settings of a small local session."""
+"""The jars of a Spark session for Kafka, Delta and Iceberg, and the settings of a small local session."""
 
 from __future__ import annotations
 
@@ -25,9 +25,13 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.catalog.iceberg": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.iceberg.type": "hadoop",
+    "spark.sql.catalog.iceberg.cache-enabled": "false",
 }
 """The settings of a test session: two cores, no UI, loopback only, few and small shuffles."""
 
@@ -49,6 +53,7 @@ def spark_settings(work: Path, **changes: str) -> dict[str, str]:
         **LOCAL_SETTINGS,
         "spark.jars": ",".join(str(path) for path in spark_jars()),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.catalog.iceberg.warehouse": str(work / "iceberg"),
         "spark.local.dir": str(work),
         "spark.driver.extraJavaOptions": java_options,
         **changes,
