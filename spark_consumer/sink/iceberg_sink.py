@@ -55,6 +55,8 @@ def _prepare_session(spark: SparkSession, catalog: str) -> None:
         )
     # Each session has a cache of its own, which does not see what another session of this query has committed.
     spark.conf.set(f"{name}.cache-enabled", "false")
+    # Compactions read and write their groups of files through it.
+    spark.conf.set("spark.sql.catalog.default_rewrite_catalog", "org.apache.iceberg.spark.SparkRewriteTableCatalog")
 
 
 SINK = SinkPlugin(

@@ -13,7 +13,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import SchemaError
-from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
@@ -36,7 +36,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "write.update.mode": "merge-on-read",
     # Each batch is a commit with a metadata file of its own.
     "write.metadata.delete-after-commit.enabled": "true",
-    # Whoever expires snapshots leaves one that has a ledger.
+    # After other commits, some snapshots that have a ledger stay.
     "history.expire.min-snapshots-to-keep": "10",
 }
 LEDGER: Final = "tailrace.ledger"
@@ -133,6 +133,15 @@ class IcebergTable(TargetTable):
         if found is None:
             found = Ledger(topic) if self.has_no_files else None
         return found
+
+    def delete_before(self, sequence: Sequence) -> None:
+        """Delete the rows with a smaller sequence; Iceberg cannot compare a column with a struct."""
+        column, conditions, equal = quote(SEQUENCE_COLUMN), [], f"{quote(SEQUENCE_COLUMN)} IS NOT NULL"
+        for name, value in sequence._asdict().items():
+            stored = f"coalesce({column}.{name}, -1)"
+            conditions.append(f"({equal} AND {stored} < {value}L)")
+            equal = f"{equal} AND {stored} = {value}L"
+        self._spark.sql(f"DELETE FROM {self.sql_name} WHERE {' OR '.join(conditions)}")
 
     def ledger_text(self) -> str:
         """Return the newest ledger as it is stored; '' if there is none."""

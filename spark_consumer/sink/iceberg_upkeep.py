@@ -42,7 +42,10 @@ class IcebergUpkeep(Upkeep[IcebergTable]):
     def _tend(self, spark: SparkSession, table: IcebergTable) -> None:
         jvm: Any = spark._jvm  # noqa: SLF001 - only the Java library can give the commit a ledger
         library = jvm.org.apache.iceberg
-        actions = library.spark.actions.SparkActions.get(spark._jsparkSession)  # noqa: SLF001
+        session: Any = spark._jsparkSession  # noqa: SLF001
+        # The actions look up their tables in the active session of the thread, which can be another one.
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+        actions = library.spark.actions.SparkActions.get(session)
         ledger, loaded = table.ledger_text(), table.load()
         rewrite = _with_order(library, actions.rewriteDataFiles(loaded), loaded, table)
         for name, value in self._options().items():

@@ -39,7 +39,9 @@ class TableOptions(SchemaChangeOptions):
     """Settings of a sink with tables of one format."""
 
     table_properties: Mapping[str, str] = prefixed(
-        "sink.properties.*", ANY_TEXT, doc="Table properties of new tables, such as delta.logRetentionDuration."
+        "sink.properties.*",
+        ANY_TEXT,
+        doc="Table properties of new tables, such as delta.logRetentionDuration or format-version.",
     )
     optimize_batches: int = supported(
         "sink.optimize.batches",

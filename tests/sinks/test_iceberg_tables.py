@@ -79,7 +79,7 @@ def snapshots(spark: SparkSession, name: str) -> list[dict[str, Any]]:
     return [{"operation": each["operation"], **each["summary"]} for each in rows]
 
 
-def altered(run: BatchRunner, pos: int, schema: Any, *changes: ColumnChange) -> list[Message]:
+def publish_change(run: BatchRunner, pos: int, schema: Any, *changes: ColumnChange) -> list[Message]:
     """Publish a schema and the statement that led to it."""
     old = run.table.schema
     run.table.schema = replace(schema, topic=old.topic)
@@ -106,7 +106,7 @@ def test_table_follows_its_source(spark: SparkSession, kafka_broker: KafkaBroker
     added = ConnectField("added", connect("int32"))
     change = ColumnChange(AlterationKind.ADD, "added", schema=added.schema, value=5)
     schema = table_schema(prefix, run.table.schema.table, INTEGER, dotted, added)
-    run.batch(altered(run, 200, schema, change))
+    run.batch(publish_change(run, 200, schema, change))
     run.batch(run.table.change("c", None, full(4, added=9), pos=210))
     filled = backend_of(run).read(name)
     run.batch(run.table.truncate(pos=300), run.table.change("c", None, full(6, added=1), pos=310))
@@ -129,6 +129,7 @@ def test_table_in_a_jdbc_catalog(spark: SparkSession, kafka_broker: KafkaBroker,
         ".type": "jdbc",
         ".uri": f"jdbc:derby:{tmp_path}/catalog;create=true",
         ".warehouse": str(tmp_path / "warehouse"),
+        ".jdbc.schema-version": "V1",
         ".cache-enabled": "false",
     }
     spark = spark.newSession()
@@ -156,9 +157,9 @@ def test_renamed_and_dropped_columns(
 
     renamed, wider = ConnectField("m", connect("int64")), ConnectField("price", decimal(12, 2))
     change = ColumnChange(AlterationKind.RENAME, "m", old="n")
-    run.batch(altered(run, 200, table_schema(prefix, "t", renamed, wider), change))
+    run.batch(publish_change(run, 200, table_schema(prefix, "t", renamed, wider), change))
     run.batch(run.table.change("c", None, {"id": 2, "name": "x", "m": 1 << 40, "price": "AJY="}, pos=210))
-    run.batch(altered(run, 300, table_schema(prefix, "t", renamed), ColumnChange(AlterationKind.DROP, "price")))
+    run.batch(publish_change(run, 300, table_schema(prefix, "t", renamed), ColumnChange(AlterationKind.DROP, "price")))
     run.batch(run.table.change("d", {"id": 1, "name": "name 1", "m": 7}, None, pos=310))
 
     assert run.backend.rows(run.table.schema) == {2: {"id": 2, "name": "x", "m": 1 << 40}}
@@ -186,10 +187,7 @@ _EXISTING: Final[dict[str, Existing]] = {
     ),
     "kind": Existing(
         "id BIGINT, name STRING, n STRING, d DOUBLE",
-        (
-            "its column n is string, which does not represent all values of int",
-            "its column d is double, which does not represent all values of decimal(9,2)",
-        ),
+        ("its column d is double, which does not represent all values of decimal(9,2)",),
     ),
     "rows": Existing(
         "id BIGINT, name STRING, n INT, d DECIMAL(9,2)",
