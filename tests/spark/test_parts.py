@@ -157,8 +157,8 @@ def test_the_number_of_tables_whose_schemas_are_read_is_logged_once() -> None:
         tracker.refresh(cast("SparkSession", None))
         tracker.refresh(cast("SparkSession", None))
 
-    told = [entry for entry in logs if entry["log_level"] != "debug"]
-    assert told == [{"event": "table schemas read", "log_level": "info", "tables": 3, "records": 4}]
+    above_debug = [entry for entry in logs if entry["log_level"] != "debug"]
+    assert above_debug == [{"event": "table schemas read", "log_level": "info", "tables": 3, "records": 4}]
 
 
 def test_unknown_topic_and_invalid_schema_record_are_errors() -> None:
