@@ -52,6 +52,12 @@ def table_rows(frame: DataFrame, table: str, declared: str) -> Rows:
     return found
 
 
+def delta_rows(spark: SparkSession, source: CapturedSource, work: Path, table: str) -> Rows:
+    """Return the rows of a Delta table by key."""
+    frame = spark.read.format("delta").load(str(work / "tables" / source.database / table))
+    return table_rows(frame, table, SPARK_TYPES[table])
+
+
 def applied(entries: Iterable[tuple[str, dict[str, Any]]], table: str) -> Rows:
     """Apply a changelog; every entry must fit the row that its key has."""
     found: Rows = {}
@@ -84,8 +90,7 @@ def test_delta_tables_equal_the_source(spark: SparkSession, source: CapturedSour
     status = consume(spark, given(source, tmp_path))
 
     for table, expected in source.tables.items():
-        frame = spark.read.format("delta").load(str(tmp_path / "tables" / source.database / table))
-        assert table_rows(frame, table, SPARK_TYPES[table]) == expected, table
+        assert delta_rows(spark, source, tmp_path, table) == expected, table
     assert status.as_dict()["batch"] >= 1
 
 
