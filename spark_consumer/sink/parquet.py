@@ -34,6 +34,7 @@ from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.table_names import path_segment, quote
+from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.common_type import can_check, common_type
 from tailrace.spark_consumer.source.conversion import convert_value
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
@@ -59,6 +60,8 @@ _META: Final = tp.StructType(
 """The columns that every file has besides those of the table."""
 _FOUND: Final = ("kind", "seq", "ts_ms", "key", "partition", "offset", "part")
 """The columns of changelog rows that they come from."""
+_SETTINGS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""Spark's default is a type that the format has given up."""
 _NAME_DIGITS: Final = 24
 
 log = structlog.get_logger(__name__)
@@ -103,6 +106,17 @@ class ParquetSink:
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the write has its own name
         """Write the changelog rows of one table; rows of an earlier attempt are replaced."""
+        try:
+            self._write(batch)
+        except BaseException:
+            # The directory may be another one at the next attempt.
+            self._columns.pop(batch.schema.topic, None)
+            raise
+
+    def close(self) -> None:
+        """Do nothing: no resources are held."""
+
+    def _write(self, batch: TableBatch) -> None:
         schema, spark = batch.schema, batch.records.sparkSession
         path = f"{self._options.path.rstrip('/')}/{path_segment(schema.database)}/{path_segment(schema.table)}"
         name = "w" + hashlib.sha256(f"{self._query} {batch.name}".encode()).hexdigest()[:_NAME_DIGITS]
@@ -115,10 +129,9 @@ class ParquetSink:
         # Few files for each value, however many tasks have rows of it.
         rows = rows.hint("rebalance", fn.col(PART))
         writer = rows.write.mode("overwrite").options(**self._options.writer)
-        writer.option("partitionOverwriteMode", "dynamic").partitionBy(PART, WRITE).parquet(path)
-
-    def close(self) -> None:
-        """Do nothing: no resources are held."""
+        writer.option("partitionOverwriteMode", "dynamic").partitionBy(PART, WRITE)
+        with with_settings(spark, _SETTINGS):
+            writer.parquet(path)
 
     def _prepare(self, spark: SparkSession, path: str, batch: TableBatch) -> tp.StructType:
         """Return the columns of the files of a table, after new ones have been noted."""

@@ -65,11 +65,15 @@ class TestParquetSink(SinkConformance):
     long = frozenset(name for name in vars(SinkConformance) if name.startswith(CASE)) - QUICK
 
     def test_type_change(self, run: BatchRunner) -> None:
-        """A value that the type of the column does not represent stops the table; rows that were written stay."""
+        """A value that the type of the column does not represent stops the table, until its directory is moved."""
         with pytest.raises(Exception, match=r"column n, does not fit the files: text"):
             self.change_type(run)
 
         assert run.backend.rows(run.table.schema) == {1: row(1)}
+        path = run.backend.work / "changelogs" / "shop" / run.table.schema.table
+        path.rename(path.with_name("former"))
+        run.repeat()
+        assert run.backend.rows(run.table.schema) == {2: row(2, "text")}
 
 
 class ByColumn(ParquetBackend):
