@@ -147,6 +147,10 @@ class IcebergTable(TargetTable):
         """Return the newest ledger as it is stored; '' if there is none."""
         return next((summary[LEDGER] for summary in self._summaries() if LEDGER in summary), "")
 
+    def newest_is(self, ledger: str) -> bool:
+        """Return whether the current snapshot has a ledger, as it is stored."""
+        return next((summary.get(LEDGER) for summary in self._summaries()), None) == ledger
+
     def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
         """Create the empty table with the columns of the captured table and the sequence column."""
         self.check_schema(schema)

@@ -53,14 +53,18 @@ class IcebergUpkeep(Upkeep[IcebergTable]):
         rewritten = _with_ledger(rewrite, ledger).execute().rewrittenDataFilesCount()
         loaded.refresh()
         if library.TableUtil.formatVersion(loaded) == _WITH_POSITION_DELETES:
-            _with_ledger(actions.rewritePositionDeletes(loaded), ledger).execute()
+            # All of them: those of the last batch before the compaction belong to files that are gone.
+            positions = actions.rewritePositionDeletes(loaded).option("rewrite-all", "true")
+            _with_ledger(positions, ledger).execute()
             loaded.refresh()
-        if self._expire and table.properties.get("gc.enabled", "true").lower() == "true":
+        # The last snapshot with a ledger is not removed, also if somebody else has committed meanwhile.
+        carried = not ledger or table.newest_is(ledger)
+        if self._expire and carried and table.properties.get("gc.enabled", "true").lower() == "true":
             loaded.expireSnapshots().commit()
         log.info("table compacted", table=table.name, files=rewritten)
 
     def _options(self) -> dict[str, str]:
-        options = {"target-file-size-bytes": str(_TARGET_SIZE), "remove-dangling-deletes": "true"}
+        options = {"target-file-size-bytes": str(_TARGET_SIZE)}
         if self._purge_percent:
             options["delete-ratio-threshold"] = str(min(1.0, self._purge_percent / 100))
         return options
