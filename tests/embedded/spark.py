@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.spark_consumer import jars
-from tests.embedded.artifacts import fetch_pins
+from tests.embedded.artifacts import fetch, fetch_pins
 from tests.embedded.java import java_home
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ def spark_jars() -> list[Path]:
     return fetch_pins("spark", jars.pins())
 
 
+def session_jars() -> list[Path]:
+    """Return the jars of a test session: those of Spark, and the driver of a JDBC catalog."""
+    return [*spark_jars(), *fetch("sqlite")]
+
+
 def spark_settings(work: Path, **changes: str) -> dict[str, str]:
     """Return the settings of a local session with its warehouse and temporary files under ``work``."""
     # Derby would otherwise write its log and its metastore into the current folder.
@@ -51,7 +56,7 @@ def spark_settings(work: Path, **changes: str) -> dict[str, str]:
     )
     return {
         **LOCAL_SETTINGS,
-        "spark.jars": ",".join(str(path) for path in spark_jars()),
+        "spark.jars": ",".join(str(path) for path in session_jars()),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.catalog.iceberg.warehouse": str(work / "iceberg"),
         "spark.local.dir": str(work),

@@ -53,9 +53,9 @@ class EvolvingBackend(IcebergBackend):
 
 
 class JdbcBackend(IcebergBackend):
-    """Tables of a JDBC catalog in Derby, which is part of Spark."""
+    """Tables of a JDBC catalog in SQLite."""
 
-    catalog = "derby"
+    catalog = "sqlite"
 
 
 def runner(
@@ -127,17 +127,17 @@ def test_table_in_a_jdbc_catalog(spark: SparkSession, kafka_broker: KafkaBroker,
     given = {
         "": "org.apache.iceberg.spark.SparkCatalog",
         ".type": "jdbc",
-        ".uri": f"jdbc:derby:{tmp_path}/catalog;create=true",
+        ".uri": f"jdbc:sqlite:{tmp_path}/catalog.db",
         ".warehouse": str(tmp_path / "warehouse"),
         ".jdbc.schema-version": "V1",
         ".cache-enabled": "false",
     }
     spark = spark.newSession()
     for setting, value in given.items():
-        spark.conf.set(f"spark.sql.catalog.derby{setting}", value)
+        spark.conf.set(f"spark.sql.catalog.sqlite{setting}", value)
     run = runner(spark, Feed(kafka_broker, prefix), tmp_path, backend=JdbcBackend)
     for setting, value in given.items():
-        run._spark.conf.set(f"spark.sql.catalog.derby{setting}", value)
+        run._spark.conf.set(f"spark.sql.catalog.sqlite{setting}", value)
 
     records = run.table.snapshot(prefix, 0, [row(1), row(2)], low=10, high=20)
     run.batch(records, [run.table.end(prefix, 0, high=20, rows=2)])
