@@ -31,6 +31,7 @@ from tailrace.spark_consumer.normalize.truncation import later, without_truncate
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve
 from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
+from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, merged
 from tailrace.spark_consumer.sink.delta_table import (
     KEY,
     QUERY,
@@ -45,7 +46,7 @@ from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLo
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.table_names import location, quote
-from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings
 from tailrace.spark_consumer.source.conversion import convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
 
@@ -130,10 +131,10 @@ class DeltaSink:
             self._evolved[schema.topic] = evolve(table, schema, alterations, self._policy)
             self._evolved_for[schema.topic] = schema, alterations
 
-    def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
+    def write_batch(self, batch: TableBatch, batch_id: int) -> None:
         """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
         try:
-            self._write(batch)
+            self._write(batch, batch_id)
         except BaseException:
             # The commit may have been made: the next attempt reads from the table what it has applied.
             self._tables.pop(batch.schema.topic, None)
@@ -143,13 +144,14 @@ class DeltaSink:
     def close(self) -> None:
         """Do nothing: no resources are held."""
 
-    def _write(self, batch: TableBatch) -> None:
+    def _write(self, batch: TableBatch, batch_id: int) -> None:
         table, empty = self._tables[batch.schema.topic], batch.schema.topic in self._empty
         self._empty.discard(batch.schema.topic)
         batch = self._truncate(table, batch)
         if not batch.stats:
             return
         load = self._open_load(table, batch)
+        rewritten = False
         if load is not None:
             self._load(table, batch, load, empty=empty)
         else:
@@ -157,14 +159,18 @@ class DeltaSink:
             if empty:
                 self._append(table, batch, None, last)
             else:
-                self._merge(table, batch, last)
-        replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
-        self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
+                rewritten = self._rewrite(table, batch, last, batch_id)
+                if not rewritten:
+                    self._merge(table, batch, last)
+        if not rewritten:
+            replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
+            self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
 
     def _table(self, schema: TableSchema) -> DeltaTable:
         if schema.topic not in self._tables:
             table = DeltaTable(self._spark, self._location(schema.database, schema.table))
-            if table.exists:
+            # At a path there is no table that is not a Delta table.
+            if not table.is_at_path and table.exists:
                 table.require_delta()
             self._tables[schema.topic] = table
         return self._tables[schema.topic]
@@ -257,6 +263,40 @@ class DeltaSink:
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
             table.append(appended, userMetadata=after.metadata)
         self._ledgers[batch.schema.topic] = after
+
+    def _rewrite(self, table: DeltaTable, batch: TableBatch, last: DataFrame, batch_id: int) -> bool:
+        """Write all rows of a small table; return whether that was possible, otherwise nothing is done."""
+        ledger, found = self._ledger(batch)
+        schema, evolved, spark = batch.schema, self._evolved[batch.schema.topic], last.sparkSession
+        if found.offsets > SMALL_OFFSETS or not table.is_at_path or is_applied(ledger.merge, found):
+            return False
+        own = [name.lower() for name in _own_columns(schema, evolved)]
+        if not can_be_rewritten(table.properties, table.columns, own, evolved.kept):
+            return False
+        source = not_applied(last, ledger.merge, found)
+        columns = [*_stored(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
+        deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
+        changes = source.select(*columns, deleted)
+        after = ledger.appended(found).merged(found)
+
+        def commit() -> bool:
+            transaction = table.transaction(spark)
+            size = transaction.size
+            if size is None or size[0] > REWRITTEN_FILES or size[1] > REWRITTEN_BYTES:
+                return False
+            transaction.replace(
+                lambda stored: merged(stored, changes, fn.col(DELETED_COLUMN), schema.key, table.columns),
+                query=self._context.query_id,
+                batch=batch_id,
+                user_metadata=after.metadata,
+            )
+            return True
+
+        with interpreted(spark, when=True):
+            done = retried(commit, table.name)
+        if done:
+            self._ledgers[schema.topic] = after
+        return done
 
     def _merge(self, table: DeltaTable, batch: TableBatch, last: DataFrame) -> None:
         ledger, found = self._ledger(batch)
