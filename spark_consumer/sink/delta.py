@@ -21,7 +21,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
@@ -29,7 +29,8 @@ from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve
+from tailrace.spark_consumer.sink.delta_columns import kept_columns, own_columns, stored_columns
+from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve, names_of
 from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
 from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, merged
 from tailrace.spark_consumer.sink.delta_table import (
@@ -47,11 +48,9 @@ from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.table_names import location, quote
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings
-from tailrace.spark_consumer.source.conversion import convert_value
-from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
     from tailrace.schemas.alteration import Alteration
     from tailrace.spark_consumer.source.ranges import TopicRange
@@ -230,7 +229,7 @@ class DeltaSink:
 
     def _create(self, table: DeltaTable, schema: TableSchema) -> None:
         owner = self._owned_by(schema) | created_behind(schema, self._context.alterations(schema.topic))
-        table.create(schema, {**self._table_properties, **owner})
+        table.create(schema, {**self._table_properties, **owner, **names_of(schema)})
         log.info("table created", table=table.name, initial_load=owner.get(RUN))
 
     def _owned_by(self, schema: TableSchema, *, loads: bool = True) -> dict[str, str]:
@@ -257,7 +256,7 @@ class DeltaSink:
         if last is not None:
             parts.append(last.where(fn.col("op") != Op.DELETE.value))
         evolved = self._evolved[batch.schema.topic]
-        stored = [*_stored(table, batch.schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
+        stored = [*stored_columns(table, batch.schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
@@ -270,11 +269,11 @@ class DeltaSink:
         schema, evolved, spark = batch.schema, self._evolved[batch.schema.topic], last.sparkSession
         if found.offsets > SMALL_OFFSETS or not table.is_at_path or is_applied(ledger.merge, found):
             return False
-        own = [name.lower() for name in _own_columns(schema, evolved)]
+        own = [name.lower() for name in own_columns(schema, evolved)]
         if not can_be_rewritten(table.properties, table.columns, own, evolved.kept):
             return False
         source = not_applied(last, ledger.merge, found)
-        columns = [*_stored(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
+        columns = [*stored_columns(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
         deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
         changes = source.select(*columns, deleted)
         after = ledger.appended(found).merged(found)
@@ -285,7 +284,7 @@ class DeltaSink:
             if size is None or size[0] > REWRITTEN_FILES or size[1] > REWRITTEN_BYTES:
                 return False
             transaction.replace(
-                lambda stored: merged(stored, changes, fn.col(DELETED_COLUMN), schema.key, table.columns),
+                lambda stored: merged(stored, changes, DELETED_COLUMN, schema.key, table.columns),
                 query=self._context.query_id,
                 batch=batch_id,
                 user_metadata=after.metadata,
@@ -304,10 +303,10 @@ class DeltaSink:
             return
         after = ledger.appended(found).merged(found)
         schema, evolved = batch.schema, self._evolved[batch.schema.topic]
-        own = _own_columns(schema, evolved)
+        own = own_columns(schema, evolved)
         deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
         source = not_applied(last, ledger.merge, found)
-        source = source.select(*_stored(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
+        source = source.select(*stored_columns(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
         spark = last.sparkSession
         source.createOrReplaceTempView(_SOURCE)
         # All files of a small table are read in less time than the ranges of the keys are found.
@@ -317,7 +316,7 @@ class DeltaSink:
         settings = {_USER_METADATA: after.metadata, **(_SMALL_MERGE if planned_once else {})}
         try:
             within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
-            statement = merge_statement(table.sql_name, schema, own, _kept_columns(table, evolved), within)
+            statement = merge_statement(table.sql_name, schema, own, kept_columns(table, evolved), within)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
                 retried(lambda: spark.sql(statement), table.name)
         finally:
@@ -329,32 +328,6 @@ class DeltaSink:
         topic = batch.schema.topic
         ledger = self._ledgers[topic] or Ledger(topic)
         return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range
-
-
-def _stored(table: DeltaTable, schema: TableSchema, evolved: Evolved) -> list[Column]:
-    """Return the columns of the batch that the table has, in its types: they represent the values, or are checked."""
-    types = {field.name.lower(): field.dataType for field in table.columns}
-    columns = []
-    for column, field, own in zip(upsert_columns(schema), schema.columns, row_type(schema).fields, strict=True):
-        name = field.name.lower()
-        if name in evolved.ignored:
-            continue
-        value, lost = convert_value(column, own.dataType, types[name])
-        if lost is not None:
-            text = f"a value of {schema.database}.{schema.table}, column {field.name}, does not fit the Delta table: "
-            failure = fn.raise_error(fn.concat(fn.lit(text), column.cast("string"))).cast(types[name])
-            value = fn.when(lost, failure).otherwise(value)
-        columns.append(value.alias(field.name))
-    return columns
-
-
-def _own_columns(schema: TableSchema, evolved: Evolved) -> list[str]:
-    return [column.name for column in schema.columns if column.name.lower() not in evolved.ignored]
-
-
-def _kept_columns(table: DeltaTable, evolved: Evolved) -> list[str]:
-    """Return the columns of the table that the source had earlier."""
-    return [name for name in table.columns.names if name.lower() in evolved.kept]
 
 
 def merge_statement(

@@ -13,12 +13,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.files import read_text
+from tailrace.spark_consumer.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SESSIONS: Final = "org.apache.spark.sql.classic.SparkSession"
-_OPERATION: Final = "StreamingUpdate"
+_DELTA: Final = "org.apache.spark.sql.delta"
+_OPERATION: Final = f"{_DELTA}.DeltaOperations$StreamingUpdate"
+_SEQUENCES: Final = "org.apache.spark.api.python.PythonUtils"
 
 
 class LogTransaction:
@@ -28,13 +31,17 @@ class LogTransaction:
         """Start the transaction on the thread of ``spark``, whose settings hold for it."""
         self._spark = spark
         self._path = path
-        self._jvm: Any = spark._jvm  # noqa: SLF001
         session: Any = spark._jsparkSession  # noqa: SLF001
         # Delta takes the settings of the active session.
-        getattr(self._jvm, _SESSIONS).setActiveSession(session)
-        self._log: Any = self._delta.DeltaLog.forTable(session, path)
+        self._class(_SESSIONS).setActiveSession(session)
+        self._log: Any = self._class(f"{_DELTA}.DeltaLog").forTable(session, path)
         self._transaction: Any = self._log.startTransaction()
         self._snapshot: Any = self._transaction.snapshot()
+
+    @property
+    def version(self) -> int:
+        """The version that the transaction reads; -1 if the table does not exist."""
+        return int(self._snapshot.version())
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -45,7 +52,7 @@ class LogTransaction:
     @property
     def user_metadata(self) -> Iterator[str | None]:
         """The user metadata of the commits, newest first, as far back as the log has a file for each of them."""
-        for version in range(int(self._snapshot.version()), -1, -1):
+        for version in range(self.version, -1, -1):
             text = read_text(self._spark, f"{self._path}/_delta_log/{version:020d}.json")
             if text is None:
                 return
@@ -64,23 +71,22 @@ class LogTransaction:
         """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``size`` must be known."""
         files = self._snapshot.checksumOpt().get().allFiles().get()
         self._transaction.trackFilesRead(files)
-        none = self._jvm.scala.Option.empty()
+        none = self._class("scala.Option").empty()
         stored = DataFrame(self._log.createDataFrame(self._snapshot, files, False, none), self._spark)
-        actions = self._jvm.java.util.ArrayList()
-        for removed in self._as_java(files):
-            actions.add(removed.remove())
+        actions = self._class("java.util.ArrayList")()
+        for index in range(int(files.size())):
+            actions.add(files.apply(index).remove())
         actions.addAll(self._as_java(self._transaction.writeFiles(rows(stored)._jdf)))  # noqa: SLF001
-        mode = self._jvm.org.apache.spark.sql.streaming.OutputMode.Update()
-        operation = getattr(self._delta, f"DeltaOperations${_OPERATION}")
-        metadata = self._jvm.scala.Option.apply(user_metadata)
-        self._transaction.commit(self._jvm.PythonUtils.toSeq(actions), operation(mode, query, batch, metadata))
-
-    @property
-    def _delta(self) -> Any:
-        return self._jvm.org.apache.spark.sql.delta
+        mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
+        operation = self._class(_OPERATION)
+        metadata = self._class("scala.Option").apply(user_metadata)
+        self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation(mode, query, batch, metadata))
 
     def _as_java(self, found: Any) -> Any:
-        return self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(found)
+        return self._class("scala.jdk.javaapi.CollectionConverters").asJava(found)
+
+    def _class(self, name: str) -> Any:
+        return java_class(self._spark, name)
 
 
 def columns_of(metadata: dict[str, Any]) -> tp.StructType:

@@ -7,12 +7,14 @@ rows is about as large as those two. The result is that of the MERGE statement o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.spark_consumer.column_cache import ColumnCache
 from tailrace.spark_consumer.sink.table_names import quote
 
 if TYPE_CHECKING:
@@ -41,34 +43,52 @@ def can_be_rewritten(
 
 
 def merged(
-    stored: DataFrame, changes: DataFrame, deleted: Column, key: Sequence[str], columns: tp.StructType
+    stored: DataFrame, changes: DataFrame, deleted: str, key: Sequence[str], columns: tp.StructType
 ) -> DataFrame:
     """Return the rows of a table after changes, which have one row for each key and some of the table's columns.
 
-    A row changes if the sequence of its change is greater. A stored row without a sequence, or with another key, stays.
+    ``deleted`` is the column of the changes that tells whether the key is deleted. A row changes if the sequence of its
+    change is greater. A stored row without a sequence, or with another key, stays.
     """
-    given = {name.lower() for name in changes.columns}
+    given = frozenset(name.lower() for name in changes.columns)
+    steps = _STEPS.get((columns, tuple(key), given, deleted), lambda: _steps(columns, key, given, deleted))
+    rows = changes.select(*steps.of_change).unionAll(stored.select(*steps.of_stored)).coalesce(1)
+    return rows.withColumn("stays", steps.stays).withColumns(steps.ranked).where(steps.chosen).select("row.*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The columns of ``merged``."""
+
+    of_change: list[Column]
+    of_stored: list[Column]
+    stays: Column
+    """Whether a row is stored and no change replaces it."""
+    ranked: dict[str, Column]
+    chosen: Column
+
+
+_STEPS: Final = ColumnCache[_Steps]()
+
+
+def _steps(columns: tp.StructType, key: Sequence[str], given: Collection[str], deleted: str) -> _Steps:
     ours = [
         (fn.col(quote(each.name)) if each.name.lower() in given else fn.lit(None).cast(each.dataType)).alias(each.name)
         for each in columns.fields
     ]
-    parts = [
-        changes.select(*_row(ours, key), deleted.alias("deleted"), fn.lit(True).alias("is_change")),
-        stored.select(
-            *_row([fn.col(quote(name)) for name in columns.names], key),
-            fn.lit(False).alias("deleted"),
-            fn.lit(False).alias("is_change"),
-        ),
-    ]
+    theirs = [fn.col(quote(name)) for name in columns.names]
     of_key = Window.partitionBy("key").orderBy(fn.col("is_change").desc(), fn.col("seq").desc())
     whole = of_key.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     is_change = fn.col("is_change")
     newest = fn.first(fn.when(is_change, fn.col("seq"))).over(whole)
-    stays = ~is_change & ~fn.coalesce(newest > fn.col("seq"), fn.lit(False))
-    rows = parts[0].unionAll(parts[1]).coalesce(1).withColumn("stays", stays)
-    rows = rows.withColumns({"number": fn.row_number().over(of_key), "blocked": fn.max("stays").over(whole)})
     written = is_change & (fn.col("number") == 1) & ~fn.col("deleted") & ~fn.col("blocked")
-    return rows.where(fn.col("stays") | written).select("row.*")
+    return _Steps(
+        [*_row(ours, key), fn.col(deleted).alias("deleted"), fn.lit(True).alias("is_change")],
+        [*_row(theirs, key), fn.lit(False).alias("deleted"), fn.lit(False).alias("is_change")],
+        ~is_change & ~fn.coalesce(newest > fn.col("seq"), fn.lit(False)),
+        {"number": fn.row_number().over(of_key), "blocked": fn.max("stays").over(whole)},
+        fn.col("stays") | written,
+    )
 
 
 def _row(columns: Sequence[Column], key: Sequence[str]) -> list[Column]:

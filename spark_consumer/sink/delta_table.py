@@ -95,11 +95,7 @@ class DeltaTable:
         """Whether the table exists; a directory whose log has no commit is left by a failed creation."""
         if self._location.path is None:
             return bool(self._spark.catalog.tableExists(self.sql_name))
-        jvm: Any = self._spark._jvm  # noqa: SLF001 - the only access to the cluster's file systems
-        log = jvm.org.apache.hadoop.fs.Path(f"{self._location.path}/_delta_log")
-        session: Any = self._spark._jsparkSession  # noqa: SLF001
-        files = log.getFileSystem(session.sessionState().newHadoopConf())
-        return files.exists(log) and any(status.getPath().getName()[:1].isdigit() for status in files.listStatus(log))
+        return self.transaction(self._spark).version >= 0
 
     def rows(self) -> DataFrame:
         """Return the rows of the table."""
