@@ -1,6 +1,6 @@
 """The log of a Delta table at a path, through Delta's classes in the JVM: what it has in memory needs no Spark job.
 
-A commit of a small table costs little beside the jobs and plans of a MERGE. ``LogTransaction`` makes such a commit.
+A commit of a small table costs little next to the jobs and plans of a MERGE. ``LogTransaction`` makes such a commit.
 """
 
 from __future__ import annotations

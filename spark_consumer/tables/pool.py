@@ -117,9 +117,13 @@ class _Run:
                 group = self._queue.popleft()
             except IndexError:
                 return
-            with self._read_together(spark, group):
+            try:
+                with self._read_together(spark, group):
+                    for work in group:
+                        self._run(spark, work)
+            except BaseException as error:  # noqa: BLE001 - no work may be left out without an error
                 for work in group:
-                    self._run(spark, work)
+                    self.errors.setdefault(work.topic, error)
 
     def _read_together(self, spark: SparkSession, group: Sequence[Work]) -> AbstractContextManager[None]:
         if self._shared is None:

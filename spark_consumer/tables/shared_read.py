@@ -10,7 +10,6 @@ from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
@@ -76,7 +75,7 @@ class SharedReads:
             with interpreted(spark, when=True):
                 records = select_raw(read_raw(spark, self._source, *ranges)).coalesce(1).persist(_CACHE)
                 records.count()
-        except PySparkException as error:
+        except Exception as error:  # noqa: BLE001 - the tables that can be read must not fail for one that cannot
             cause = str(error).splitlines()[0]
             log.warning("topics are read one by one", topics=len(ranges), cause=cause)
             if records is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.sql import types as tp
@@ -11,6 +12,7 @@ from pyspark.sql import types as tp
 from tailrace.spark_consumer.sink.delta_rewrite import can_be_rewritten, merged
 from tailrace.spark_consumer.source.kafka import range_options
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
+from tailrace.spark_consumer.tables.pool import TablePool
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Row, table_schema
@@ -18,6 +20,8 @@ from tests.spark.running import consume, settings, table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tailrace.spark_consumer.tables.parts import Work
 
 COLUMNS = (
     tp.StructType()
@@ -102,6 +106,23 @@ def test_tables_that_are_not_written_whole() -> None:
     # A column of somebody else keeps its values in a MERGE.
     assert not can_be_rewritten({}, COLUMNS, ["id", "name"], [])
     assert not can_be_rewritten({"delta.enableRowTracking": "true"}, COLUMNS, ["id", "name"], ["was"])
+
+
+def test_group_that_fails_has_errors(spark: SparkSession) -> None:
+    """No table of it may count as written."""
+
+    class Broken(SharedReads):
+        def of(self, spark: SparkSession, ranges: Sequence[TopicRange]) -> Any:  # noqa: ARG002
+            raise OSError("no space left on device")
+
+    class Never:
+        topic, offsets = "a", 1
+        found = TopicRange("a", {0: OffsetRange(0, 1)})
+
+    pool = TablePool(spark, 2)
+    errors = pool.run([cast("Work", Never())], lambda _work, _result: None, None, Broken({}))
+
+    assert [(topic, str(error)) for topic, error in errors.items()] == [("a", "no space left on device")]
 
 
 def test_ranges_that_cannot_be_read_together(spark: SparkSession, kafka_broker: KafkaBroker, prefix: str) -> None:
