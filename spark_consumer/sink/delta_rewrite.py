@@ -47,7 +47,7 @@ def merged(
 ) -> DataFrame:
     """Return the rows of a table after changes, which have one row for each key and some of the table's columns.
 
-    ``deleted`` is the column of the changes that tells whether the key is deleted. A row changes if the sequence of its
+    ``deleted`` names the column of the changes that is true if the key is deleted. A row changes if the sequence of its
     change is greater. A stored row without a sequence, or with another key, stays.
     """
     given = frozenset(name.lower() for name in changes.columns)
