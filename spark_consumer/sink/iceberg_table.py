@@ -65,6 +65,8 @@ class IcebergTable(TargetTable):
 
     def require_format(self) -> None:
         """Raise SinkError if a table of that name exists that is not an Iceberg table."""
+        if not self.exists:
+            return
         try:
             self.load()
         except SPARK_ERRORS as error:
