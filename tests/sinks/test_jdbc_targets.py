@@ -1,0 +1,390 @@
+"""The JDBC sink and its targets: tables that exist, names, types, schema changes, and other writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
+from tailrace.schemas.connect import ConnectField
+from tailrace.schemas.names import schemas_topic
+from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError
+from tailrace.spark_consumer.sink.jdbc import JdbcSink
+from tests.embedded.kafka import KafkaBroker
+from tests.sinks.conformance import INTEGER, row
+from tests.sinks.harness import BatchRunner
+from tests.sinks.jdbc_backend import JdbcBackend, mysql_database, postgres_database
+from tests.spark.records import EPOCH, Feed, Message, connect, decimal, table_schema, unscaled
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.embedded.mysql import MySqlServer
+    from tests.embedded.postgresql import PostgresServer
+
+pytestmark = pytest.mark.timeout(1800)
+
+_D: Final = ConnectField("d", decimal(9, 2))
+Open = Callable[..., BatchRunner]
+"""Opens a query over a table with further columns."""
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def backend_type(
+    postgres_server: PostgresServer, mysql_server: MySqlServer, request: pytest.FixtureRequest
+) -> type[JdbcBackend]:
+    """The backend of each database."""
+
+    class Backend(JdbcBackend):
+        server = postgres_database(postgres_server) if request.param == "postgresql" else mysql_database(mysql_server)
+
+    return Backend
+
+
+@pytest.fixture
+def feed(kafka_broker: KafkaBroker, prefix: str) -> Feed:
+    """The topics of the test's prefix."""
+    return Feed(kafka_broker, prefix)
+
+
+@pytest.fixture
+def opened(spark: SparkSession, feed: Feed, backend_type: type[JdbcBackend], tmp_path: Path) -> Iterator[Open]:
+    """Opens queries into one schema, which is dropped afterwards."""
+    backends = []
+
+    def run(table: str, *extra: ConnectField, **settings: str) -> BatchRunner:
+        schema = table_schema(feed.prefix, table, *(extra or (INTEGER,)))
+        plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in table)
+        found = feed.table(replace(schema, topic=f"{feed.prefix}.shop.{plain}"))
+        backend = backend_type(spark, feed.broker, tmp_path)
+        backend.more = settings
+        backends.append(backend)
+        return BatchRunner(feed, found, backend, tmp_path / f"query{len(backends)}")
+
+    yield run
+    if backends:
+        backends[0].drop()
+
+
+def backend_of(run: BatchRunner) -> JdbcBackend:
+    """Return the backend of a query."""
+    assert isinstance(run.backend, JdbcBackend)
+    return run.backend
+
+
+def altered(run: BatchRunner, pos: int, *changes: ColumnChange) -> list[Message]:
+    """Return the records of an ALTER TABLE to the schema that the table has now."""
+    schema = run.table.schema
+    statement = Alteration(schema.topic, "shop", schema.table, "ALTER", changes, Sequence(EPOCH, 7, pos, 0, 0))
+    published = Message(schemas_topic(run.feed.prefix), statement.record_key(), statement.to_json())
+    return [run.table.published(run.feed.prefix, version=pos), published]
+
+
+def with_columns(schema: TableSchema, prefix: str, *extra: ConnectField) -> TableSchema:
+    """Return the schema with other columns behind id and name."""
+    return replace(table_schema(prefix, schema.table, *extra), topic=schema.topic)
+
+
+_NARROW: Final = (
+    "CREATE TABLE {s}.narrow (id INT NOT NULL, name VARCHAR(50) NOT NULL, n SMALLINT, x INT NOT NULL, "
+    "other INT, UNIQUE (other))"
+)
+_EXISTING: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "narrow": (
+        (_NARROW,),
+        (
+            "it lacks the column d",
+            "which does not represent all values of bigint",
+            "its column n is smallint",
+            "its column name is NOT NULL",
+            "its column x, which the source does not have, is NOT NULL without a default",
+            "it has no unique index on the key",
+            "is checked for each row",
+        ),
+    ),
+    "kinds": (
+        ("CREATE TABLE {s}.kinds (id BIGINT PRIMARY KEY, name CHAR(9), n DATE, d DOUBLE PRECISION)",),
+        ("its column name is char", "its column n is date", "its column d is double"),
+    ),
+    "rows": (
+        (
+            "CREATE TABLE {s}.{q}rows{q} (id BIGINT PRIMARY KEY, name VARCHAR(99), n INT, d DECIMAL(9,2))",
+            "INSERT INTO {s}.{q}rows{q} VALUES (5, 'x', 1, 1.5)",
+        ),
+        ("it has rows that Tailrace did not write",),
+    ),
+}
+
+
+def test_table_that_does_not_fit_is_refused_with_the_statement_that_fixes_it(opened: Open) -> None:
+    """Nothing is changed before; after the statement the same batch is written."""
+    for case, (statements, problems) in _EXISTING.items():
+        run = opened(case, INTEGER, _D)
+        backend = backend_of(run)
+        backend.create_schema()
+        backend.sql(*(each.replace("{q}", backend.dialect.quote("")[0]) for each in statements))
+        before = backend.described(case)
+
+        with pytest.raises(SinkError, match="exists and cannot take the rows of shop") as caught:
+            run.batch(run.table.change("c", None, row(1, d=unscaled(150)), pos=100))
+
+        assert [problem for problem in problems if problem not in str(caught.value)] == []
+        assert backend.described(case) == before
+        backend.sql(*str(caught.value.context["statement"]).split("; "))
+        run.repeat()
+        [found] = backend.rows(run.table.schema).values()
+        assert [str(found[name]) for name in ("id", "name", "n", "d")] == ["1", "name 1", "0", "1.50"], case
+
+
+def test_existing_table_is_taken_over(opened: Open) -> None:
+    """Another order, wider types, and a column of somebody else, which stays as it is."""
+    run = opened("orders")
+    backend = backend_of(run)
+    backend.create_schema()
+    backend.sql("CREATE TABLE {s}.orders (note VARCHAR(9), N BIGINT, name VARCHAR(50), id DECIMAL(20,0) PRIMARY KEY)")
+    records = run.table.snapshot(run.feed.prefix, 0, [row(1), row(2)], low=10, high=20)
+    run.batch(records, [run.table.end(run.feed.prefix, 0, high=20, rows=2)])
+    backend.sql("UPDATE {s}.orders SET note = 'mine' WHERE id = 1")
+    run.batch(run.table.change("u", row(1), row(1, 1), pos=100), run.table.change("d", row(2), None, pos=110))
+
+    found = [{name.lower(): value for name, value in each.items()} for each in backend.rows(run.table.schema).values()]
+    assert found == [{**row(1, 1), "note": "mine"}]
+
+
+def test_names_can_have_any_character(opened: Open) -> None:
+    """Quotes, backslashes, blanks, statements; names with two meanings in one schema."""
+    names = ['quo"te', "back`tick", "it's; DROP TABLE x --", "naïve 表", "ord%s?"]
+    run = opened("we\"ird`  t'able?", *(ConnectField(name, connect("string")) for name in names))
+    values = {name: f"{name}'\\" for name in names}
+    run.batch(run.table.change("c", None, {"id": 1, "name": "a", **values}, pos=100))
+    run.batch(run.table.change("u", {"id": 1}, {"id": 1, "name": None, **values}, pos=110))
+
+    backend = backend_of(run)
+    listed = ", ".join(map(backend.dialect.quote, ("id", "name", *names)))
+    table = backend.dialect.quote(run.table.schema.table)
+    assert backend.texts(f"SELECT {listed} FROM {{s}}.{table}") == [("1", None, *values.values())]
+
+
+def test_name_that_is_too_long_is_refused(opened: Open) -> None:
+    """PostgreSQL would cut it off; MySQL tables can have 64 characters of any kind."""
+    run = opened("ä" * 65)
+
+    with pytest.raises(SinkError, match="is too long for the target database"):
+        run.batch(run.table.change("c", None, row(1), pos=100))
+
+
+_TYPES: Final = (
+    ConnectField("flag", connect("boolean")),
+    ConnectField("small", connect("int16")),
+    ConnectField("big", connect("int64")),
+    ConnectField("unsigned", decimal(20, 0)),
+    ConnectField("exact", decimal(38, 10)),
+    ConnectField("single", connect("float")),
+    ConnectField("real", connect("double")),
+    ConnectField("bytes", connect("bytes")),
+    ConnectField("json", connect("string", name="io.debezium.data.Json")),
+    ConnectField("day", connect("int32", name="io.debezium.time.Date")),
+    ConnectField("at", connect("int64", name="io.debezium.time.MicroTimestamp")),
+    ConnectField("zoned", connect("string", name="io.debezium.time.ZonedTimestamp")),
+    ConnectField("time", connect("int64", name="io.debezium.time.MicroTime")),
+)
+_LONG_TEXT: Final = "x" * 70_000 + "表🎉\\'\""
+_VALUES: Final[tuple[tuple[dict[str, Any], dict[str, str]], ...]] = (
+    (
+        {
+            "name": _LONG_TEXT,
+            "flag": True,
+            "small": -32768,
+            "big": -(2**63),
+            "unsigned": unscaled(2**64 - 1),
+            "exact": unscaled(-(10**38 - 1)),
+            "single": 3.4028235e38,
+            "real": 1.7976931348623157e308,
+            "bytes": "AP+AXFwnAA==",
+            "json": '{"a": [1, "\\u00e4", null], "b": 12345678901234567890}',
+            "day": -719162,
+            "at": 1_711_852_200_123_456,  # 2024-03-31 02:30:00.123456, which Berlin does not have
+            "zoned": "2024-10-27T00:30:00.000001Z",
+            "time": -3_020_399_000_001,
+        },
+        {
+            "name": _LONG_TEXT,
+            "small": "-32768",
+            "big": "-9223372036854775808",
+            "unsigned": "18446744073709551615",
+            "exact": "-9999999999999999999999999999.9999999999",
+            "bytes": "00FF805C5C2700",
+            "day": "0001-01-01",
+            "at": "2024-03-31 02:30:00.123456",
+            "zoned": "2024-10-27 00:30:00.000001",
+            "time": "-3020399000001",
+        },
+    ),
+    (
+        {"name": "", "at": -62_135_596_800_000_000, "day": 2_932_896, "json": '"x"', "real": -5e-324, "single": 1e-45},
+        {"name": "", "at": "0001-01-01 00:00:00", "day": "9999-12-31"},
+    ),
+)
+
+
+def test_values_are_stored_exactly(opened: Open) -> None:
+    """Extremes of every type, also with a server whose time zone has gaps; NULL in every column."""
+    run = opened("types", *_TYPES)
+    empty = dict.fromkeys(each.name for each in _TYPES)
+    for number, (values, _) in enumerate(_VALUES, 1):
+        run.write(run.table.change("c", None, {"id": number, **empty, **values}, pos=100 + number))
+    run.write(run.table.change("c", None, {"id": 9, "name": None, **empty}, pos=120))
+    run.batch()
+
+    backend = backend_of(run)
+    with backend.session() as session:
+        for number, (_, expected) in enumerate(_VALUES, 1):
+            columns = ", ".join(backend.shown(name) for name in expected)
+            [found] = session.query(f"SELECT {columns} FROM {backend.table('types')} WHERE id = {number}")
+            shown = {name: (text or "").removesuffix("+00") for name, text in zip(expected, found, strict=True)}
+            fraction = {name: text.removesuffix(".000000") for name, text in shown.items()}
+            assert fraction == expected
+        floats = session.query(
+            f"SELECT COUNT(*) FROM {backend.table('types')} WHERE flag AND real_ = 1.7976931348623157e308".replace(
+                "real_", backend.dialect.quote("real")
+            )
+        )
+        nulls = " AND ".join(f"{backend.dialect.quote(name)} IS NULL" for name in ("name", *empty))
+        assert session.query(f"SELECT id FROM {backend.table('types')} WHERE {nulls}") == [("9",)]
+    assert floats == [("1",)]
+    rows = backend.rows(run.table.schema)
+    assert (rows[2]["real"], rows[2]["single"]) == (-5e-324, pytest.approx(1e-45))
+
+
+def test_text_keys_are_compared_exactly(opened: Open) -> None:
+    """Case, accents and composed characters make different keys, and a delete removes only its own."""
+    run = opened("t")
+    run.table.schema = replace(
+        run.table.schema,
+        columns=(ConnectField("name", connect("string", optional=False)), INTEGER),
+        key=("name",),
+    )
+    keys = ["a", "A", "ä", "a\u0308", "ß", "ss", "表", "🎉", "🎊", "", "'", "\\"]
+    run.write([run.table.published(run.feed.prefix, version=2)])
+    run.batch(*(run.table.change("c", None, {"name": key, "n": 0}, pos=100 + n) for n, key in enumerate(keys)))
+    run.batch(
+        run.table.change("d", {"name": "A", "n": 0}, None, pos=200),
+        run.table.change("u", {"name": "ss", "n": 0}, {"name": "ss", "n": 1}, pos=210),
+    )
+
+    expected = {key: "1" if key == "ss" else "0" for key in keys if key != "A"}
+    assert dict(backend_of(run).texts("SELECT name, n FROM {s}.t")) == expected
+
+
+def test_columns_follow_the_source(opened: Open) -> None:
+    """A filled column, a rename, a drop, a wider type, a number that becomes text; existing rows keep their values."""
+    added, renamed = ConnectField("added", connect("string")), ConnectField("label", connect("string"))
+    run = opened("t", INTEGER, ConnectField("gone", connect("int32")), **{"schema.change.behavior": "evolve"})
+    prefix, first = run.feed.prefix, run.table.schema
+    run.batch(run.table.change("c", None, row(1, gone=7), pos=100))
+    run.table.schema = with_columns(first, prefix, ConnectField("n", connect("int64")), added)
+    change = ColumnChange(AlterationKind.ADD, "added", schema=added.schema, value="it's \\ new")
+    run.write(altered(run, 200, change, ColumnChange(AlterationKind.DROP, "gone")))
+    run.batch(run.table.change("c", None, row(2, 2**40, added="b"), pos=210))
+    run.repeat()
+    run.table.schema = with_columns(first, prefix, ConnectField("n", connect("string")), renamed)
+    run.write(altered(run, 300, ColumnChange(AlterationKind.RENAME, "label", old="added")))
+    run.batch(run.table.change("u", {"id": 2}, row(2, "text", label="c"), pos=310))
+
+    assert backend_of(run).rows(run.table.schema) == {
+        1: {"id": 1, "name": "name 1", "n": "0", "label": "it's \\ new"},
+        2: {"id": 2, "name": "name 2", "n": "text", "label": "c"},
+    }
+
+
+def test_change_that_the_target_cannot_take_names_the_statement(opened: Open) -> None:
+    """Text that becomes a number: nothing is changed, and the batch goes on after the statement."""
+    run = opened("t", ConnectField("n", connect("string")))
+    run.batch(run.table.change("c", None, row(1, "7"), pos=100))
+    before = backend_of(run).described("t")
+    run.table.schema = with_columns(run.table.schema, run.feed.prefix, INTEGER)
+    run.write([run.table.published(run.feed.prefix, version=200)])
+
+    with pytest.raises(SinkError, match="the type of column n of shop.t has changed") as caught:
+        run.batch(run.table.change("c", None, row(2, 8), pos=210))
+
+    assert backend_of(run).described("t") == before
+    backend_of(run).sql(str(caught.value.context["statement"]))
+    run.repeat()
+    assert backend_of(run).rows(run.table.schema) == {1: row(1, 7), 2: row(2, 8)}
+
+
+def test_value_that_does_not_fit_leaves_nothing(opened: Open) -> None:
+    """A text that is longer than the VARCHAR of a table that was taken over: no row of the batch, no staging table."""
+    run = opened("t")
+    backend = backend_of(run)
+    backend.create_schema()
+    backend.sql("CREATE TABLE {s}.t (id BIGINT PRIMARY KEY, name VARCHAR(6), n INT)")
+    run.batch(run.table.change("c", None, row(1), pos=100))
+
+    with pytest.raises(SinkError, match=r"too long"):
+        run.batch(run.table.change("c", None, row(2), pos=110), run.table.change("c", None, row(1000), pos=120))
+
+    assert backend.rows(run.table.schema) == {1: row(1)}
+    backend.sql(backend.dialect.change_type(backend.table("t"), "name", "VARCHAR(90)", nullable=True))
+    run.repeat()
+    assert backend.rows(run.table.schema) == {each: row(each) for each in (1, 2, 1000)}
+    assert backend.stages() == []
+
+
+def test_new_checkpoint_and_other_writers(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query with an empty checkpoint applies nothing twice; a task that ran twice, and a ledger that was changed."""
+    fill = JdbcSink._fill
+
+    def twice(sink: JdbcSink, *arguments: Any) -> None:
+        fill(sink, *arguments)
+        fill(sink, *arguments)
+
+    monkeypatch.setattr(JdbcSink, "_fill", twice)
+    run = opened("t")
+    run.batch(run.table.change("c", None, row(1), pos=100), run.table.change("c", None, row(2), pos=110))
+    run.batch(run.table.change("u", row(1), row(1, 1), pos=120), run.table.change("d", row(2), None, pos=130))
+    backend = backend_of(run)
+    [before] = backend.texts("SELECT offsets, topic, topic_id FROM {s}.tailrace_ledger")
+    again = BatchRunner(run.feed, run.table, backend, backend.work / "again")
+    again._start = {topic: dict.fromkeys(offsets, 0) for topic, offsets in again._start.items()}
+    again._number += 1
+    again._run()
+
+    assert backend.rows(run.table.schema) == {1: row(1, 1)}
+    assert backend.texts("SELECT offsets, topic, topic_id FROM {s}.tailrace_ledger") == [before]
+    assert before[1] == run.table.schema.topic
+    backend.sql("UPDATE {s}.tailrace_ledger SET offsets = '{\"0\": 0}'")
+    with pytest.raises(SinkError, match="another process has written"):
+        run.batch(run.table.change("c", None, row(3), pos=140))
+    assert backend.rows(run.table.schema) == {1: row(1, 1)}
+    run.repeat()
+    assert backend.rows(run.table.schema) == {1: row(1, 1), 3: row(3)}
+
+
+def test_names_that_become_one_do_not_share_a_table(opened: Open, tmp_path: Path) -> None:
+    """Two databases and a sink.table without {database}: the second table is refused."""
+    first = opened("t")
+    first.batch(first.table.change("c", None, row(1), pos=100))
+    schema = replace(first.table.schema, database="other", topic=f"{first.feed.prefix}.other.t")
+    second = BatchRunner(first.feed, first.feed.table(schema), first.backend, tmp_path / "second")
+
+    with pytest.raises(SinkError, match="belongs to another topic"):
+        second.batch(second.table.change("c", None, row(2), pos=110))
+
+    assert first.backend.rows(schema) == {1: row(1)}
+
+
+def test_wrong_password_is_an_error_without_the_password(opened: Open) -> None:
+    run = opened("t", **{"sink.password": "not-the-password"})
+
+    with pytest.raises(TargetUnavailableError, match="no connection to the target database") as caught:
+        run.batch(run.table.change("c", None, row(1), pos=100))
+
+    assert "not-the-password" not in str(caught.value)
