@@ -31,7 +31,7 @@ from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.delta_table import key_text, require_key
 from tailrace.spark_consumer.sink.jdbc_columns import sequence_binary, sequence_bytes, target_columns, written_values
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Role, StoredColumn, load_dialect
-from tailrace.spark_consumer.sink.jdbc_evolution import Evolved, entry_behind, evolve
+from tailrace.spark_consumer.sink.jdbc_evolution import EvolvedTable, entry_behind, evolve
 from tailrace.spark_consumer.sink.jdbc_options import JdbcOptions, check_url
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, Entry, JdbcTable, require_table
@@ -64,7 +64,7 @@ class _Target:
     """What the sink knows of a table while it is open."""
 
     table: JdbcTable
-    evolved: Evolved = field(default_factory=Evolved)
+    evolved: EvolvedTable = field(default_factory=EvolvedTable)
     prepared_for: object = None
     """The schema and the alterations that the table was prepared for."""
 

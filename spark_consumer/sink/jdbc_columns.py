@@ -62,19 +62,22 @@ def written_values(schema: TableSchema, stored: Mapping[str, StoredColumn], zone
         if target is None:
             continue
         kind = target.kind_for(column.kind) or column.kind
-        place = f"column {column.name} of {schema.database}.{schema.table}"
+        named = f"column {column.name} of {schema.database}.{schema.table}"
         if isinstance(field.dataType, _NESTED):
             value = fn.to_json(value, JSON_OPTIONS)  # noqa: PLW2901 - one value in several steps
         value, lost = convert_value(value, column.kind, kind)  # noqa: PLW2901
         if lost is not None:
-            failure = fn.lit(f"a value of {place} does not fit the target table, whose type is {target.declared}")
+            failure = fn.lit(f"a value of {named} does not fit the target table, whose type is {target.declared}")
             value = fn.when(lost, fn.raise_error(failure).cast(kind)).otherwise(value)  # noqa: PLW2901
         if column.role is Role.KEY and isinstance(kind, tp.StringType) and target.pads:
             failure = fn.lit(
-                f"a key in {place} ends with a space, and the target compares keys without spaces at their ends "
+                f"a key in {named} ends with a space, and the target compares keys without spaces at their ends "
                 f"({target.declared})"
             )
             value = fn.when(value.endswith(" "), fn.raise_error(failure).cast(kind)).otherwise(value)  # noqa: PLW2901
+        if isinstance(kind, tp.FloatType):
+            # A driver can print a float, with digits that a server reads as a number beyond the greatest float.
+            value = value.cast("double")  # noqa: PLW2901
         found[column.name] = as_text(value, kind, zone) if isinstance(kind, _TEMPORAL) else value
     return found
 

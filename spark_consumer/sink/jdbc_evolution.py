@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Evolved:
+class EvolvedTable:
     """What a writer needs to know of a table; names in lower case."""
 
     ignored: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ def evolve(
     schema: TableSchema,
     alterations: Sequence[Alteration],
     policy: EvolutionPolicy,
-) -> Evolved:
+) -> EvolvedTable:
     """Change the columns of a table as the policy says (evolution/plan.py).
 
     Raises SinkError for a change that the policy or the database does not allow.
@@ -72,14 +72,14 @@ def evolve(
         stored_kinds(stored, columns),
         {each.name: each.kind for each in columns},
         SourceNames.from_json(table.entry.source_columns),
-        pending(alterations, table.entry.altered),
+        pending(alterations, table.entry.last_alteration),
         policy=policy,
         can_widen=can_widen,
     )
-    evolution = _Evolution(table, schema, plan, pending(alterations, table.entry.altered))
+    evolution = _Evolution(table, schema, plan, pending(alterations, table.entry.last_alteration))
     evolution.check(policy)
     evolution.apply(session)
-    return Evolved(
+    return EvolvedTable(
         frozenset(name.lower() for name in plan.names.ignored), frozenset(name.lower() for name in plan.names.kept)
     )
 
@@ -117,7 +117,7 @@ def entry_behind(entry: Entry, schema: TableSchema, alterations: Sequence[Altera
             columns=unknown,
         )
     names = SourceNames(tuple(column.name for column in schema.columns)).to_json()
-    return replace(entry, source_columns=names, altered=position_text(alterations))
+    return replace(entry, source_columns=names, last_alteration=position_text(alterations))
 
 
 class _Evolution:
@@ -167,8 +167,8 @@ class _Evolution:
         """Carry out the plan and store how far the table is."""
         plan, table = self._plan, self._table
         assert table.entry is not None
-        done = position_text(self._alterations) or table.entry.altered
-        entry = replace(table.entry, source_columns=plan.names.to_json(), altered=done)
+        done = position_text(self._alterations) or table.entry.last_alteration
+        entry = replace(table.entry, source_columns=plan.names.to_json(), last_alteration=done)
         if not plan.changes_target and entry == table.entry:
             return
         changes, fills = self._changes(), self._fills()
@@ -200,7 +200,7 @@ class _Evolution:
                 columns=self._plan.unknown,
                 source=source,
                 signal=signal,
-                statement=f"UPDATE {self._table.ledger_name} SET {quote('altered')} = "
+                statement=f"UPDATE {self._table.ledger_name} SET {quote('last_alteration')} = "
                 f"'{position_text(self._alterations)}' WHERE {quote('target')} = "
                 f"'{self._table.name.replace(chr(39), chr(39) * 2)}'",
             )

@@ -192,9 +192,10 @@ class MySqlDialect(Dialect):
         sets = [f"{name} = IF({later}, VALUES({name}), {name})" for name in others]
         sets += [f"{name} = IF({later}, NULL, {name})" for name in merge.cleared]
         sets.append(f"{seq} = IF({same}, GREATEST({seq}, VALUES({seq})), NULL)")
+        # With an alias for the target the statement would need a current database.
         delete = (
-            f"DELETE t FROM {merge.target} AS t JOIN {merge.stage} AS s ON {merge.match('t', 's')} "
-            f"WHERE s.{merge.deleted} AND t.{seq} < s.{seq}"
+            f"DELETE {merge.target} FROM {merge.target} JOIN {merge.stage} AS s ON {merge.match(merge.target, 's')} "
+            f"WHERE s.{merge.deleted} AND {merge.target}.{seq} < s.{seq}"
         )
         upsert = (
             f"INSERT INTO {merge.target} ({', '.join((*names, seq))}) "

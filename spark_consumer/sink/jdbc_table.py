@@ -46,7 +46,7 @@ class Entry:
     """As JSON."""
     source_columns: str = ""
     """The columns of the source and what became of them (SourceNames); empty: those of the table."""
-    altered: str = ""
+    last_alteration: str = ""
     """The position of the last ALTER TABLE that the table is done with."""
     truncated: str = ""
     """The sequence of the last truncate event; records with a smaller sequence stay out."""

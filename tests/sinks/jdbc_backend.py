@@ -49,14 +49,7 @@ class JdbcBackend(SinkBackend):
     """Tables in a schema of their own; the first batch creates it."""
 
     sink = "jdbc"
-    cuts = (
-        ("after", "prepare_table"),
-        ("after", "_fill"),
-        ("after", "_change_rows"),
-        ("after", "_note"),
-        ("after", "_apply"),
-        ("after", "_unstage"),
-    )
+    cuts = (("after", "_fill"), ("after", "_change_rows"), ("after", "_note"), ("after", "_apply"))
     server: ClassVar[JdbcServer]
 
     def __init__(self, spark: SparkSession, broker: KafkaBroker, work: Path) -> None:
@@ -93,7 +86,7 @@ class JdbcBackend(SinkBackend):
 
     def create_schema(self) -> None:
         """Create the schema."""
-        self.sql("CREATE SCHEMA {s}")
+        self.sql("CREATE SCHEMA IF NOT EXISTS {s}")
 
     def drop(self) -> None:
         """Drop the schema with its tables."""
