@@ -14,6 +14,7 @@ from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, concerns_all_tables
 from tailrace.spark_consumer.sink.jdbc_columns import sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, load_dialect, type_table
+from tailrace.spark_consumer.sink.jdbc_options import JdbcOptions
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 POSTGRES, MYSQL = "jdbc:postgresql://host/db", "jdbc:mysql://host/db"
@@ -109,6 +110,8 @@ def test_template_without_the_table_in_its_last_part_is_refused(template: str) -
 def test_secrets_are_masked() -> None:
     found = config.parse({**SETTINGS, "sink.password": "geheim", "sink.properties.sslpassword": "geheim"})
 
+    assert isinstance(found.sink_options, JdbcOptions)
+    assert found.sink_options.password is not None
     assert found.sink_options.password.get_secret_value() == "geheim"
     assert "geheim" not in str(config.describe(found))
     assert "geheim" not in repr(found)
