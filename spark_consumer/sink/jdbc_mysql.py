@@ -185,13 +185,13 @@ class MySqlDialect(Dialect):
         ON DUPLICATE KEY holds for every unique index. A row that is found by another one has another key: it would get
         no sequence, which is NOT NULL, so that the statement fails. Assignments are evaluated in their order.
         """
-        names, seq = list(merge.columns), merge.sequence
-        later = f"VALUES({seq}) > {seq}"
-        same = " AND ".join(f"{name} = VALUES({name})" for name in merge.key)
+        names, seq, own = list(merge.columns), merge.sequence, merge.target
+        later = f"VALUES({seq}) > {own}.{seq}"
+        same = " AND ".join(f"{own}.{name} = VALUES({name})" for name in merge.key)
         others = [name for name in names if name not in merge.key]
-        sets = [f"{name} = IF({later}, VALUES({name}), {name})" for name in others]
-        sets += [f"{name} = IF({later}, NULL, {name})" for name in merge.cleared]
-        sets.append(f"{seq} = IF({same}, GREATEST({seq}, VALUES({seq})), NULL)")
+        sets = [f"{own}.{name} = IF({later}, VALUES({name}), {own}.{name})" for name in others]
+        sets += [f"{own}.{name} = IF({later}, NULL, {own}.{name})" for name in merge.cleared]
+        sets.append(f"{own}.{seq} = IF({same}, GREATEST({own}.{seq}, VALUES({seq})), NULL)")
         # With an alias for the target the statement would need a current database.
         delete = (
             f"DELETE {merge.target} FROM {merge.target} JOIN {merge.stage} AS s ON {merge.match(merge.target, 's')} "
