@@ -26,6 +26,14 @@ PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 NO_GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
 """The client looks for the coordinator of its group, also where partitions are assigned and nothing is stored for the
 group. So the account needs no right to one, and this error says nothing about the records."""
+UNKNOWN_PARTITION: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    }
+)
+"""The brokers do not know a partition, or not yet."""
 TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 _FENCED: Final = frozenset({FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
@@ -59,9 +67,7 @@ _PRODUCER_UNUSABLE: Final = frozenset(
         KafkaError.TRANSACTION_COORDINATOR_FENCED,
         KafkaError.TRANSACTION_ABORTABLE,
         KafkaError.UNKNOWN_PRODUCER_ID,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        *UNKNOWN_PARTITION,
     }
 )
 """The producer cannot continue, but a new one can: it registers again, and missing topics are created again."""

@@ -15,11 +15,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import orjson
-from confluent_kafka import TopicPartition
 
 from tailrace.producer.errors import InstanceReplacedError, ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.topic_reader import messages, topic_consumer
+from tailrace.producer.kafka.topic_reader import end_offset, messages, topic_consumer
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 
 GENERATION_KEY: Final = b"generation"
@@ -112,8 +111,7 @@ def replaced_by(winner: Generation) -> InstanceReplacedError:
 
 def _end(settings: KafkaSettings, topic: str) -> int:
     with topic_consumer(settings, topic, **_UNCOMMITTED) as consumer:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=settings.request_timeout_s)
-    return int(end)
+        return end_offset(consumer, topic, 0, settings.request_timeout_s)
 
 
 def _generations(settings: KafkaSettings, topic: str, start: int) -> list[Generation]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
+from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, UNKNOWN_PARTITION, translate
 from tailrace.runtime.errors import KafkaUnavailableError
+
+_PAUSE_S: Final = 0.1
 
 
 @contextmanager
@@ -25,6 +28,21 @@ def topic_consumer(settings: KafkaSettings, topic: str, **options: str) -> Itera
         consumer.close()
 
 
+def end_offset(consumer: Consumer, topic: str, partition: int, timeout_s: float) -> int:
+    """Return the end offset of a partition of a topic that exists.
+
+    A broker can be late to know a topic that was created a moment ago: asks again until ``timeout_s`` has passed.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in UNKNOWN_PARTITION or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_S)
+
+
 def messages(consumer: Consumer, topic: str, starts: Mapping[int, int], timeout_s: float) -> Iterator[Message]:
     """Yield the messages from a Kafka offset per partition on, up to the current end of each partition.
 
@@ -32,10 +50,7 @@ def messages(consumer: Consumer, topic: str, starts: Mapping[int, int], timeout_
     time has no such fetch, so the end is also compared with the offsets. The report is still needed: transaction
     markers at the end are no messages. Raises KafkaUnavailableError after ``timeout_s`` without progress.
     """
-    ends = {
-        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)[1]
-        for partition in starts
-    }
+    ends = {partition: end_offset(consumer, topic, partition, timeout_s) for partition in starts}
     consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in starts.items()])
     unread = set(starts)
     deadline = time.monotonic() + timeout_s

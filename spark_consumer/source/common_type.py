@@ -28,6 +28,9 @@ _INTEGER_BITS: Final[dict[_Type, int]] = {tp.ByteType: 7, tp.ShortType: 15, tp.I
 _FLOATING: Final = (tp.FloatType, tp.DoubleType)
 _EXACT_IN_FLOAT: Final = (tp.ByteType, tp.ShortType)
 _EXACT_IN_DOUBLE: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.FloatType)
+_PLAIN_NUMBER: Final = r"^-?(0|[1-9][0-9]{0,19})(\.[0-9]{0,17}[1-9])?\z"
+"""A number as MySQL prints it without an exponent: no zeros that the number does not need."""
+_HOLDS_PLAIN_NUMBERS: Final = "decimal(38,18)"
 _PRINTED_ALIKE: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.LongType, tp.DecimalType, tp.DateType)
 """MySQL and Spark print the values of these types alike."""
 
@@ -97,10 +100,18 @@ def checked_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Col
     same = converted.try_cast(source) == value
     # The greatest integer becomes a power of two as a floating-point number, and that becomes the integer again.
     if isinstance(target, _FLOATING):
+        if isinstance(source, tp.StringType):
+            same |= _is_printed_as(converted, value)
         same &= _is_within(converted, source)
     if isinstance(source, _FLOATING):
         same &= _is_within(value, target)
     return fn.when(same, converted)
+
+
+def _is_printed_as(number: Column, text: Column) -> Column:
+    """Return whether MySQL prints a floating-point number as a text without exponent: 1 and not 1.0 as Spark."""
+    digits = number.cast("string").try_cast(_HOLDS_PLAIN_NUMBERS)
+    return text.rlike(_PLAIN_NUMBER) & (text.try_cast(_HOLDS_PLAIN_NUMBERS) == digits)
 
 
 def _is_within(number: Column, kind: tp.DataType) -> Column:

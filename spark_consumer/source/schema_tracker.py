@@ -37,16 +37,18 @@ class SchemaTracker:
     def refresh(self, spark: SparkSession) -> None:
         """Read the schemas that were published since the last call; waits for a call of another thread."""
         with self._lock:
-            for record in self._topic.poll(spark):
-                self.add(record.value)
+            records = self._topic.poll(spark)
+            added = {self.add(record.value) for record in records} - {None}
+        if added:
+            log.info("table schemas read", tables=len(added), records=len(records))
 
-    def add(self, value: bytes) -> None:
-        """Add one record of the schemas topic."""
+    def add(self, value: bytes) -> str | None:
+        """Add one record of the schemas topic; return the topic of its table if it is a new or a later schema."""
         try:
             alteration = Alteration.from_json(value)
             if alteration is not None:
                 self._alterations.setdefault(alteration.topic, {})[alteration.sequence] = alteration
-                return
+                return None
             schema, sequence = TableSchema.from_json(value)
         except (KeyError, TypeError, ValueError) as error:
             raise SchemaError(
@@ -56,9 +58,11 @@ class SchemaTracker:
             ) from error
         versions = self._versions.setdefault(schema.topic, {})
         known = versions.get(schema.fingerprint)
-        if known is None or sequence >= known[0]:
-            versions[schema.fingerprint] = (sequence, schema)
-            log.info("table schema read", topic=schema.topic, sequence=sequence, columns=len(schema.columns))
+        if known is not None and sequence < known[0]:
+            return None
+        versions[schema.fingerprint] = (sequence, schema)
+        log.debug("table schema read", topic=schema.topic, sequence=sequence, columns=len(schema.columns))
+        return schema.topic
 
     def versions(self, topic: str) -> list[TableSchema]:
         """Return the schemas of a topic, the latest last; raises SchemaError if none is published."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
+from tailrace.producer.kafka.topic_reader import end_offset
 from tests.debezium_parity.topics import read_topics
 from tests.support.topics import read_topic
 
@@ -57,3 +58,35 @@ def test_reader_ends_although_a_transaction_stays_open(kafka_broker: KafkaBroker
 
     assert read_topic(kafka_broker.bootstrap, prefix) == []
     producer.abort_transaction()
+
+
+def test_topic_that_the_broker_does_not_know_yet(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """A broker answers with an error until it has heard of a topic that was created a moment ago."""
+    refused: list[str] = []
+
+    class LateTopic(Consumer):
+        def get_watermark_offsets(self, *arguments: Any, **options: Any) -> Any:
+            try:
+                return super().get_watermark_offsets(*arguments, **options)
+            except KafkaException as error:
+                if not refused:
+                    kafka_broker.create_topic(prefix)
+                refused.append(error.args[0].name())
+                raise
+
+    client = LateTopic({"bootstrap.servers": kafka_broker.bootstrap, "group.id": prefix})
+    try:
+        assert end_offset(client, prefix, 0, timeout_s=30) == 0
+    finally:
+        client.close()
+    assert refused
+
+
+def test_topic_that_does_not_exist(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """The wait ends with the error of the broker."""
+    client = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": prefix})
+    try:
+        with pytest.raises(KafkaException, match=r"Unknown (partition|topic)"):
+            end_offset(client, prefix, 0, timeout_s=1)
+    finally:
+        client.close()

@@ -90,7 +90,7 @@ def test_sink_of_another_package_runs_in_the_consumer(
 def test_sinks_of_tailrace_are_installed() -> None:
     found = installed_sinks()
 
-    assert {"console", "delta", "kafka"} <= set(found)
+    assert {"console", "delta", "kafka", "upsert-kafka"} <= set(found)
     assert all(plugin.name == name and plugin.doc and plugin.guarantee for name, plugin in found.items())
 
 

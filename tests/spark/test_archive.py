@@ -129,7 +129,7 @@ def test_modules_sinks_and_data_files_are_found_in_the_archive(
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [
         f"{zip_file}/tailrace/spark_consumer/session.py",
-        ["console", "delta", "kafka"],
+        ["console", "delta", "kafka", "upsert-kafka"],
         "[",
     ]
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.usefixtures("spark")  # types are parsed by a session
 @pytest.mark.parametrize(
     ("one", "other", "common"),
     [
@@ -52,6 +53,29 @@ def test_common_type(one: str, other: str, common: str | None) -> None:
     [
         ("string", "int", {"12": 12, "-7": -7, "007": None, "1.5": None, "x": None, "2147483648": None}),
         ("string", "decimal(6,2)", {"12.50": Decimal("12.50"), "1.005": None}),
+        (
+            "string",
+            "double",
+            {
+                "1": 1.0,
+                "-7": -7.0,
+                "12345678": 12345678.0,
+                "0.1": 0.1,
+                "0.0001": 0.0001,
+                "1.50": None,
+                "007": None,
+                " 1": None,
+                "1\n": None,
+                "12345678901234567": None,
+                "0.12345678901234568": 0.12345678901234568,
+                "1.0E-20": 1e-20,
+                "0.123456789012345678": None,
+                "NaN": None,
+                "x": None,
+                "": None,
+            },
+        ),
+        ("string", "float", {"1": 1.0, "2.5": 2.5, "16777217": None, "1e300": None}),
         ("string", "date", {"2024-02-29": dt.date(2024, 2, 29), "2024-02-30": None}),
         ("bigint", "double", {2**53: float(2**53), 2**53 + 1: None}),
         ("double", "int", {3.0: 3, 3.5: None}),
@@ -76,6 +100,7 @@ def test_checked_cast_gives_null_instead_of_another_value(
     assert [row["v"] for row in rows] == list(cases.values())
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("source", "target"), [("binary", "string"), ("string", "binary")])
 def test_text_and_bytes_have_no_conversion(source: str, target: str) -> None:
     """A latin1 column with "é" has other bytes than Spark's text."""

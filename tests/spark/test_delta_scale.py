@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,7 +111,9 @@ def files_of(spark: SparkSession, path: str) -> dict[Path, tuple[int, int]]:
 @pytest.mark.parametrize(
     "rows", [100_000, pytest.param(1_000_000, marks=pytest.mark.long), pytest.param(10_000_000, marks=pytest.mark.long)]
 )
-def test_a_batch_reads_the_files_of_its_keys_only(spark: SparkSession, tmp_path: Path, rows: int) -> None:
+def test_a_batch_reads_the_files_of_its_keys_only(
+    spark: SparkSession, tmp_path: Path, rows: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Changes at both ends of the table, and new rows: the files between them are not there."""
     spark = spark.newSession()
     path = str(tmp_path / "tables" / "shop" / "t")
@@ -128,7 +132,11 @@ def test_a_batch_reads_the_files_of_its_keys_only(spark: SparkSession, tmp_path:
     touched = [file for file, (a, b) in before.items() if any(a <= y and b >= x for x, y in (low, high))]
     untouched = sorted(set(before) - set(touched))
     with hidden(untouched):
+        started = time.monotonic()
         sink.write_batch(table_batch(records, 1), 1)
+        seconds = time.monotonic() - started
+    with capsys.disabled():
+        sys.stdout.write(f" {CHANGES} changes to {rows} rows: {seconds:.1f} s ")
 
     assert len(untouched) >= FILES - 3
     assert all(b - a <= 2 * half for a, b in ranges[0].intervals)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from pyspark.sql import functions as fn
+from structlog.testing import capture_logs
 
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.connect import ConnectField
@@ -25,7 +26,7 @@ from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.sink.table_names import Location
-from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.control import ControlRecord, ControlTopic
 from tailrace.spark_consumer.source.kafka import range_options, stream_options
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange, parse_offsets, ranges_between
 from tailrace.spark_consumer.source.runs import SnapshotRuns
@@ -132,6 +133,32 @@ def test_schemas_are_ordered_by_their_last_use_whatever_the_order_of_records() -
         # The table returns to its first schema.
         tracker.add(old.to_json(sequence=Sequence.at(1, "binlog.000001", 3)))
         assert tracker.versions("p.shop.t") == [new, old]
+
+
+class Published(ControlTopic):
+    """A schemas topic whose records are given."""
+
+    def __init__(self, *records: bytes) -> None:
+        super().__init__("p.tailrace.schemas", {})
+        self._records = [ControlRecord(number, value) for number, value in enumerate(records)]
+
+    def poll(self, _spark: object) -> list[ControlRecord]:
+        """Return the records, once."""
+        records, self._records = self._records, []
+        return records
+
+
+def test_the_number_of_tables_whose_schemas_are_read_is_logged_once() -> None:
+    schemas = [table_schema("p", name) for name in ("a", "b", "c")]
+    position = Sequence.at(1, "binlog.000001", 4)
+    tracker = SchemaTracker(Published(*(schema.to_json(sequence=position) for schema in [*schemas, schemas[0]])))
+
+    with capture_logs() as logs:
+        tracker.refresh(cast("SparkSession", None))
+        tracker.refresh(cast("SparkSession", None))
+
+    above_debug = [entry for entry in logs if entry["log_level"] != "debug"]
+    assert above_debug == [{"event": "table schemas read", "log_level": "info", "tables": 3, "records": 4}]
 
 
 def test_unknown_topic_and_invalid_schema_record_are_errors() -> None:

@@ -1,0 +1,105 @@
+"""What the Kafka sinks share: the headers of their records, topics to create, and the newest record of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+
+from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.source.kafka_admin import open_admin
+from tailrace.spark_consumer.source.topics import subscribe_pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tailrace.schemas.table import TableSchema
+
+TOPIC_HEADER: Final = "tailrace.topic"
+PARTITION_HEADER: Final = "tailrace.partition"
+OFFSET_HEADER: Final = "tailrace.offset"
+SEQUENCE_HEADER: Final = "tailrace.sequence"
+
+
+def target_topic(template: str, schema: TableSchema, prefix: str) -> str:
+    """Return the topic of a table; raises ConfigError if a consumer of the prefix would read it."""
+    target = template.format(topic=schema.topic, database=schema.database, table=schema.table)
+    if target.startswith(f"{prefix}."):
+        raise ConfigError(
+            [
+                (
+                    f"sink.topic results in {target!r}, which this consumer would read as a captured table "
+                    f"({subscribe_pattern(prefix)}); use a name that does not start with the topic prefix"
+                )
+            ]
+        )
+    return target
+
+
+def client_options(own: Mapping[str, str], source: Mapping[str, str]) -> dict[str, str]:
+    """Return the Kafka client options of a sink with their prefix ``kafka.``: its own ones override the source's."""
+    return {**source, **{f"kafka.{name}": value for name, value in own.items()}}
+
+
+def ensure_topic(
+    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: int, settings: Mapping[str, str]
+) -> tuple[bool, dict[str, str]]:
+    """Create a missing topic; return if it was missing, and which of ``settings`` an existing one has otherwise."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
+    admin = open_admin(spark, client)
+    try:
+        clients, collections = jvm.org.apache.kafka.clients.admin, jvm.java.util.Collections
+        if topic in set(admin.listTopics().names().get()):
+            if not settings:
+                return False, {}
+            resource = jvm.org.apache.kafka.common.config.ConfigResource(
+                getattr(jvm.org.apache.kafka.common.config, "ConfigResource$Type").TOPIC, topic
+            )
+            found = admin.describeConfigs(collections.singletonList(resource)).all().get().get(resource)
+            values = {name: str(found.get(name).value()) for name in settings}
+            return False, {name: value for name, value in values.items() if value != settings[name]}
+        optional = jvm.java.util.Optional
+        new = clients.NewTopic(topic, optional.of(partitions), optional.empty()).configs(dict(settings))
+        admin.createTopics(collections.singletonList(new)).all().get()
+        return True, {}
+    finally:
+        admin.close()
+
+
+def newest_records(spark: SparkSession, client: Mapping[str, str], topic: str) -> DataFrame:
+    """Read a topic whole; return the newest record of each key: key (binary), value (text, may be NULL), headers."""
+    options = {**client, "subscribe": topic, "includeHeaders": "true", "failOnDataLoss": "false"}
+    newest_first = Window.partitionBy("key").orderBy(fn.col("partition").desc(), fn.col("offset").desc())
+    records = spark.read.format("kafka").options(**options, startingOffsets="earliest", endingOffsets="latest").load()
+    ranked = records.withColumn("_rank", fn.row_number().over(newest_first)).where(fn.col("_rank") == 1)
+    return ranked.select("key", fn.col("value").cast("string").alias("value"), "headers")
+
+
+def write_records(records: DataFrame, client: Mapping[str, str], topic: str) -> None:
+    """Write records with the columns key, value and, if they have some, headers; on return Kafka has them."""
+    writer = records.write.format("kafka").mode("append").options(**client)
+    writer.option("topic", topic).option("includeHeaders", "true").save()
+
+
+def sequence_text(sequence: Column) -> Column:
+    """Return a sequence as the text of its header."""
+    return fn.concat_ws(".", *(sequence.getField(name).cast("string") for name in Sequence._fields))
+
+
+def sequence_header() -> Column:
+    """Return the sequence that the headers of a record name."""
+    numbers = fn.split(header_text(SEQUENCE_HEADER), "[.]")
+    return fn.struct(*(numbers[n].cast("bigint").alias(name) for n, name in enumerate(Sequence._fields)))
+
+
+def header_text(name: str) -> Column:
+    """Return the value of a header of a record."""
+    return fn.get(fn.filter("headers", lambda header: header["key"] == name), fn.lit(0))["value"].cast("string")
+
+
+def header(name: str, value: Column) -> Column:
+    """Return a header."""
+    return fn.struct(fn.lit(name).alias("key"), value.cast("binary").alias("value"))

@@ -1,0 +1,223 @@
+"""Sink ``upsert-kafka``: one compacted topic per table with the last row of each key; a deleted key is a tombstone.
+
+The key of a record is the JSON object of the key columns, the value the JSON object of all columns, as in Flink's
+upsert-kafka connector.
+
+What a topic has applied is one record of the ledger topic: the offsets of the source, and the last truncation. It is
+written after the rows. A batch that runs again after a failure in between writes the same last rows again, which
+compaction removes and a reader of the last value per key does not see. A batch that the ledger has is not written
+again, so an older checkpoint does not bring old rows back.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pydantic import SecretStr
+from pyspark.sql import functions as fn
+
+from tailrace.runtime.config.section import Section, prefixed, supported
+from tailrace.runtime.config.value_types import SECRET, TEXT, integer
+from tailrace.schemas.rowkind import Op
+from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import upsert_columns
+from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
+from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.normalize.latest import last_per_key
+from tailrace.spark_consumer.normalize.truncation import later, without_truncated
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.kafka_topic import (
+    OFFSET_HEADER,
+    PARTITION_HEADER,
+    SEQUENCE_HEADER,
+    TOPIC_HEADER,
+    client_options,
+    ensure_topic,
+    header,
+    newest_records,
+    sequence_header,
+    sequence_text,
+    target_topic,
+    write_records,
+)
+from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.source.literal_rows import literal_rows
+from tailrace.spark_consumer.source.sequence import sequence_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COMPACTED: Final = {"cleanup.policy": "compact"}
+_TRUNCATED: Final = "truncated"
+
+log = structlog.get_logger(__name__)
+
+
+class UpsertKafkaOptions(Section):
+    """Settings of the upsert-kafka sink."""
+
+    topic: str = supported(
+        "sink.topic", TEXT, default="latest.{topic}", doc="Topic of a table, with {topic}, {database} and {table}."
+    )
+    partitions: int = supported(
+        "sink.partitions", integer(1), default="1", doc="Partitions of the topics that the sink creates."
+    )
+    ledger: str = supported(
+        "sink.ledger.topic",
+        TEXT,
+        default="ledger.{prefix}",
+        doc="Topic of the offsets that the sink has applied, with {prefix}. Each query with its own sink.topic needs "
+        "one of its own.",
+    )
+    client: Mapping[str, SecretStr] = prefixed(
+        "sink.kafka.*", SECRET, doc="Kafka client options of the sink; they override kafka.*."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """What a topic has applied."""
+
+    ledger: Ledger
+    truncated: Sequence | None = None
+
+    @classmethod
+    def from_text(cls, source: str, text: str | None) -> _Applied | None:
+        """Read what ``text`` returned for the topic of a table."""
+        ledger = Ledger.newest(source, [text])
+        if ledger is None or text is None:
+            return None
+        truncated = json.loads(text).get(_TRUNCATED)
+        return cls(ledger, truncated and Sequence.from_text(truncated))
+
+    @property
+    def text(self) -> str:
+        """The value of a record of the ledger topic."""
+        own = {_TRUNCATED: self.truncated.text} if self.truncated else {}
+        return json.dumps({**json.loads(self.ledger.metadata), **own})
+
+
+class UpsertKafkaSink:
+    """Writes the last row of each key to one topic per table."""
+
+    def __init__(self, spark: SparkSession, options: UpsertKafkaOptions, context: SinkContext) -> None:
+        self._spark = spark
+        self._options = options
+        self._context = context
+        own = {name: value.get_secret_value() for name, value in options.client.items()}
+        self._client = client_options(own, context.client)
+        self._ledger_topic = options.ledger.format(prefix=context.prefix)
+        self._stored: dict[str, str | None] | None = None
+        """Values of the ledger topic by target topic, as they were at the start."""
+        self._applied: dict[str, _Applied] = {}
+        """By topic of the table; only tables whose target topic exists."""
+        self._lock = threading.Lock()
+
+    def applied(self, schema: TableSchema) -> Mapping[int, int]:
+        """Return the offsets that the target topic has applied."""
+        if schema.topic not in self._applied:
+            with self._lock:
+                self._applied[schema.topic] = self._open(schema)
+        ledger, topic_id = self._applied[schema.topic].ledger, self._context.topic_id(schema.topic)
+        if ledger.is_of_another_topic(topic_id):
+            raise NewTopicError(
+                f"topic {schema.topic} was deleted and created again: topic {self._target(schema)} has the records of "
+                "the former one",
+                hint=f"delete topic {self._target(schema)} to load it from the new topic, and start again",
+                applied_topic_id=ledger.id,
+                topic_id=topic_id,
+            )
+        return ledger.applied
+
+    def prepare_table(self, schema: TableSchema) -> None:
+        """Do nothing: the topic exists since its offsets were read, and JSON takes every schema."""
+
+    def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
+        """Write the last row of each key that the topic has not applied; a truncate event deletes rows first."""
+        source = batch.schema.topic
+        before = self._applied[source]
+        after = replace(before, truncated=later(before.truncated, batch.truncated))
+        target = self._target(batch.schema)
+        if after.truncated is not None and after.truncated != before.truncated:
+            write_records(self._tombstones(batch, target, after.truncated), self._client, target)
+            log.info("topic truncated", topic=target, sequence=after.truncated)
+        if batch.range is not None and not is_applied(before.ledger.merge, batch.range):
+            incremental = any(stat.incremental for stat in batch.stats)
+            left = not_applied(without_truncated(batch.records, after.truncated), before.ledger.merge, batch.range)
+            write_records(_last_rows(left, batch.schema, incremental=incremental), self._client, target)
+            ledger = replace(before.ledger, id=self._context.topic_id(source) or before.ledger.id)
+            after = replace(after, ledger=ledger.appended(batch.range).merged(batch.range))
+        if after != before:
+            self._store(batch.records.sparkSession, target, after)
+            self._applied[source] = after
+
+    def close(self) -> None:
+        """Do nothing: no resources are held."""
+
+    def _target(self, schema: TableSchema) -> str:
+        return target_topic(self._options.topic, schema, self._context.prefix)
+
+    def _open(self, schema: TableSchema) -> _Applied:
+        """Create the topic of a table if it is missing; return what it has applied."""
+        if self._stored is None:
+            ensure_topic(self._spark, self._client, self._ledger_topic, 1, _COMPACTED)
+            rows = newest_records(self._spark, self._client, self._ledger_topic).collect()
+            self._stored = {bytes(row["key"]).decode(): row["value"] for row in rows}
+        target = self._target(schema)
+        created, other = ensure_topic(self._spark, self._client, target, self._options.partitions, _COMPACTED)
+        if other:
+            raise SinkError(
+                f"topic {target} is not compacted: it would lose the last row of a key, or grow without bound",
+                hint=f"kafka-configs.sh --alter --topic {target} --add-config cleanup.policy=compact",
+                **{name.replace(".", "_"): value for name, value in other.items()},
+            )
+        # The ledger of a topic that was deleted does not count.
+        found = None if created else _Applied.from_text(schema.topic, self._stored.get(target))
+        return found or _Applied(Ledger(schema.topic))
+
+    def _store(self, spark: SparkSession, target: str, applied: _Applied) -> None:
+        row = {"key": target, "value": applied.text}
+        write_records(literal_rows(spark, [row], "key string, value string"), self._client, self._ledger_topic)
+
+    def _tombstones(self, batch: TableBatch, target: str, truncated: Sequence) -> DataFrame:
+        """Return a tombstone for each row of the topic that is older than a truncate event."""
+        rows = newest_records(batch.records.sparkSession, self._client, target)
+        older = rows.where(fn.col("value").isNotNull() & (sequence_header() < sequence_literal(truncated)))
+        headers = fn.array(
+            header(TOPIC_HEADER, fn.lit(batch.schema.topic)), header(SEQUENCE_HEADER, fn.lit(truncated.text))
+        )
+        return older.select("key", fn.lit(None).cast("string").alias("value"), headers.alias("headers"))
+
+
+def _last_rows(records: DataFrame, schema: TableSchema, *, incremental: bool) -> DataFrame:
+    """Return the last row of each key as Kafka records: key, value, headers."""
+    last = last_per_key(records, incremental=incremental)
+    columns = dict(zip((column.name for column in schema.columns), upsert_columns(schema), strict=True))
+    key = fn.to_json(fn.struct(*(columns[name] for name in schema.key)), JSON_OPTIONS)
+    row = fn.to_json(fn.struct(*columns.values()), JSON_OPTIONS)
+    headers = fn.array(
+        header(TOPIC_HEADER, fn.lit(schema.topic)),
+        header(PARTITION_HEADER, fn.col("partition").cast("string")),
+        header(OFFSET_HEADER, fn.col("offset").cast("string")),
+        header(SEQUENCE_HEADER, sequence_text(fn.col("seq"))),
+    )
+    value = fn.when(fn.col("op") != Op.DELETE.value, row)
+    return last.select(key.alias("key"), value.alias("value"), headers.alias("headers"))
+
+
+SINK = SinkPlugin(
+    name="upsert-kafka",
+    doc="Keeps the last row of each key in a compacted topic per table.",
+    options=UpsertKafkaOptions,
+    images=Images.UPSERT,
+    guarantee="exact for a reader of the last value per key: a batch that runs again writes the same last rows",
+    open=UpsertKafkaSink,
+)
