@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.sink.jdbc_dialect import load_dialect
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.embedded.mysql import MySqlServer
     from tests.embedded.postgresql import PostgresServer
+    from tests.sinks.harness import BatchRunner
 
 
 @dataclass(frozen=True)
@@ -138,3 +140,16 @@ class JdbcBackend(SinkBackend):
         """Return the staging tables that are there."""
         with self.session() as session:
             return self.dialect.tables_like(session, self.schema, "tailrace_stage_")
+
+
+class Open(Protocol):
+    """Opens a query over a table of MySQL with the columns id, name and ``extra``."""
+
+    def __call__(self, table: str, *extra: ConnectField, **settings: str) -> BatchRunner:
+        """Return the query."""
+
+
+def backend_of(run: BatchRunner) -> JdbcBackend:
+    """Return the backend of a query."""
+    assert isinstance(run.backend, JdbcBackend)
+    return run.backend
