@@ -43,6 +43,8 @@ from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tailrace.schemas.alteration import Alteration
+
 _DELETED: Final = "deleted"
 
 log = structlog.get_logger(__name__)
@@ -95,10 +97,11 @@ class JdbcSink:
             return {}
         topic_id = self._context.topic_id(schema.topic)
         if entry.ledger.is_of_another_topic(topic_id):
+            table = self._targets.pop(schema.topic).table
             raise NewTopicError(
                 f"topic {schema.topic} was deleted and created again: the table has the records of the former one",
                 hint="drop or rename the target table to load it from the new topic, and start again",
-                table=self._targets[schema.topic].table.sql_name,
+                table=table.sql_name,
                 applied_topic_id=entry.topic_id,
                 topic_id=topic_id,
             )
@@ -106,28 +109,15 @@ class JdbcSink:
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Create the table, take it over, or change its columns as the source did."""
-        target = self._open(schema)
         alterations = tuple(self._context.alterations(schema.topic))
+        target = self._open(schema)
         if target.prepared_for == (schema, alterations):
             return
-        require_key(schema)
-        table = target.table
-        with self._connections.session() as session:
-            entry = entry_behind(Entry(schema.topic, key_columns=key_text(schema)), schema, alterations)
-            if table.entry is None:
-                with self._lock:
-                    table.create_ledger(session)
-            if table.stored is None:
-                table.create(session, schema, entry)
-                log.info("table created", table=table.sql_name)
-            elif table.entry is None:
-                take_over(table, session, schema)
-                with session.transaction():
-                    table.write_entry(session, entry)
-                table.read(session)
-            self._check_owner(table, schema)
-            target.evolved = evolve(table, session, schema, alterations, self._policy)
-            check_owned(table, schema)
+        try:
+            self._prepare(target, schema, alterations)
+        except BaseException:
+            self._targets.pop(schema.topic, None)  # somebody may fix the table before the next attempt
+            raise
         target.prepared_for = schema, alterations
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
@@ -142,6 +132,32 @@ class JdbcSink:
     def close(self) -> None:
         """Close the connections."""
         self._connections.close()
+
+    def _prepare(self, target: _Target, schema: TableSchema, alterations: tuple[Alteration, ...]) -> None:
+        require_key(schema)
+        table = target.table
+        with self._connections.session() as session:
+            if table.entry is None:
+                self._begin(table, session, schema, alterations)
+            self._check_owner(table, schema)
+            target.evolved = evolve(table, session, schema, alterations, self._policy)
+            check_owned(table, schema)
+
+    def _begin(
+        self, table: JdbcTable, session: Session, schema: TableSchema, alterations: tuple[Alteration, ...]
+    ) -> None:
+        """Create the table, or take it over; write its row of the ledger."""
+        with self._lock:
+            table.create_ledger(session)
+        entry = entry_behind(Entry(schema.topic, key_columns=key_text(schema)), schema, alterations)
+        if table.stored is None:
+            table.create(session, schema, entry)
+            log.info("table created", table=table.sql_name)
+            return
+        take_over(table, session, schema)
+        with session.transaction():
+            table.write_entry(session, entry)
+        table.read(session)
 
     def _open(self, schema: TableSchema) -> _Target:
         if schema.topic not in self._targets:

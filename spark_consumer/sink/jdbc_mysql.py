@@ -186,12 +186,12 @@ class MySqlDialect(Dialect):
         no sequence, which is NOT NULL, so that the statement fails. Assignments are evaluated in their order.
         """
         names, seq, own = list(merge.columns), merge.sequence, merge.target
-        later = f"VALUES({seq}) > {own}.{seq}"
-        same = " AND ".join(f"{own}.{name} = VALUES({name})" for name in merge.key)
+        later = f"VALUES({own}.{seq}) > {own}.{seq}"
+        same = " AND ".join(f"{own}.{name} = VALUES({own}.{name})" for name in merge.key)
         others = [name for name in names if name not in merge.key]
-        sets = [f"{own}.{name} = IF({later}, VALUES({name}), {own}.{name})" for name in others]
+        sets = [f"{own}.{name} = IF({later}, VALUES({own}.{name}), {own}.{name})" for name in others]
         sets += [f"{own}.{name} = IF({later}, NULL, {own}.{name})" for name in merge.cleared]
-        sets.append(f"{own}.{seq} = IF({same}, GREATEST({own}.{seq}, VALUES({seq})), NULL)")
+        sets.append(f"{own}.{seq} = IF({same}, GREATEST({own}.{seq}, VALUES({own}.{seq})), NULL)")
         # With an alias for the target the statement would need a current database.
         delete = (
             f"DELETE {merge.target} FROM {merge.target} JOIN {merge.stage} AS s ON {merge.match(merge.target, 's')} "
