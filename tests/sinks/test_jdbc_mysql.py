@@ -36,6 +36,7 @@ class TestJdbcSinkOnMySql(SinkConformance):
     # What the dialect does not change is tested quickly with PostgreSQL.
     long: ClassVar = frozenset(
         {
+            "test_batch_cut_off",
             "test_insert",
             "test_delete",
             "test_key_change",

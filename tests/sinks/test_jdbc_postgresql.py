@@ -32,6 +32,16 @@ class TestJdbcSinkOnPostgres(SinkConformance):
     """Conformance of the JDBC sink on PostgreSQL."""
 
     backend_type = PostgresBackend
+    long: ClassVar = frozenset(
+        {
+            "test_insert",
+            "test_delete",
+            "test_key_change",
+            "test_empty_batch",
+            "test_snapshot_with_backfill",
+            "test_wider_number",
+        }
+    )
     not_claimed: ClassVar = {"test_type_change": "numbers that are stored become text with their column"}
 
     def test_type_change(self, run: BatchRunner) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(1800)
 
+_ONE_DATABASE: Final = pytest.mark.parametrize("jdbc_server", ["postgresql"], indirect=True)
+"""For what does not depend on the dialect."""
 _D: Final = ConnectField("d", decimal(9, 2))
 
 
@@ -123,6 +125,7 @@ def test_names_can_have_any_character(opened: Open) -> None:
     assert backend.texts(f"SELECT {listed} FROM {{s}}.{table}") == [("1", None, *values.values())]
 
 
+@_ONE_DATABASE
 def test_name_that_is_too_long_is_refused(opened: Open) -> None:
     """PostgreSQL would cut it off; MySQL tables can have 64 characters of any kind."""
     run = opened("ä" * 65)
@@ -187,6 +190,7 @@ def test_value_that_does_not_fit_leaves_nothing(opened: Open) -> None:
     assert backend.stages() == []
 
 
+@_ONE_DATABASE
 def test_new_checkpoint_and_other_writers(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query with an empty checkpoint applies nothing twice; a task that ran twice, and a ledger that was changed."""
     fill = JdbcSink._fill
@@ -217,6 +221,7 @@ def test_new_checkpoint_and_other_writers(opened: Open, monkeypatch: pytest.Monk
     assert backend.rows(run.table.schema) == {1: row(1, 1), 3: row(3)}
 
 
+@_ONE_DATABASE
 def test_names_that_become_one_do_not_share_a_table(opened: Open, tmp_path: Path) -> None:
     """Two databases and a sink.table without {database}: the second table is refused."""
     first = opened("t")
@@ -230,6 +235,7 @@ def test_names_that_become_one_do_not_share_a_table(opened: Open, tmp_path: Path
     assert first.backend.rows(schema) == {1: row(1)}
 
 
+@_ONE_DATABASE
 def test_wrong_password_is_an_error_without_the_password(opened: Open) -> None:
     run = opened("t", **{"sink.password": "not-the-password"})
 
