@@ -174,7 +174,7 @@ class Running:
         mark = self._rng.randrange(1 << 40)
         self._database.execute("REPLACE INTO by_integer (id, v) VALUES (2000000000, %s)", (str(mark),))
         topic, text = self._topic("by_integer"), f'"{mark}"'.encode()
-        while not any(text in (record.value or b"") for record in read_topic(self._broker.bootstrap, topic)[-2000:]):
+        while not any(text in (record.value or b"") for record in read_topic(self._broker.bootstrap, topic)):
             if time.monotonic() > until:
                 raise NotRecoveredError(f"the producer did not go on after: {what}")
             if not context.producer.running():
