@@ -182,6 +182,10 @@ class CatalogSession(Protocol):
 class ChangeStream(Protocol):
     """Follows the log of the source. Not thread-safe, except ``wake``."""
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether the last ``poll`` returned no event because the source had sent nothing more."""
+
     def poll(self, timeout_s: float) -> list[Event]:
         """Return the next events; [] after ``timeout_s`` or ``wake``."""
 

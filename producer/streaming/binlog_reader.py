@@ -133,11 +133,12 @@ class BinlogReader:
                 if not isinstance(error, RecordRefusedError):
                     error.add_context(**self._location(event))
                 raise
-            if not events:
+            caught_up = self._stream.caught_up
+            if caught_up:
                 self._status.stream_caught_up()
             self._coordinator.end_splits()
             self._report_status()
-            transaction.commit_if_due()
+            transaction.commit_if_due(caught_up=caught_up)
         transaction.commit()
 
     def _add_table(self, error: RecordTooLargeError) -> None:

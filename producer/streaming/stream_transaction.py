@@ -2,6 +2,10 @@
 
 Whatever the stream writes (changes, watermarks, state, signals, notifications, heartbeats) goes through this object.
 So a record is visible exactly if the stored offset, or the state written with it, says that it was written.
+
+A commit is due as soon as the log is caught up, so that a change does not wait; while there is more to read, when the
+interval has passed or the transaction is full. Between two commits the stream reads for at least as long as the last
+one took: batches grow with the load, and commits take at most half of the time.
 """
 
 from __future__ import annotations
@@ -59,6 +63,8 @@ class StreamTransaction:
         self._stored = offset.position
         self._since = time.monotonic()
         """When the transaction was opened, or the last one was committed."""
+        self._pause_until = self._since
+        """Until then the stream reads on although it is caught up."""
 
     @property
     def records(self) -> int:
@@ -95,14 +101,23 @@ class StreamTransaction:
 
     def seconds_until_commit(self) -> float:
         """Return how long the stream may wait for events before a commit is due."""
-        elapsed = time.monotonic() - self._since if self.records else 0.0
-        return max(0.0, self._settings.interval_s - elapsed)
+        if not self.records:
+            return self._settings.interval_s
+        due = self._since + self._settings.interval_s
+        if self._is_whole:
+            due = min(due, self._pause_until)
+        return max(0.0, due - time.monotonic())
 
-    def commit_if_due(self) -> None:
-        """Commit if the transaction is full or old enough, or if an offset without records was not stored for long."""
-        elapsed = time.monotonic() - self._since
+    def commit_if_due(self, *, caught_up: bool = False) -> None:
+        """Commit what is due; ``caught_up``: the stream has nothing to read.
+
+        An offset that advanced without records is stored less often.
+        """
+        now = time.monotonic()
+        elapsed = now - self._since
         if self.records:
-            if self.full or elapsed >= self._settings.interval_s:
+            idle = caught_up and self._is_whole and now >= self._pause_until
+            if idle or self.full or elapsed >= self._settings.interval_s:
                 self.commit()
         elif self._heartbeat_due or (self._offset_moved and elapsed >= _IDLE_INTERVAL_S):
             self.commit()
@@ -130,10 +145,17 @@ class StreamTransaction:
     def _commit(self, stored: StoredOffset) -> None:
         self.open()
         self._producer.send(self._state_topic, OFFSET_KEY, stored.to_json())
+        began = time.monotonic()
         self._producer.commit()
         self._stored = self.offset.position
         self._since = time.monotonic()
+        self._pause_until = 2 * self._since - began
         self._status.stream_committed(stored.position.to_json())
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether no source transaction is partly written: the rest of one that has begun is about to arrive."""
+        return self.offset.transaction is None
 
     @property
     def _offset_moved(self) -> bool:

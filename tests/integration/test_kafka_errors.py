@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from tests.support.database import Database
 
 
+_LARGE = 200_000
+"""Rows of a source transaction that takes seconds to write."""
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[KafkaBroker]:
     """A broker that soon ends a transaction that exceeds its timeout, and allows less time than readers ask for."""
@@ -262,24 +266,26 @@ def test_pause_of_the_producer_and_stop_of_its_servers(
     """A producer that is paused within a transaction continues; it ends on SIGTERM whatever does not answer."""
     own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     topic = f"{prefix}.{own_database.name}.t"
-    times = {"tailrace.commit.interval.ms": 2000, "producer.override.transaction.timeout.ms": 3000}
+    large = {"max.batch.size": 10_000_000, "tailrace.commit.interval.ms": 2000}
+    times = {**large, "producer.override.transaction.timeout.ms": 3000}
     with CaptureProcess(properties(own_server, broker, prefix, own_database.name, times), tmp_path) as producer:
         eventually(lambda: topic in broker.admin().list_topics(timeout=60).topics, "the first start")
-        own_database.execute("INSERT INTO t VALUES (1)")
+        # While a source transaction is not written whole, the Kafka transaction stays open for the interval.
+        own_database.execute("INSERT INTO t VALUES " + ",".join(f"({i})" for i in range(_LARGE)))
         eventually(lambda: read_topic(broker.bootstrap, topic, committed=False), "a record that is not committed")
         producer.pause(5)
-        own_database.execute("INSERT INTO t VALUES (2)")
-        rows = eventually(lambda: _at_least(2, read_topic(broker.bootstrap, topic)), "both rows")
-        assert [record.json["after"]["id"] for record in rows] == [1, 2]
+        own_database.execute(f"INSERT INTO t VALUES ({_LARGE})")
+        rows = eventually(lambda: _at_least(_LARGE + 1, read_topic(broker.bootstrap, topic)), "all rows")
+        assert [record.json["after"]["id"] for record in rows] == list(range(_LARGE + 1))
         assert producer.running()
 
         with _stopped(broker):
-            own_database.execute("INSERT INTO t VALUES (3)")
+            own_database.execute(f"INSERT INTO t VALUES ({_LARGE + 1})")
             _ends_soon(producer)
             producer.start()
             _ends_soon(producer)
         producer.start()
-        eventually(lambda: _at_least(3, read_topic(broker.bootstrap, topic)), "the row that was not committed")
+        eventually(lambda: _at_least(_LARGE + 2, read_topic(broker.bootstrap, topic)), "the row that was not committed")
         with _stopped(own_server):
             _ends_soon(producer)
             producer.start()

@@ -101,7 +101,6 @@ def test_records_are_committed_after_the_interval_or_when_there_are_enough(clock
     clock.now += 0.9
     stream.commit_if_due()
     assert producer.committed == []
-    assert stream.seconds_until_commit() == pytest.approx(0.1)
 
     clock.now += 0.1
     stream.commit_if_due()
@@ -112,6 +111,58 @@ def test_records_are_committed_after_the_interval_or_when_there_are_enough(clock
     stream.commit_if_due()
     assert len(producer.committed) == 2
     assert not stream.full
+
+
+def test_records_are_committed_when_the_log_is_caught_up(clock: Clock) -> None:
+    producer = FakeProducer()
+    stream = transaction(producer)
+    assert stream.seconds_until_commit() == 1.0
+    stream.send("t", b"1", b"v")
+    assert stream.seconds_until_commit() == 0.0
+
+    stream.commit_if_due(caught_up=True)
+
+    assert len(producer.committed) == 1
+    stream.commit_if_due(caught_up=True)
+    assert len(producer.committed) == 1
+
+
+def test_a_source_transaction_is_not_cut_where_the_log_pauses(clock: Clock) -> None:
+    producer = FakeProducer()
+    stream = transaction(producer)
+    stream.offset.begin(TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1))
+    stream.send("t", b"1", b"v")
+    clock.now += 0.25
+    assert stream.seconds_until_commit() == pytest.approx(0.75)
+    stream.commit_if_due(caught_up=True)
+    assert producer.committed == []
+
+    clock.now += 0.75
+    stream.commit_if_due()
+    assert len(producer.committed) == 1
+
+
+def test_the_stream_reads_for_as_long_as_a_commit_takes(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = FakeProducer()
+    stream = transaction(producer)
+    commit = producer.commit
+
+    def slow_commit() -> None:
+        clock.now += 0.25
+        commit()
+
+    monkeypatch.setattr(producer, "commit", slow_commit)
+    stream.send("t", b"1", b"v")
+    stream.commit_if_due(caught_up=True)
+    stream.send("t", b"2", b"v")
+    clock.now += 0.125
+    assert stream.seconds_until_commit() == pytest.approx(0.125)
+    stream.commit_if_due(caught_up=True)
+    assert len(producer.committed) == 1
+
+    clock.now += 0.125
+    stream.commit_if_due(caught_up=True)
+    assert len(producer.committed) == 2
 
 
 def test_an_offset_without_records_is_stored_less_often(clock: Clock) -> None:

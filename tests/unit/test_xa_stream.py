@@ -52,6 +52,11 @@ class BytesStream:
         """See ``BinlogStream``."""
         return self._parser.has_xa
 
+    @property
+    def caught_up(self) -> bool:
+        """See ``BinlogStream``."""
+        return self.done
+
     def poll(self, timeout_s: float) -> list[Event]:  # noqa: ARG002 - nothing to wait for
         """Parse the next piece."""
         self.done = not self._pieces

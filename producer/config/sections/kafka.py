@@ -116,7 +116,8 @@ class BatchConfig(Section):
         "tailrace.commit.interval.ms",
         integer(1, 60_000),
         default="200",
-        doc="Maximum time between a change and the commit of its Kafka transaction, in ms.",
+        doc="Maximum time between a change and the commit of its Kafka transaction while there is more to read, in ms. "
+        "A transaction is committed at once when the log is caught up.",
     )
 
 

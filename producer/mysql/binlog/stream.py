@@ -65,6 +65,8 @@ class BinlogStream:
         self._connection: Any = None
         self._socket: socket.socket | None = None
         self._last_received_at = 0.0
+        self.caught_up = False
+        """Whether the last ``poll`` returned no event because the server had sent nothing more."""
         self._lower_case_names = False
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -164,6 +166,7 @@ class BinlogStream:
         sock = self._socket
         if sock is None:
             raise SourceUnavailableError("the binlog stream is not open")
+        self.caught_up = False
         deadline = time.monotonic() + timeout_s
         while True:
             if self._parser.pending:
@@ -192,7 +195,10 @@ class BinlogStream:
                     pos=self.pos,
                 )
             wait_s = min(deadline, self._last_received_at + self._silence_timeout_s + 0.1) - now
-            if now >= deadline or self._wait_for_input(max(wait_s, 0.0)):
+            if now >= deadline:
+                self.caught_up = True
+                return []
+            if self._wait_for_input(max(wait_s, 0.0)):
                 return []
 
     def _wait_for_input(self, timeout_s: float) -> bool:

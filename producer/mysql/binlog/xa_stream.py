@@ -44,6 +44,10 @@ class EventSource(Protocol):
     def has_xa(self) -> bool:
         """Whether the events of the last ``poll`` have XA statements."""
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether the last ``poll`` returned no event because the source had sent nothing more."""
+
     def poll(self, timeout_s: float) -> list[Event]:
         """Return the next events; [] after ``timeout_s`` or ``wake``."""
 
@@ -89,6 +93,11 @@ class XaStream:
         self._current: _KeptRows | None = None
         """The XA transaction that is being read."""
         self._batches: Iterator[list[Event]] | None = None
+
+    @property
+    def caught_up(self) -> bool:
+        """See ``ChangeStream``."""
+        return self._batches is None and self._stream.caught_up
 
     def wake(self) -> None:
         """Make the running or the next ``poll`` return at once. For other threads."""
