@@ -121,7 +121,7 @@ class ConsumerConfig(RootConfig):
     processing_time: str | None = supported(
         "trigger.processingTime",
         TEXT,
-        default_note="`10 seconds` for the sink delta, otherwise `1 second`",
+        default_note="`10 seconds` for the sinks delta and iceberg, `1 minute` for parquet, otherwise `1 second`",
         doc="Minimum time between the starts of two micro-batches. Each one is a commit of each table that changed.",
     )
     available_now: bool = supported(

@@ -56,6 +56,9 @@ class TableBatch:
     """The sequence of a truncate event, or of the creation of the table. Rows that the target has with a smaller
     sequence are removed before the records are written. Images.CHANGELOG: set once. Images.UPSERT: the last one, in
     every batch; older records, and the truncate events (op t), are among the records and must stay out."""
+    name: str = ""
+    """Images.CHANGELOG: names the rows. An attempt to write them again after a failure has the same name, and no other
+    write of the query to the table has it."""
     loaded: bool = False
     """Images.UPSERT: whether the snapshot of the table is complete."""
 

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
 from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.sink.table_names import Location, quote
+from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.target_table import ColumnChanges, TargetTable, assignments, column_list, require_key
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-TOPIC: Final = "tailrace.topic"
-"""Table property: the topic whose rows the table has."""
-KEY: Final = "tailrace.key"
-"""Table property: the key columns as a JSON array."""
-QUERY: Final = "tailrace.query"
-"""Table property: the id of the query that created the table."""
-TRUNCATED: Final = "tailrace.truncated"
-"""Table property: the sequence of the last truncate event; records with a smaller sequence stay out."""
 
 DEFAULTS: Final[Mapping[str, str]] = {
     # A change marks rows as deleted instead of rewriting every file that contains one.
@@ -60,6 +51,10 @@ _PLAIN_NAME: Final = re.compile(r"\w+")
 _WITH_STATISTICS: Final = 32
 _RECENT_COMMITS: Final = 20
 _NEEDS_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
+_MAPPING_MODE: Final = "delta.columnMapping.mode"
+_APPEND_ONLY: Final = "delta.appendOnly"
+_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_INTEGERS: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.LongType)
 
 
 def needs_mapping(name: str) -> bool:
@@ -67,28 +62,10 @@ def needs_mapping(name: str) -> bool:
     return _NEEDS_MAPPING.search(name) is not None
 
 
-def literal(text: str) -> str:
-    """Quote a string for Spark SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+class DeltaTable(TargetTable):
+    """A Delta table, at a path or in a catalog."""
 
-
-class DeltaTable:
-    """A table at a path or in a catalog.
-
-    Properties and columns are read once and cached, because this query is the only writer.
-    """
-
-    def __init__(self, spark: SparkSession, location: Location) -> None:
-        self._spark = spark
-        self._location = location
-        self.sql_name = location.sql_name
-        self._properties: dict[str, str] | None = None
-        self._columns: tp.StructType | None = None
-
-    @property
-    def name(self) -> str:
-        """The path, or the name in the catalog."""
-        return self._location.shown
+    format: ClassVar[str] = "Delta"
 
     @property
     def exists(self) -> bool:
@@ -103,19 +80,25 @@ class DeltaTable:
             return self._spark.read.table(self.sql_name)
         return self._spark.read.format("delta").load(self._location.path)
 
-    def append(self, rows: DataFrame, **options: str) -> None:
+    def append(self, rows: DataFrame, metadata: str) -> None:
         """Append rows in one commit; columns are matched by name."""
+        options = {"userMetadata": metadata}
         if self._location.path is None:
             rows.writeTo(self.sql_name).options(**options).append()
         else:
             rows.write.format("delta").mode("append").options(**options).save(self._location.path)
 
-    def replace(self, rows: DataFrame, **options: str) -> None:
-        """Replace all rows in one commit."""
+    def replace(self, rows: DataFrame, *, once: tuple[str, int] | None) -> None:
+        """Replace all rows in one commit; Delta skips a transaction that it has."""
+        options = {} if once is None else {"txnAppId": once[0], "txnVersion": str(once[1])}
         if self._location.path is None:
             rows.writeTo(self.sql_name).options(**options).overwrite(fn.lit(True))
         else:
             rows.write.format("delta").mode("overwrite").options(**options).save(self._location.path)
+
+    def commit_settings(self, metadata: str) -> Mapping[str, str]:
+        """Return the settings of a session in which a statement commits with the metadata of a ledger."""
+        return {_USER_METADATA: metadata}
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -163,8 +146,11 @@ class DeltaTable:
         """Whether the table is empty: it has no data files."""
         return bool(self._detail("numFiles") == 0)
 
-    def require_delta(self) -> None:
+    def require_format(self) -> None:
         """Raise SinkError if a table of that name exists that is not a Delta table."""
+        # At a path there is no table that is not a Delta table.
+        if self.is_at_path or not self.exists:
+            return
         found = str(self._detail("format")).lower()
         if found != "delta":
             raise SinkError(
@@ -207,7 +193,7 @@ class DeltaTable:
         columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)]
         all_properties = {**DEFAULTS, **properties}
         if any(needs_mapping(column.name) for column in columns):
-            all_properties.setdefault("delta.columnMapping.mode", "name")
+            all_properties.setdefault(_MAPPING_MODE, "name")
         types = {column.name: column.dataType for column in columns}
         clustered = [
             name for name in schema.key if isinstance(types[name], _CLUSTERED) and _PLAIN_NAME.fullmatch(name)
@@ -217,52 +203,43 @@ class DeltaTable:
             last = 1 + max(index for index, column in enumerate(columns) if column.name in clustered)
             if last > _WITH_STATISTICS:
                 all_properties.setdefault("delta.dataSkippingNumIndexedCols", str(last))
-        listed = ", ".join(f"{quote(c.name)} {c.dataType.simpleString()}" for c in columns)
         cluster = f"CLUSTER BY ({', '.join(map(quote, clustered))})" if clustered else ""
-        schema_name = self._location.schema_name
-        if schema_name and not self._spark.catalog.databaseExists(schema_name):
-            self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema_name}")
+        self._create_schema()
         self._spark.sql(
-            f"CREATE TABLE {self.sql_name} ({listed}) USING DELTA {cluster} "
+            f"CREATE TABLE {self.sql_name} ({column_list(columns)}) USING DELTA {cluster} "
             f"TBLPROPERTIES ({assignments(all_properties)})"
         )
         self._properties = self._columns = None
 
-    def alter(self, change: str) -> None:
-        """Run an ALTER TABLE statement; ``change`` is what follows the name of the table."""
-        self._spark.sql(f"ALTER TABLE {self.sql_name} {change}")
-        self._columns = self._properties = None
-
-    def delete_before(self, sequence: Sequence) -> None:
-        """Delete the rows with a smaller sequence."""
-        fields = ", ".join(f"'{name}', {value}L" for name, value in sequence._asdict().items())
-        self._spark.sql(f"DELETE FROM {self.sql_name} WHERE {SEQUENCE_COLUMN} < named_struct({fields})")
-
-    def set(self, properties: Mapping[str, str]) -> None:
-        """Set table properties."""
-        self.alter(f"SET TBLPROPERTIES ({assignments(properties)})")
-
-    def unset(self, *names: str) -> None:
-        """Remove table properties."""
-        listed = ", ".join(literal(name) for name in names)
-        self.alter(f"UNSET TBLPROPERTIES IF EXISTS ({listed})")
-
-
-def assignments(properties: Mapping[str, str]) -> str:
-    """Return table properties for Spark SQL."""
-    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-
-
-def require_key(schema: TableSchema) -> None:
-    """Raise SinkError for a table without a key."""
-    if not schema.key:
-        raise SinkError(
-            f"{schema.database}.{schema.table} has no key, so its rows cannot be identified",
-            hint="set key columns with message.key.columns in the producer, and do not mask or truncate key columns "
-            "(column.mask, column.truncate)",
+    @staticmethod
+    def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
+        """Return whether Delta's type widening supports a change (delta.io, "Type widening")."""
+        if isinstance(stored, _INTEGERS):
+            if isinstance(wider, tp.DecimalType):
+                return wider.precision - wider.scale >= (20 if isinstance(stored, tp.LongType) else 10)
+            return isinstance(wider, _INTEGERS) or (
+                isinstance(wider, tp.DoubleType) and not isinstance(stored, tp.LongType)
+            )
+        if isinstance(stored, tp.DecimalType):
+            return isinstance(wider, tp.DecimalType)
+        return (isinstance(stored, tp.FloatType) and isinstance(wider, tp.DoubleType)) or (
+            isinstance(stored, tp.DateType) and isinstance(wider, tp.TimestampNTZType)
         )
 
+    def needed_properties(self, changes: ColumnChanges) -> dict[str, str]:
+        """Return the table properties that the changes need: Delta sets them by itself only at creation."""
+        found = {}
+        if any(isinstance(kind, tp.TimestampNTZType) for kind in [*changes.added.values(), *changes.widened]):
+            found["delta.feature.timestampNtz"] = "supported"
+        unmapped = self.properties.get(_MAPPING_MODE, "none") == "none"
+        if unmapped and (changes.moved or any(map(needs_mapping, changes.added))):
+            found[_MAPPING_MODE] = "name"
+        if changes.widened:
+            found["delta.enableTypeWidening"] = "true"
+        return {name: value for name, value in found.items() if self.properties.get(name) != value}
 
-def key_text(schema: TableSchema) -> str:
-    """Return the key columns as the table property ``KEY`` stores them."""
-    return json.dumps(list(schema.key))
+    @property
+    def blocking_properties(self) -> Mapping[str, str]:
+        """A table for appends takes no changes."""
+        is_set = self.properties.get(_APPEND_ONLY, "").lower() == "true"
+        return {_APPEND_ONLY: "false"} if is_set else {}

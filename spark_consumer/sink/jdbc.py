@@ -28,7 +28,6 @@ from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_table import key_text, require_key
 from tailrace.spark_consumer.sink.jdbc_columns import sequence_binary, sequence_bytes, target_columns, written_values
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Role, StoredColumn, load_dialect
 from tailrace.spark_consumer.sink.jdbc_evolution import EvolvedTable, entry_behind, evolve
@@ -38,6 +37,7 @@ from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, Entry, JdbcTab
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
 from tailrace.spark_consumer.sink.ledger import is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.target_table import key_text, require_key
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 A package adds a sink with an entry point whose name is the value of the property ``sink``::
 
     [project.entry-points."tailrace.sinks"]
-    delta = "tailrace.spark_consumer.sink.delta:SINK"
+    delta = "tailrace.spark_consumer.sink.delta_sink:SINK"
 """
 
 from __future__ import annotations

@@ -189,11 +189,19 @@ class ChangelogTable(TableWork):
             kinds = [fn.count_if(fn.col("kind") == kind.value).alias(kind.name.lower()) for kind in RowKind]
             totals = rows.agg(fn.count("*"), fn.max("ts_ms"), *kinds).collect()[0]
             if totals[0] or truncated is not None:
-                self._services.sink.write_batch(TableBatch(schema, rows, truncated=truncated), self._batch_id)
+                batch = TableBatch(schema, rows, truncated=truncated, name=self._write_name(state))
+                self._services.sink.write_batch(batch, self._batch_id)
             counts = {kind.name.lower(): totals[kind.name.lower()] for kind in RowKind}
             return self._result(state, totals[0], totals[1], counts)
         finally:
             rows.unpersist()
+
+    def _write_name(self, state: TableState) -> str:
+        """Return a name for the rows: that of the records that they begin with, or of the step that released them."""
+        if self._range is None:
+            return f"step {state.step}"
+        starts = sorted((number, max(each.start, 0)) for number, each in self._range.partitions.items())
+        return " ".join(f"{number}:{start}" for number, start in starts)
 
     def _result(self, state: TableState, rows: int, newest_ms: int | None, kinds: Mapping[str, int]) -> TableResult:
         status = self._services.snapshot_status(self._topic, state.progress)

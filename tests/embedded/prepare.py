@@ -22,7 +22,7 @@ def _debezium() -> None:
 
 _PREPARE: Final = {
     "kafka": kafka.prepare,
-    "spark": spark.spark_jars,
+    "spark": spark.session_jars,
     "registry": registry.prepare,
     "postgresql": postgresql.prepare,
     "debezium": _debezium,

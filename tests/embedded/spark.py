@@ -1,4 +1,4 @@
-"""The jars of a Spark session that reads Kafka and writes Delta, and the settings of a small local session."""
+"""The jars of a Spark session for Kafka, Delta and Iceberg, and the settings of a small local session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.spark_consumer import jars
-from tests.embedded.artifacts import fetch_pins
+from tests.embedded.artifacts import fetch, fetch_pins
 from tests.embedded.java import java_home
 
 if TYPE_CHECKING:
@@ -25,9 +25,13 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.catalog.iceberg": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.iceberg.type": "hadoop",
+    "spark.sql.catalog.iceberg.cache-enabled": "false",
 }
 """The settings of a test session: two cores, no UI, loopback only, few and small shuffles."""
 
@@ -35,6 +39,11 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 def spark_jars() -> list[Path]:
     """Return the jars that Spark needs in addition to its own; the first call fetches them."""
     return fetch_pins("spark", jars.pins())
+
+
+def session_jars() -> list[Path]:
+    """Return the jars of a test session: those of Spark, and the driver of a JDBC catalog."""
+    return [*spark_jars(), *fetch("sqlite")]
 
 
 def spark_settings(work: Path, **changes: str) -> dict[str, str]:
@@ -47,8 +56,9 @@ def spark_settings(work: Path, **changes: str) -> dict[str, str]:
     )
     return {
         **LOCAL_SETTINGS,
-        "spark.jars": ",".join(str(path) for path in spark_jars()),
+        "spark.jars": ",".join(str(path) for path in session_jars()),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.catalog.iceberg.warehouse": str(work / "iceberg"),
         "spark.local.dir": str(work),
         "spark.driver.extraJavaOptions": java_options,
         **changes,

@@ -90,15 +90,15 @@ def test_sink_of_another_package_runs_in_the_consumer(
 def test_sinks_of_tailrace_are_installed() -> None:
     found = installed_sinks()
 
-    assert {"console", "delta", "kafka", "upsert-kafka"} <= set(found)
+    assert {"console", "delta", "iceberg", "kafka", "parquet", "upsert-kafka"} <= set(found)
     assert all(plugin.name == name and plugin.doc and plugin.guarantee for name, plugin in found.items())
 
 
 def test_unknown_sink_is_an_error_with_the_installed_sinks() -> None:
-    with pytest.raises(ConfigError, match=r"sink: 'iceberg' is not installed; installed sinks: .*delta, .*kafka"):
-        load_sink("iceberg")
+    with pytest.raises(ConfigError, match=r"sink: 'hudi' is not installed; installed sinks: .*delta, iceberg"):
+        load_sink("hudi")
     with pytest.raises(ConfigError, match="installed sinks"):
-        config.parse({"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "/c", "sink": "iceberg"})
+        config.parse({"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "/c", "sink": "hudi"})
 
 
 @pytest.mark.usefixtures("file_sink")

@@ -13,7 +13,7 @@ from tailrace.schemas.connect import ConnectSchema
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.evolution.plan import Fill, Plan, SourceNames, Step, make_plan, pending, position_text
 from tailrace.spark_consumer.evolution.policy import Action, Behavior, ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.sink.delta_evolution import can_widen
+from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.source.lineage import START, Origin, lineages, until
 
 INT, LONG, TEXT = tp.IntegerType(), tp.LongType(), tp.StringType()
@@ -53,7 +53,7 @@ def plan(
     policy = EvolutionPolicy(behavior, exclude=frozenset({exclude} - {""}))
     stored = STORED if stored is None else stored
     names = names or SourceNames(tuple(stored))
-    return make_plan(stored, wanted, names, alterations, policy=policy, can_widen=can_widen)
+    return make_plan(stored, wanted, names, alterations, policy=policy, can_widen=DeltaTable.can_widen)
 
 
 def steps(found: Plan) -> list[tuple[str, str, str]]:

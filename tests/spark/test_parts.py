@@ -21,10 +21,10 @@ from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.session import coordinates
 from tailrace.spark_consumer.sink import initial_load
-from tailrace.spark_consumer.sink.delta_evolution import evolve
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.plugin import load_sink
+from tailrace.spark_consumer.sink.table_evolution import evolve
 from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.source.control import ControlRecord, ControlTopic
 from tailrace.spark_consumer.source.kafka import range_options, stream_options

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.spark_consumer.sink.delta_evolution import can_widen
+from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.source.common_type import can_check, common_type
 from tailrace.spark_consumer.source.conversion import convert_value
 
@@ -134,7 +134,7 @@ def test_widened_columns_of_a_delta_table_keep_their_values(spark: SparkSession,
     pairs: dict[str, tuple[str, tp.DataType]] = {}
     for (source, of), to in product(types.items(), types.values()):
         wider = common_type(of, to)
-        if wider is not None and wider != of and can_widen(of, wider):
+        if wider is not None and wider != of and DeltaTable.can_widen(of, wider):
             pairs.setdefault(f"{source}>{wider.simpleString()}", (source, wider))
     table = f"delta.`{tmp_path / 't'}`"
     names = {f"c{number}": pair for number, pair in enumerate(pairs.values())}

@@ -1,4 +1,4 @@
-"""Sink ``delta``: one Delta table per captured table, with the last change per key of each batch.
+"""Sinks with one table per captured table, in some table format, with the last change per key of each batch.
 
 A batch makes at most two commits per table, an append (initial_load.py) and a MERGE. Both carry the offsets that are
 then applied (ledger.py), so that a batch skips the records that are applied already. MERGE changes a row only if the
@@ -9,10 +9,11 @@ says that it is applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial, reduce
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Final, Generic
 
 import structlog
 from pyspark.sql import DataFrame
@@ -24,30 +25,20 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
-from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_columns import kept_columns, own_columns, stored_columns
-from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve, names_of
-from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
-from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, merged
-from tailrace.spark_consumer.sink.delta_table import (
-    KEY,
-    QUERY,
-    TOPIC,
-    TRUNCATED,
-    DeltaTable,
-    key_text,
-)
-from tailrace.spark_consumer.sink.delta_takeover import take_over
-from tailrace.spark_consumer.sink.delta_upkeep import Upkeep, retried
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
-from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.sink.table_names import location, quote
-from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings
+from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, stored_columns
+from tailrace.spark_consumer.sink.table_evolution import Evolved, created_behind, evolve, names_of
+from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.table_options import TableOptions
+from tailrace.spark_consumer.sink.table_takeover import take_over
+from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
+from tailrace.spark_consumer.sink.target_table import KEY, QUERY, TOPIC, TRUNCATED, key_text
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,39 +46,39 @@ if TYPE_CHECKING:
     from tailrace.schemas.alteration import Alteration
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _SOURCE: Final = "tailrace_batch"
-_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
 
 log = structlog.get_logger(__name__)
 
 
-class DeltaSink:
-    """Writes the tables at ``sink.path`` or with the names of ``sink.table``."""
+class TableSink(ABC, Generic[Table]):
+    """Writes tables of one format."""
 
-    def __init__(self, spark: SparkSession, options: DeltaOptions, context: SinkContext) -> None:
-        if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
-            raise SinkError(
-                "the Spark session has no Delta Lake extension",
-                hint="start the session with the settings that docs/consumer.md lists for the delta sink",
-            )
+    def __init__(self, spark: SparkSession, options: TableOptions, context: SinkContext, upkeep: Upkeep[Table]) -> None:
         self._spark = spark
-        self._location = partial(location, path=options.path, template=options.table)
         self._table_properties = dict(options.table_properties)
         self._context = context
-        self._tables: dict[str, DeltaTable] = {}
+        self._tables: dict[str, Table] = {}
         self._ledgers: dict[str, Ledger | None] = {}
         """By topic, for tables that exist; None if the history of a table does not tell what it has applied."""
         self._policy = EvolutionPolicy(
             options.schema_change_behavior, options.included_changes, options.excluded_changes
         )
-        self._upkeep = Upkeep(options.optimize_batches, options.purge_percent)
+        self._upkeep = upkeep
         self._evolved: dict[str, Evolved] = {}
         self._evolved_for: dict[str, tuple[TableSchema, tuple[Alteration, ...]]] = {}
         """What the tables were prepared for, by topic."""
         self._empty: set[str] = set()
         """Topics whose tables were created by this sink and not written yet."""
+
+    @abstractmethod
+    def _open_table(self, schema: TableSchema) -> Table:
+        """Return the target of a captured table, which need not exist."""
+
+    @abstractmethod
+    def _commit(self, commit: Callable[[], object], table: Table) -> None:
+        """Run a command that commits, again if somebody else has changed the same files meanwhile."""
 
     def applied(self, schema: TableSchema) -> Mapping[int, int]:
         """Return the offsets that the table has applied."""
@@ -119,7 +110,7 @@ class DeltaSink:
             take_over(table, schema, self._context.alterations(schema.topic), self._owned_by(schema, loads=empty))
         elif owner != schema.topic:
             raise SinkError(
-                f"the Delta table {table.name} belongs to another topic",
+                f"the {table.format} table {table.name} belongs to another topic",
                 hint="use a separate sink.path or sink.table for each topic.prefix; with sink.table, names that differ "
                 "only in case, and tables of several databases without {database}, can become one name",
                 table_topic=owner,
@@ -165,16 +156,14 @@ class DeltaSink:
             replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
             self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
 
-    def _table(self, schema: TableSchema) -> DeltaTable:
+    def _table(self, schema: TableSchema) -> Table:
         if schema.topic not in self._tables:
-            table = DeltaTable(self._spark, self._location(schema.database, schema.table))
-            # At a path there is no table that is not a Delta table.
-            if not table.is_at_path and table.exists:
-                table.require_delta()
+            table = self._open_table(schema)
+            table.require_format()
             self._tables[schema.topic] = table
         return self._tables[schema.topic]
 
-    def _truncate(self, table: DeltaTable, batch: TableBatch) -> TableBatch:
+    def _truncate(self, table: Table, batch: TableBatch) -> TableBatch:
         """Delete the rows that a truncate event has removed; return the batch without such rows.
 
         The property is set last: a batch that runs again deletes again, which changes nothing.
@@ -191,7 +180,7 @@ class DeltaSink:
             return batch
         return replace(batch, records=without_truncated(batch.records, truncated))
 
-    def _open_load(self, table: DeltaTable, batch: TableBatch) -> InitialLoad | None:
+    def _open_load(self, table: Table, batch: TableBatch) -> InitialLoad | None:
         """Return the initial load for this batch, or None if it is closed; updates the table properties."""
         load = InitialLoad.from_properties(table.properties)
         if load is None:
@@ -215,7 +204,7 @@ class DeltaSink:
             table.set(updated.early_keys_property)
         return updated
 
-    def _load(self, table: DeltaTable, batch: TableBatch, load: InitialLoad, *, empty: bool) -> None:
+    def _load(self, table: Table, batch: TableBatch, load: InitialLoad, *, empty: bool) -> None:
         changes = sum(stat.changes for stat in batch.stats)
         rows, others = append_or_merge(batch.records, load.early_keys, changes=changes)
         has_others = bool(changes) or (bool(load.early_keys) and not others.isEmpty())
@@ -227,7 +216,7 @@ class DeltaSink:
         if has_others:
             self._merge(table, batch, last_per_key(others))
 
-    def _create(self, table: DeltaTable, schema: TableSchema) -> None:
+    def _create(self, table: Table, schema: TableSchema) -> None:
         owner = self._owned_by(schema) | created_behind(schema, self._context.alterations(schema.topic))
         table.create(schema, {**self._table_properties, **owner, **names_of(schema)})
         log.info("table created", table=table.name, initial_load=owner.get(RUN))
@@ -242,7 +231,7 @@ class DeltaSink:
 
     def _append(
         self,
-        table: DeltaTable,
+        table: Table,
         batch: TableBatch,
         rows: DataFrame | None,
         last: DataFrame | None,
@@ -260,44 +249,14 @@ class DeltaSink:
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
-            table.append(appended, userMetadata=after.metadata)
+            table.append(appended, after.metadata)
         self._ledgers[batch.schema.topic] = after
 
-    def _rewrite(self, table: DeltaTable, batch: TableBatch, last: DataFrame, batch_id: int) -> bool:
+    def _rewrite(self, table: Table, batch: TableBatch, last: DataFrame, batch_id: int) -> bool:  # noqa: ARG002
         """Write all rows of a small table; return whether that was possible, otherwise nothing is done."""
-        ledger, found = self._ledger(batch)
-        schema, evolved, spark = batch.schema, self._evolved[batch.schema.topic], last.sparkSession
-        if found.offsets > SMALL_OFFSETS or not table.is_at_path or is_applied(ledger.merge, found):
-            return False
-        own = [name.lower() for name in own_columns(schema, evolved)]
-        if not can_be_rewritten(table.properties, table.columns, own, evolved.kept):
-            return False
-        source = not_applied(last, ledger.merge, found)
-        columns = [*stored_columns(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
-        deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
-        changes = source.select(*columns, deleted)
-        after = ledger.appended(found).merged(found)
+        return False
 
-        def commit() -> bool:
-            transaction = table.transaction(spark)
-            size = transaction.size
-            if size is None or size[0] > REWRITTEN_FILES or size[1] > REWRITTEN_BYTES:
-                return False
-            transaction.replace(
-                lambda stored: merged(stored, changes, DELETED_COLUMN, schema.key, table.columns),
-                query=self._context.query_id,
-                batch=batch_id,
-                user_metadata=after.metadata,
-            )
-            return True
-
-        with interpreted(spark, when=True):
-            done = retried(commit, table.name)
-        if done:
-            self._ledgers[schema.topic] = after
-        return done
-
-    def _merge(self, table: DeltaTable, batch: TableBatch, last: DataFrame) -> None:
+    def _merge(self, table: Table, batch: TableBatch, last: DataFrame) -> None:
         ledger, found = self._ledger(batch)
         if is_applied(ledger.merge, found):
             return
@@ -313,12 +272,12 @@ class DeltaSink:
         small = table.is_small
         planned_once = small and found.offsets <= SMALL_OFFSETS
         # Other commits of this session have no ledger.
-        settings = {_USER_METADATA: after.metadata, **(_SMALL_MERGE if planned_once else {})}
+        settings = {**table.commit_settings(after.metadata), **(_SMALL_MERGE if planned_once else {})}
         try:
             within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
             statement = merge_statement(table.sql_name, schema, own, kept_columns(table, evolved), within)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
-                retried(lambda: spark.sql(statement), table.name)
+                self._commit(lambda: spark.sql(statement), table)
         finally:
             spark.catalog.dropTempView(_SOURCE)
         self._ledgers[batch.schema.topic] = after
@@ -335,7 +294,7 @@ def merge_statement(
 ) -> str:
     """Return the MERGE statement from the batch view with the columns ``own``; ``others`` of the table become NULL.
 
-    ``within``: a condition on the table that all keys of the batch meet, so that Delta skips files.
+    ``within``: a condition on the table that all keys of the batch meet, so that files are skipped.
     """
     names = [quote(name) for name in own] + [quote(SEQUENCE_COLUMN)]
     optional = {column.name for column in schema.columns if column.schema.optional}
@@ -350,23 +309,3 @@ def merge_statement(
         f"WHEN NOT MATCHED AND NOT s.{DELETED_COLUMN} THEN INSERT ({', '.join(names)})"
         f" VALUES ({', '.join(f's.{n}' for n in names)})"
     )
-
-
-SINK = SinkPlugin(
-    name="delta",
-    doc="Keeps one Delta table per captured table, equal to the source table.",
-    options=DeltaOptions,
-    images=Images.UPSERT,
-    guarantee="exactly once: each batch changes a table once, whatever fails",
-    open=DeltaSink,
-    checks=(check_location,),
-    jars={"4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0",)},
-    # With a commit each second the log of a table would have half a million entries in a week.
-    processing_time="10 seconds",
-    spark_settings={
-        # The list of the files of a table. By default 50 tasks read it after each commit.
-        "spark.databricks.delta.snapshotPartitions": "4",
-        "spark.sql.extensions": _EXTENSION,
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    },
-)

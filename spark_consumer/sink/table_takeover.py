@@ -1,4 +1,4 @@
-"""Takes over a Delta table that somebody else has created: it must be fit for every row that the source can write.
+"""Takes over a table that somebody else has created: it must be fit for every row that the source can write.
 
 Nothing is changed before all checks have passed. What does not fit is reported with the statements that fix it. Rows
 from elsewhere have no sequence, and the source does not tell which of them it has: only rows with one may be there.
@@ -18,9 +18,9 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.delta_evolution import can_widen, created_behind, names_of
-from tailrace.spark_consumer.sink.delta_table import DeltaTable, assignments, needs_mapping, require_key
+from tailrace.spark_consumer.sink.table_evolution import created_behind, names_of
 from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.target_table import ColumnChanges, TargetTable, assignments
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
@@ -32,21 +32,20 @@ _DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Metadata of a column: the type as it was declared, if it is CHAR or VARCHAR."""
 _DEFAULT: Final = "CURRENT_DEFAULT"
 """Metadata of a column: its default."""
-_APPEND_ONLY: Final = "delta.appendOnly"
 
 log = structlog.get_logger(__name__)
 
 
 def take_over(
-    table: DeltaTable, schema: TableSchema, alterations: Sequence[Alteration], properties: Mapping[str, str]
+    table: TargetTable, schema: TableSchema, alterations: Sequence[Alteration], properties: Mapping[str, str]
 ) -> None:
-    """Make an existing Delta table the target of a captured table; ``properties`` tell whose it is then.
+    """Make an existing table the target of a captured table; ``properties`` tell whose it is then.
 
     The order of its columns does not matter, types may be wider, and further columns are left alone. Raises SinkError
     for a table that does not fit.
     """
     check_names(schema)
-    require_key(schema)
+    table.check_schema(schema)
     problems, statements = _differences(table, schema)
     has_sequence = SEQUENCE_COLUMN in table.columns.names
     if not table.has_no_files and _has_foreign_rows(table, has_sequence=has_sequence):
@@ -54,8 +53,8 @@ def take_over(
         statements.insert(0, f"DELETE FROM {table.sql_name}")
     if problems:
         raise SinkError(
-            f"the Delta table {table.name} exists and cannot take the rows of {schema.database}.{schema.table}: "
-            + "; ".join(problems),
+            f"the {table.format} table {table.name} exists and cannot take the rows of "
+            f"{schema.database}.{schema.table}: {'; '.join(problems)}",
             hint="run the statement, or set another target; the table is then taken over",
             statement="; ".join(statements),
         )
@@ -65,23 +64,25 @@ def take_over(
     log.info("existing table taken over", table=table.name, columns_of_others=_others(table, schema))
 
 
-def _has_foreign_rows(table: DeltaTable, *, has_sequence: bool) -> bool:
+def _has_foreign_rows(table: TargetTable, *, has_sequence: bool) -> bool:
     rows = table.rows()
     if has_sequence:
         rows = rows.where(fn.col(SEQUENCE_COLUMN).isNull())
     return not rows.limit(1).isEmpty()
 
 
-def _others(table: DeltaTable, schema: TableSchema) -> list[str]:
+def _others(table: TargetTable, schema: TableSchema) -> list[str]:
     own = {column.name.lower() for column in schema.columns} | {SEQUENCE_COLUMN}
     return [name for name in table.columns.names if name.lower() not in own]
 
 
-def _differences(table: DeltaTable, schema: TableSchema) -> tuple[list[str], list[str]]:
+def _differences(table: TargetTable, schema: TableSchema) -> tuple[list[str], list[str]]:
     """Return what does not fit, and the statements that fix it."""
     problems: list[str] = []
     changes: list[str] = []
-    settings: dict[str, str] = {}
+    added: dict[str, tp.DataType] = {}
+    widened: list[tp.DataType] = []
+    moved = False
     stored = {field.name.lower(): field for field in table.columns}
     optional = {column.name: column.schema.optional for column in schema.columns}
     wanted = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)]
@@ -91,18 +92,19 @@ def _differences(table: DeltaTable, schema: TableSchema) -> tuple[list[str], lis
             if field.name != SEQUENCE_COLUMN:
                 problems.append(f"it lacks the column {field.name}")
                 changes.append(f"ADD COLUMNS ({quote(field.name)} {field.dataType.simpleString()})")
-                settings |= _mapping(table, needed=needs_mapping(field.name))
+                added[field.name] = field.dataType
             continue
         declared = found.metadata.get(_DECLARED, "")
         if common_type(field.dataType, found.dataType) != found.dataType or declared.startswith("char"):
             shown, now = declared or found.dataType.simpleString(), field.dataType.simpleString()
             problems.append(f"its column {found.name} is {shown}, which does not represent all values of {now}")
             wider = common_type(field.dataType, found.dataType)
-            if wider is not None and wider != found.dataType and can_widen(found.dataType, wider):
-                settings["delta.enableTypeWidening"] = "true"
+            if wider is not None and wider != found.dataType and table.can_widen(found.dataType, wider):
+                widened.append(wider)
                 changes.append(f"ALTER COLUMN {quote(found.name)} TYPE {wider.simpleString()}")
             else:
-                settings |= _mapping(table, needed=True)
+                moved = True
+                added[field.name] = field.dataType
                 changes += [f"DROP COLUMN {quote(found.name)}", f"ADD COLUMNS ({quote(field.name)} {now})"]
         elif not found.nullable and optional.get(field.name, False):
             problems.append(f"its column {found.name} is NOT NULL")
@@ -111,14 +113,10 @@ def _differences(table: DeltaTable, schema: TableSchema) -> tuple[list[str], lis
         if not other.nullable and _DEFAULT not in other.metadata:
             problems.append(f"its column {other.name}, which the source does not have, is NOT NULL without a default")
             changes.append(f"ALTER COLUMN {quote(other.name)} DROP NOT NULL")
-    if table.properties.get(_APPEND_ONLY, "").lower() == "true":
+    blocking = table.blocking_properties
+    if blocking:
         problems.append("rows cannot be changed")
-        settings[_APPEND_ONLY] = "false"
+    settings = {**table.needed_properties(ColumnChanges(added, widened, moved)), **blocking}
     if settings:
         changes.insert(0, f"SET TBLPROPERTIES ({assignments(settings)})")
     return problems, [f"ALTER TABLE {table.sql_name} {change}" for change in changes]
-
-
-def _mapping(table: DeltaTable, *, needed: bool) -> dict[str, str]:
-    name = "delta.columnMapping.mode"
-    return {name: "name"} if needed and table.properties.get(name, "none") == "none" else {}

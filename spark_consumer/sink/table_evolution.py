@@ -1,4 +1,4 @@
-"""Brings a Delta table up to date with the columns of its captured table.
+"""Brings a target table up to date with the columns of its captured table.
 
 Statements change the columns; one rewrite of the table fills columns whose values in existing rows are known. An
 attempt that was interrupted is repeated: the steps that it made are found in the columns, and the rewrite has a
@@ -30,15 +30,8 @@ from tailrace.spark_consumer.evolution.plan import (
     position_text,
 )
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.sink.delta_table import (
-    KEY,
-    DeltaTable,
-    assignments,
-    key_text,
-    needs_mapping,
-    require_key,
-)
 from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.target_table import KEY, ColumnChanges, TargetTable, assignments, key_text
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
 
@@ -49,8 +42,6 @@ LAST_ALTERATION: Final = "tailrace.altered"
 """Table property: the position of the last ALTER TABLE that the table is done with."""
 NAMES: Final = "tailrace.columns"
 """Table property: the columns of the source and what became of them (SourceNames)."""
-
-_INTEGERS: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.LongType)
 
 log = structlog.get_logger(__name__)
 
@@ -68,28 +59,28 @@ class Evolved:
 
 
 def evolve(
-    table: DeltaTable,
+    table: TargetTable,
     schema: TableSchema,
     alterations: Sequence[Alteration],
     policy: EvolutionPolicy,
 ) -> Evolved:
     """Change the columns of a table as the policy says (evolution/plan.py).
 
-    Raises SinkError for a change that the policy or Delta does not allow, and for another key.
+    Raises SinkError for a change that the policy or the format does not allow, and for another key.
     """
-    require_key(schema)
+    table.check_schema(schema)
     stored = {each.name: each.dataType for each in table.columns if each.name != SEQUENCE_COLUMN}
     if len(stored) == len(table.columns):
         raise SinkError(
-            f"the Delta table {table.name} was not created by Tailrace: it has no column {SEQUENCE_COLUMN}",
-            hint="set another sink.path, or move the table away",
+            f"the {table.format} table {table.name} was not created by Tailrace: it has no column {SEQUENCE_COLUMN}",
+            hint="set another target, or move the table away",
         )
     _require_same_key(table, schema)
     found = table.properties.get(NAMES)
     names = SourceNames(tuple(stored)) if found is None else SourceNames.from_json(found)
     since = pending(alterations, table.properties.get(LAST_ALTERATION, ""))
     wanted = {each.name: each.dataType for each in row_type(schema).fields}
-    plan = make_plan(stored, wanted, names, since, policy=policy, can_widen=can_widen)
+    plan = make_plan(stored, wanted, names, since, policy=policy, can_widen=table.can_widen)
     evolution = _Evolution(table, schema, plan, since)
     evolution.check(policy)
     evolution.apply()
@@ -126,7 +117,7 @@ class _Evolution:
 
     def __init__(
         self,
-        table: DeltaTable,
+        table: TargetTable,
         schema: TableSchema,
         plan: Plan,
         alterations: Sequence[Alteration],
@@ -142,13 +133,15 @@ class _Evolution:
         plan, source = self._plan, [alteration.statement for alteration in self._alterations]
         for reason in plan.conflicts:
             raise SinkError(
-                f"{self._name} was altered in a way that its Delta table cannot follow: {reason}",
-                hint="move the Delta table away and start with an empty checkpoint to load the table again",
+                f"{self._name} was altered in a way that its {self._table.format} table cannot follow: {reason}",
+                hint=f"move the {self._table.format} table away and start with an empty checkpoint to load the table "
+                "again",
                 source=source,
             )
         for step in plan.refused:
             raise SinkError(
-                f"{self._name} was altered, and schema.change.behavior=exception allows no change of the Delta table",
+                f"{self._name} was altered, and schema.change.behavior=exception allows no change of the "
+                f"{self._table.format} table",
                 hint="set another schema.change.behavior, or exclude.schema.changes",
                 change=step.kind.value,
                 column=step.column,
@@ -158,9 +151,9 @@ class _Evolution:
         for change in plan.unsupported:
             raise SinkError(
                 f"the type of column {change.column} of {self._name} has changed, "
-                "and Delta cannot change the type of the column",
-                hint="move the Delta table away and start with an empty checkpoint to load the table again, or set "
-                "schema.change.behavior=try_evolve to convert the values that fit",
+                f"and {self._table.format} cannot change the type of the column",
+                hint=f"move the {self._table.format} table away and start with an empty checkpoint to load the table "
+                "again, or set schema.change.behavior=try_evolve to convert the values that fit",
                 stored=change.stored.simpleString(),
                 now=change.now.simpleString(),
                 statement=self._alter(_widening(change)),
@@ -173,7 +166,7 @@ class _Evolution:
         plan, table = self._plan, self._table
         if plan.changes_target:
             check_names(self._schema)
-            needed = {name: value for name, value in self._features().items() if table.properties.get(name) != value}
+            needed = table.needed_properties(self._kinds_of_changes())
             if needed:
                 table.set(needed)
             for change in self._changes():
@@ -213,18 +206,11 @@ class _Evolution:
         done = position_text(self._alterations) or self._table.properties.get(LAST_ALTERATION, "")
         return {NAMES: self._plan.names.to_json()} | ({LAST_ALTERATION: done} if done else {})
 
-    def _features(self) -> dict[str, str]:
-        """Return the table properties that the changes need: Delta sets them by itself only at creation."""
-        plan, found = self._plan, {}
-        gained = [*plan.types.values(), *(change.wider for change in plan.widened)]
-        if any(isinstance(kind, tp.TimestampNTZType) for kind in gained):
-            found["delta.feature.timestampNtz"] = "supported"
+    def _kinds_of_changes(self) -> ColumnChanges:
+        plan = self._plan
+        added = {step.column: plan.types[step.column.lower()] for step in plan.steps if step.kind is ChangeKind.ADD}
         moved = any(step.kind is not ChangeKind.ADD for step in plan.steps)
-        if moved or any(needs_mapping(step.column) for step in plan.steps):
-            found["delta.columnMapping.mode"] = "name"
-        if plan.widened:
-            found["delta.enableTypeWidening"] = "true"
-        return found
+        return ColumnChanges(added, [change.wider or change.now for change in plan.widened], moved)
 
     def _changes(self) -> list[str]:
         return [self._change(step) for step in self._plan.steps] + [_widening(each) for each in self._plan.widened]
@@ -247,12 +233,11 @@ class _Evolution:
         stored = self._table.rows()
         types = {each.name.lower(): each.dataType for each in stored.schema}
         columns = [self._filled(each.name, types).alias(each.name) for each in stored.schema.fields]
-        options = {}
+        once = None
         if self._alterations:
             position = self._alterations[-1].sequence
-            options["txnAppId"] = f"tailrace/{self._schema.topic}/altered/{position.epoch}"
-            options["txnVersion"] = str((position.file << 36) + position.pos)
-        self._table.replace(stored.select(*columns), **options)
+            once = f"tailrace/{self._schema.topic}/altered/{position.epoch}", (position.file << 36) + position.pos
+        self._table.replace(stored.select(*columns), once=once)
 
     def _filled(self, name: str, types: Mapping[str, tp.DataType]) -> Column:
         fill, kind = self._plan.fills.get(name.lower()), types[name.lower()]
@@ -268,32 +253,17 @@ class _Evolution:
         return fn.lit(None).cast(kind) if added is None else added
 
 
-def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
-    """Return whether Delta's type widening supports a change (delta.io, "Type widening")."""
-    if isinstance(stored, _INTEGERS):
-        if isinstance(wider, tp.DecimalType):
-            return wider.precision - wider.scale >= (20 if isinstance(stored, tp.LongType) else 10)
-        return isinstance(wider, _INTEGERS) or (
-            isinstance(wider, tp.DoubleType) and not isinstance(stored, tp.LongType)
-        )
-    if isinstance(stored, tp.DecimalType):
-        return isinstance(wider, tp.DecimalType)
-    return (isinstance(stored, tp.FloatType) and isinstance(wider, tp.DoubleType)) or (
-        isinstance(stored, tp.DateType) and isinstance(wider, tp.TimestampNTZType)
-    )
-
-
 def _widening(change: TypeChange) -> str:
     return f"ALTER COLUMN {quote(change.column)} TYPE {(change.wider or change.now).simpleString()}"
 
 
-def _require_same_key(table: DeltaTable, schema: TableSchema) -> None:
+def _require_same_key(table: TargetTable, schema: TableSchema) -> None:
     stored = table.properties.get(KEY)
     if stored is not None and stored != key_text(schema):
         raise SinkError(
             f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
-            hint="move the Delta table away, start the producer with another topic.prefix and the consumer with an "
-            "empty checkpoint",
+            hint=f"move the {table.format} table away, start the producer with another topic.prefix and the consumer "
+            "with an empty checkpoint",
             stored=stored,
             now=key_text(schema),
         )

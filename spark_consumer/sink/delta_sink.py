@@ -1,0 +1,107 @@
+"""Sink ``delta``: one Delta table per captured table (table_sink.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as fn
+
+from tailrace.schemas.rowkind import Op
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
+from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, merged
+from tailrace.spark_consumer.sink.delta_table import DeltaTable
+from tailrace.spark_consumer.sink.delta_upkeep import DeltaUpkeep, is_conflict
+from tailrace.spark_consumer.sink.ledger import is_applied, not_applied
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.table_columns import own_columns, stored_columns
+from tailrace.spark_consumer.sink.table_names import location
+from tailrace.spark_consumer.sink.table_sink import TableSink
+from tailrace.spark_consumer.sink.table_upkeep import retried
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tailrace.schemas.table import TableSchema
+
+_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+
+
+class DeltaSink(TableSink[DeltaTable]):
+    """Writes the tables at ``sink.path`` or with the names of ``sink.table``."""
+
+    def __init__(self, spark: SparkSession, options: DeltaOptions, context: SinkContext) -> None:
+        if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
+            raise SinkError(
+                "the Spark session has no Delta Lake extension",
+                hint="start the session with the settings that docs/consumer.md lists for the delta sink",
+            )
+        super().__init__(spark, options, context, DeltaUpkeep(options.optimize_batches, options.purge_percent))
+        self._location = partial(location, path=options.path, template=options.table)
+
+    def _open_table(self, schema: TableSchema) -> DeltaTable:
+        return DeltaTable(self._spark, self._location(schema.database, schema.table))
+
+    def _commit(self, commit: Callable[[], object], table: DeltaTable) -> None:
+        retried(commit, table.name, is_conflict)
+
+    def _rewrite(self, table: DeltaTable, batch: TableBatch, last: DataFrame, batch_id: int) -> bool:
+        """Write all rows of a small table; return whether that was possible, otherwise nothing is done."""
+        ledger, found = self._ledger(batch)
+        schema, evolved, spark = batch.schema, self._evolved[batch.schema.topic], last.sparkSession
+        if found.offsets > SMALL_OFFSETS or not table.is_at_path or is_applied(ledger.merge, found):
+            return False
+        own = [name.lower() for name in own_columns(schema, evolved)]
+        if not can_be_rewritten(table.properties, table.columns, own, evolved.kept):
+            return False
+        source = not_applied(last, ledger.merge, found)
+        columns = [*stored_columns(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
+        deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
+        changes = source.select(*columns, deleted)
+        after = ledger.appended(found).merged(found)
+
+        def commit() -> bool:
+            transaction = table.transaction(spark)
+            size = transaction.size
+            if size is None or size[0] > REWRITTEN_FILES or size[1] > REWRITTEN_BYTES:
+                return False
+            transaction.replace(
+                lambda stored: merged(stored, changes, DELETED_COLUMN, schema.key, table.columns),
+                query=self._context.query_id,
+                batch=batch_id,
+                user_metadata=after.metadata,
+            )
+            return True
+
+        with interpreted(spark, when=True):
+            done = retried(commit, table.name, is_conflict)
+        if done:
+            self._ledgers[schema.topic] = after
+        return done
+
+
+SINK = SinkPlugin(
+    name="delta",
+    doc="Keeps one Delta table per captured table, equal to the source table.",
+    options=DeltaOptions,
+    images=Images.UPSERT,
+    guarantee="exactly once: each batch changes a table once, whatever fails",
+    open=DeltaSink,
+    checks=(check_location,),
+    jars={"4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0",)},
+    # With a commit each second the log of a table would have half a million entries in a week.
+    processing_time="10 seconds",
+    spark_settings={
+        # The list of the files of a table. By default 50 tasks read it after each commit.
+        "spark.databricks.delta.snapshotPartitions": "4",
+        "spark.sql.extensions": _EXTENSION,
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+)

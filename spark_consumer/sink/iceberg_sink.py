@@ -1,0 +1,74 @@
+"""Sink ``iceberg``: one Iceberg table per captured table (table_sink.py), in any catalog that Spark has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.sink.base import SinkContext
+from tailrace.spark_consumer.sink.iceberg_options import IcebergOptions, check_table
+from tailrace.spark_consumer.sink.iceberg_table import IcebergTable
+from tailrace.spark_consumer.sink.iceberg_upkeep import IcebergUpkeep, is_conflict
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.table_names import location
+from tailrace.spark_consumer.sink.table_sink import TableSink
+from tailrace.spark_consumer.sink.table_upkeep import retried
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.schemas.table import TableSchema
+
+_EXTENSION: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+class IcebergSink(TableSink[IcebergTable]):
+    """Writes the tables with the names of ``sink.table``."""
+
+    def __init__(self, spark: SparkSession, options: IcebergOptions, context: SinkContext) -> None:
+        _prepare_session(spark, options.table.partition(".")[0])
+        upkeep = IcebergUpkeep(options.optimize_batches, options.rewrite_percent, expire=options.expire_snapshots)
+        super().__init__(spark, options, context, upkeep)
+        self._location = partial(location, path=None, template=options.table)
+
+    def _open_table(self, schema: TableSchema) -> IcebergTable:
+        return IcebergTable(self._spark, self._location(schema.database, schema.table))
+
+    def _commit(self, commit: Callable[[], object], table: IcebergTable) -> None:
+        retried(commit, table.name, is_conflict)
+
+
+def _prepare_session(spark: SparkSession, catalog: str) -> None:
+    if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
+        raise SinkError(
+            "the Spark session has no Iceberg extension",
+            hint="start the session with the settings that docs/sinks.md lists for the iceberg sink",
+        )
+    name = f"spark.sql.catalog.{catalog}"
+    if spark.conf.get(name, None) is None:
+        raise SinkError(
+            f"the Spark session has no catalog {catalog}, which sink.table names",
+            hint=f"set {name}=org.apache.iceberg.spark.SparkCatalog, its type and its address in the configuration",
+        )
+    # Each session has a cache of its own, which does not see what another session of this query has committed.
+    spark.conf.set(f"{name}.cache-enabled", "false")
+    # Compactions read and write their groups of files through it.
+    spark.conf.set("spark.sql.catalog.default_rewrite_catalog", "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+
+
+SINK = SinkPlugin(
+    name="iceberg",
+    doc="Keeps one Iceberg table per captured table, equal to the source table.",
+    options=IcebergOptions,
+    images=Images.UPSERT,
+    guarantee="exactly once: each batch changes a table once, whatever fails",
+    open=IcebergSink,
+    checks=(check_table,),
+    jars={"4.1": ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)},
+    # Each batch is a snapshot with a metadata file.
+    processing_time="10 seconds",
+    spark_settings={"spark.sql.extensions": _EXTENSION},
+)

@@ -1,0 +1,214 @@
+"""One Iceberg table: creation, rows, table properties and what its snapshots tell.
+
+The ledger (ledger.py) is a property of the summary of each snapshot that the sink commits: the records of a batch and
+the offsets that are applied with them are one commit. Snapshots of others have none; the newest one that has counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import check_names
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
+from tailrace.spark_consumer.sink.target_table import ColumnChanges, TargetTable, assignments, column_list
+from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
+from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "format-version": "2",
+    # A change marks rows as deleted instead of rewriting every file that contains one.
+    "write.delete.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    # Each batch is a commit with a metadata file of its own.
+    "write.metadata.delete-after-commit.enabled": "true",
+    # After other commits, some snapshots that have a ledger stay.
+    "history.expire.min-snapshots-to-keep": "10",
+}
+LEDGER: Final = "tailrace.ledger"
+"""Summary of a snapshot: the ledger."""
+_REPLACED: Final = "tailrace.replaced"
+"""Summary of a snapshot: which replacement of all rows it was."""
+
+_OPTION: Final = "snapshot-property."
+_SETTING: Final = "spark.sql.iceberg.snapshot-property."
+_RESERVED: Final = frozenset(
+    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
+)
+"""Names of columns that every Iceberg table has by itself."""
+_NOT_IDENTIFYING: Final = (tp.FloatType, tp.DoubleType, tp.StructType, tp.ArrayType, tp.MapType)
+
+
+class IcebergTable(TargetTable):
+    """An Iceberg table in a catalog."""
+
+    format: ClassVar[str] = "Iceberg"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the catalog has the table."""
+        return bool(self._spark.catalog.tableExists(self.sql_name))
+
+    def require_format(self) -> None:
+        """Raise SinkError if a table of that name exists that is not an Iceberg table."""
+        if not self.exists:
+            return
+        try:
+            self.load()
+        except SPARK_ERRORS as error:
+            raise SinkError(
+                f"{self.name} cannot be read as an Iceberg table",
+                hint="set another sink.table, or rename the table",
+                cause=str(error).splitlines()[0],
+            ) from error
+
+    def load(self) -> Any:
+        """Return the table of Iceberg's Java library, as it is now."""
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - a query of the metadata tables would run a job
+        session: Any = self._spark._jsparkSession  # noqa: SLF001
+        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, self.sql_name)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        if self._properties is None:
+            self._properties = dict(self.load().properties())
+        return self._properties
+
+    @property
+    def columns(self) -> tp.StructType:
+        """The table's columns."""
+        if self._columns is None:
+            self._columns = self.rows().schema
+        return self._columns
+
+    @property
+    def has_no_files(self) -> bool:
+        """Whether the table is empty: it has no data files."""
+        return self._total("total-data-files") == 0
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it takes little time to read all files; the newest snapshot has their number and size."""
+        return self._total("total-data-files") <= SMALL_FILES and self._total("total-files-size") <= SMALL_TABLE
+
+    def rows(self) -> DataFrame:
+        """Return the rows of the table."""
+        return self._spark.read.table(self.sql_name)
+
+    def append(self, rows: DataFrame, metadata: str) -> None:
+        """Append rows in one commit; columns are matched by name."""
+        rows.writeTo(self.sql_name).option(f"{_OPTION}{LEDGER}", metadata).append()
+
+    def replace(self, rows: DataFrame, *, once: tuple[str, int] | None) -> None:
+        """Replace all rows in one commit; not again if a snapshot says that it was made."""
+        writer = rows.writeTo(self.sql_name)
+        if once is not None:
+            for summary in self._summaries():
+                name, _, number = summary.get(_REPLACED, "").rpartition(" ")
+                if name == once[0] and int(number) >= once[1]:
+                    return
+            writer = writer.option(f"{_OPTION}{_REPLACED}", f"{once[0]} {once[1]}")
+        writer.overwrite(fn.lit(True))
+
+    def commit_settings(self, metadata: str) -> Mapping[str, str]:
+        """Return the settings of a session in which a statement commits with the metadata of a ledger."""
+        return {f"{_SETTING}{LEDGER}": metadata}
+
+    def ledger(self, topic: str) -> Ledger | None:
+        """Return what the table has applied; None if its snapshots do not tell."""
+        found = Ledger.newest(topic, (summary.get(LEDGER) for summary in self._summaries()))
+        if found is None:
+            found = Ledger(topic) if self.has_no_files else None
+        return found
+
+    def delete_before(self, sequence: Sequence) -> None:
+        """Delete the rows with a smaller sequence; Iceberg cannot compare a column with a struct."""
+        column, conditions, equal = quote(SEQUENCE_COLUMN), [], f"{quote(SEQUENCE_COLUMN)} IS NOT NULL"
+        for name, value in sequence._asdict().items():
+            stored = f"coalesce({column}.{name}, -1)"
+            conditions.append(f"({equal} AND {stored} < {value}L)")
+            equal = f"{equal} AND {stored} = {value}L"
+        self._spark.sql(f"DELETE FROM {self.sql_name} WHERE {' OR '.join(conditions)}")
+
+    def ledger_text(self) -> str:
+        """Return the newest ledger as it is stored; '' if there is none."""
+        return next((summary[LEDGER] for summary in self._summaries() if LEDGER in summary), "")
+
+    def newest_is(self, ledger: str) -> bool:
+        """Return whether the current snapshot has a ledger, as it is stored."""
+        return next((summary.get(LEDGER) for summary in self._summaries()), None) == ledger
+
+    def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
+        """Create the empty table with the columns of the captured table and the sequence column."""
+        self.check_schema(schema)
+        check_names(schema)
+        fields = row_type(schema).fields
+        optional = {column.name for column in schema.columns if column.schema.optional}
+        listed = [
+            column_list([field]) + (" NOT NULL" if field.name in schema.key and field.name not in optional else "")
+            for field in fields
+        ]
+        listed.append(column_list([tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)]))
+        self._create_schema()
+        self._spark.sql(
+            f"CREATE TABLE {self.sql_name} ({', '.join(listed)}) USING ICEBERG "
+            f"TBLPROPERTIES ({assignments({**DEFAULTS, **properties})})"
+        )
+        self._properties = self._columns = None
+        types = {field.name: field.dataType for field in fields}
+        if not any(name in optional or isinstance(types[name], _NOT_IDENTIFYING) for name in schema.key):
+            # Not every reader needs them: a table without them, after a failure here, is complete as well.
+            self.alter(f"SET IDENTIFIER FIELDS {', '.join(map(quote, schema.key))}")
+
+    def check_schema(self, schema: TableSchema) -> None:
+        """Raise SinkError for a table without a key, SchemaError for one with a name that Iceberg reserves."""
+        super().check_schema(schema)
+        for column in schema.columns:
+            if column.name.lower() in _RESERVED:
+                raise SchemaError(
+                    f"column {column.name!r} of {schema.database}.{schema.table} has a name that Iceberg reserves",
+                    hint="exclude the column with column.exclude.list in the producer",
+                )
+
+    @staticmethod
+    def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
+        """Return whether Iceberg promotes a type to another one."""
+        if isinstance(stored, tp.DecimalType):
+            return isinstance(wider, tp.DecimalType) and (
+                wider.scale == stored.scale and wider.precision >= stored.precision
+            )
+        return (isinstance(stored, tp.IntegerType) and isinstance(wider, tp.LongType)) or (
+            isinstance(stored, tp.FloatType) and isinstance(wider, tp.DoubleType)
+        )
+
+    def needed_properties(self, changes: ColumnChanges) -> dict[str, str]:  # noqa: ARG002 - of the base class
+        """Return nothing: columns have ids, so that every change is possible in every table."""
+        return {}
+
+    def _summaries(self) -> Iterator[Mapping[str, str]]:
+        """Yield the summaries of the snapshots, from the current one back to the oldest that is left."""
+        table = self.load()
+        snapshot = table.currentSnapshot()
+        while snapshot is not None:
+            yield dict(snapshot.summary())
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else table.snapshot(parent)
+
+    def _total(self, name: str) -> int:
+        snapshot = self.load().currentSnapshot()
+        return 0 if snapshot is None else int(snapshot.summary().get(name) or 0)

@@ -1,0 +1,250 @@
+"""Sink ``parquet``: the changelog of each table as Parquet files in a folder of its own, partitioned by day.
+
+``<path>/<database>/<table>/tailrace_part=2024-05-06/tailrace_write=<name>/part-….parquet``
+
+The name of a write belongs to the records that it begins with. An attempt to write them again after a failure has the
+same name, and replaces the files of the earlier attempt (Spark's dynamic overwrite of partitions). So after every
+recovery each changelog row is there once.
+
+A column keeps the type that it had in the first file: the columns are in ``_tailrace/columns.json``, which is written
+before the first file that has them. Readers then need no merge of types.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+from tailrace.runtime.config.section import Section, prefixed, supported
+from tailrace.runtime.config.value_types import ANY_TEXT, TEXT
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas import sequence as seq
+from tailrace.schemas.rowkind import RowKind
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.files import children, exists, read_text, write_text
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.table_names import path_segment, quote
+from tailrace.spark_consumer.small_data import with_settings
+from tailrace.spark_consumer.source.common_type import can_check, common_type
+from tailrace.spark_consumer.source.conversion import convert_value
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+PART: Final = "tailrace_part"
+WRITE: Final = "tailrace_write"
+COLUMNS: Final = "_tailrace/columns.json"
+
+_META: Final = tp.StructType(
+    [
+        tp.StructField("_kind", tp.StringType()),
+        tp.StructField("_seq", SEQUENCE_TYPE),
+        tp.StructField("_ts", tp.TimestampType()),
+        tp.StructField("_key", tp.BinaryType()),
+        tp.StructField("_partition", tp.IntegerType()),
+        tp.StructField("_offset", tp.LongType()),
+        tp.StructField("_part", tp.IntegerType()),
+    ]
+)
+"""The columns that every file has besides those of the table."""
+_FOUND: Final = ("kind", "seq", "ts_ms", "key", "partition", "offset", "part")
+"""The columns of changelog rows that they come from."""
+_SETTINGS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""Spark's default is a type that the format has given up."""
+_NAME_DIGITS: Final = 24
+
+log = structlog.get_logger(__name__)
+
+
+class ParquetOptions(Section):
+    """Settings of the Parquet sink."""
+
+    path: str = supported(
+        "sink.path",
+        TEXT,
+        required=True,
+        doc="Directory of the changelogs; that of a table is <path>/<database>/<table>, with special characters as "
+        "%XX.",
+    )
+    part: str = supported(
+        "sink.partition.by",
+        TEXT,
+        default="to_date(_ts)",
+        doc="Spark SQL expression over the columns of the changelog; the files are partitioned by its value.",
+    )
+    writer: Mapping[str, str] = prefixed(
+        "sink.parquet.*", ANY_TEXT, doc="Options of Spark's Parquet writer, such as compression."
+    )
+
+
+class ParquetSink:
+    """Writes changelog rows as files."""
+
+    def __init__(self, options: ParquetOptions, context: SinkContext) -> None:
+        self._options = options
+        self._query = context.query_id
+        self._columns: dict[str, tp.StructType] = {}
+        """By topic: the columns that the files of a table have."""
+
+    def applied(self, schema: TableSchema) -> Mapping[int, int]:  # noqa: ARG002 - part of the protocol
+        """Return nothing: the names of the writes tell what is repeated."""
+        return {}
+
+    def prepare_table(self, schema: TableSchema) -> None:
+        """Do nothing: the folder comes with its first rows."""
+
+    def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the write has its own name
+        """Write the changelog rows of one table; rows of an earlier attempt are replaced."""
+        try:
+            self._write(batch)
+        except BaseException:
+            # The directory may be another one at the next attempt.
+            self._columns.pop(batch.schema.topic, None)
+            raise
+
+    def close(self) -> None:
+        """Do nothing: no resources are held."""
+
+    def _write(self, batch: TableBatch) -> None:
+        schema, spark = batch.schema, batch.records.sparkSession
+        path = f"{self._options.path.rstrip('/')}/{path_segment(schema.database)}/{path_segment(schema.table)}"
+        name = "w" + hashlib.sha256(f"{self._query} {batch.name}".encode()).hexdigest()[:_NAME_DIGITS]
+        columns = self._prepare(spark, path, batch)
+        rows = _rows(batch.records, schema, columns)
+        if batch.truncated is not None:
+            deletes = _deletes(spark, path, name, columns, batch.truncated)
+            rows = rows if deletes is None else rows.unionByName(deletes)
+        rows = rows.withColumns({PART: fn.expr(self._options.part), WRITE: fn.lit(name)})
+        # Few files for each value, however many tasks have rows of it.
+        rows = rows.hint("rebalance", fn.col(PART))
+        writer = rows.write.mode("overwrite").options(**self._options.writer)
+        writer.option("partitionOverwriteMode", "dynamic").partitionBy(PART, WRITE)
+        with with_settings(spark, _SETTINGS):
+            writer.parquet(path)
+
+    def _prepare(self, spark: SparkSession, path: str, batch: TableBatch) -> tp.StructType:
+        """Return the columns of the files of a table, after new ones have been noted."""
+        schema, file = batch.schema, f"{path}/{COLUMNS}"
+        _check_names(schema)
+        known = self._columns.get(schema.topic)
+        if known is None:
+            text = read_text(spark, file)
+            if text is None and exists(spark, path):
+                raise SinkError(
+                    f"{path} exists and is no changelog of Tailrace: it has no file {COLUMNS}",
+                    hint="set another sink.path, or move the directory away",
+                )
+            known = tp.StructType() if text is None else tp.StructType.fromJson(json.loads(text))
+        stored = {field.name.lower(): field for field in known.fields}
+        row = batch.records.schema["row"].dataType
+        assert isinstance(row, tp.StructType)
+        new = [tp.StructField(field.name, field.dataType) for field in row.fields if field.name.lower() not in stored]
+        for field in row.fields:
+            of = stored.get(field.name.lower(), field).dataType
+            if common_type(field.dataType, of) != of and not can_check(field.dataType, of):
+                raise SinkError(
+                    f"the type of column {field.name} of {schema.database}.{schema.table} has changed, and the files "
+                    "of a changelog keep the type of a column",
+                    hint="move the directory away: the changelog then goes on in a new one",
+                    path=path,
+                    stored=of.simpleString(),
+                    now=field.dataType.simpleString(),
+                )
+        if new:
+            known = tp.StructType([*known.fields, *new])
+            write_text(spark, file, known.json())
+            log.info("columns of a changelog", path=path, new=[field.name for field in new])
+        self._columns[schema.topic] = known
+        return known
+
+
+def _deletes(
+    spark: SparkSession, path: str, name: str, columns: tp.StructType, truncated: seq.Sequence
+) -> DataFrame | None:
+    """Return a ``-D`` for each row that a changelog has, if its last entry is before the truncate event.
+
+    What an earlier attempt of this write has stored does not count.
+    """
+    if not any(entry.startswith(f"{PART}=") for entry in children(spark, path)):
+        return None
+    fields = [*columns.fields, *_META.fields]
+    written = spark.read.schema(tp.StructType([*fields, tp.StructField(WRITE, tp.StringType())])).parquet(path)
+    newest_first = Window.partitionBy("_key").orderBy(
+        *(fn.col(each).desc() for each in ("_seq", "_partition", "_offset", "_part"))
+    )
+    last = written.where(fn.col(WRITE) != name).withColumn("_rank", fn.row_number().over(newest_first))
+    left = last.where((fn.col("_rank") == 1) & (fn.col("_kind") != RowKind.DELETE.value))
+    older = left.where(fn.col("_seq") < sequence_literal(truncated))
+    changed = {
+        "_kind": fn.lit(RowKind.DELETE.value),
+        "_seq": sequence_literal(truncated),
+        "_part": fn.col("_part") + fn.lit(1),
+    }
+    return older.withColumns(changed).select(*(quote(field.name) for field in fields))
+
+
+def _rows(changes: DataFrame, schema: TableSchema, columns: tp.StructType) -> DataFrame:
+    """Return changelog rows with the columns of the files, in their types: values are represented, or checked."""
+    row = changes.schema["row"].dataType
+    assert isinstance(row, tp.StructType)
+    given = {field.name.lower(): field for field in row.fields}
+    values = []
+    for field in columns.fields:
+        own = given.get(field.name.lower())
+        value = fn.lit(None).cast(field.dataType)
+        if own is not None:
+            text = f"a value of {schema.database}.{schema.table}, column {own.name}, does not fit the files: "
+            value = _checked(fn.col("row").getField(own.name), own.dataType, field.dataType, text)
+        values.append(value.alias(field.name))
+    meta = [fn.timestamp_millis("ts_ms") if name == "ts_ms" else fn.col(name) for name in _FOUND]
+    named = [value.cast(field.dataType).alias(field.name) for value, field in zip(meta, _META.fields, strict=True)]
+    return changes.select(*values, *named)
+
+
+def _checked(value: Column, of: tp.DataType, to: tp.DataType, text: str) -> Column:
+    converted, lost = convert_value(value, of, to)
+    if lost is None:
+        return converted
+    failure = fn.raise_error(fn.concat(fn.lit(text), value.cast("string"))).cast(to)
+    return fn.when(lost, failure).otherwise(converted)
+
+
+def _check_names(schema: TableSchema) -> None:
+    reserved = {PART, WRITE, *_META.names}
+    seen: dict[str, str] = {}
+    for column in schema.columns:
+        lower = column.name.lower()
+        if lower in reserved or lower in seen:
+            raise SchemaError(
+                f"column {column.name!r} of {schema.database}.{schema.table} cannot be stored under its name",
+                hint="exclude the column with column.exclude.list in the producer",
+                collides_with=seen.get(lower, lower),
+            )
+        seen[lower] = column.name
+
+
+def _open(spark: SparkSession, options: ParquetOptions, context: SinkContext) -> ParquetSink:  # noqa: ARG001
+    return ParquetSink(options, context)
+
+
+SINK = SinkPlugin(
+    name="parquet",
+    doc="Writes the changelog of each table as Parquet files.",
+    options=ParquetOptions,
+    images=Images.CHANGELOG,
+    guarantee="exactly once with its checkpoint: a write that is repeated replaces its files",
+    open=_open,
+    # Each batch writes a file for each table and day.
+    processing_time="1 minute",
+)

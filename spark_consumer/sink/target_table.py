@@ -1,0 +1,188 @@
+"""A table with one row per key in some table format: what the sinks of table formats need of it."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pyspark.sql import types as tp
+
+from tailrace.schemas import sequence as seq
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.table_names import Location, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tailrace.spark_consumer.sink.ledger import Ledger
+
+TOPIC: Final = "tailrace.topic"
+"""Table property: the topic whose rows the table has."""
+KEY: Final = "tailrace.key"
+"""Table property: the key columns as a JSON array."""
+QUERY: Final = "tailrace.query"
+"""Table property: the id of the query that created the table."""
+TRUNCATED: Final = "tailrace.truncated"
+"""Table property: the sequence of the last truncate event; records with a smaller sequence stay out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChanges:
+    """Changes of the columns of a table, as far as they may need table properties."""
+
+    added: Mapping[str, tp.DataType] = field(default_factory=dict)
+    widened: Sequence[tp.DataType] = ()
+    """The new types."""
+    moved: bool = False
+    """Whether columns are dropped or renamed."""
+
+
+class TargetTable(ABC):
+    """A table at a path or in a catalog.
+
+    Properties and columns are read once and cached, because this query is the only writer.
+    """
+
+    format: ClassVar[str]
+    """The name of the table format, for messages."""
+
+    def __init__(self, spark: SparkSession, location: Location) -> None:
+        self._spark = spark
+        self._location = location
+        self.sql_name = location.sql_name
+        self._properties: dict[str, str] | None = None
+        self._columns: tp.StructType | None = None
+
+    @property
+    def name(self) -> str:
+        """The path, or the name in the catalog."""
+        return self._location.shown
+
+    @property
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether there is a table of that name, of any format."""
+
+    @abstractmethod
+    def require_format(self) -> None:
+        """Raise SinkError if the table that exists has another format."""
+
+    @abstractmethod
+    def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
+        """Create the empty table with the columns of the captured table and the sequence column."""
+
+    @property
+    @abstractmethod
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> tp.StructType:
+        """The table's columns."""
+
+    @property
+    @abstractmethod
+    def has_no_files(self) -> bool:
+        """Whether the table is empty: it has no data files."""
+
+    @property
+    @abstractmethod
+    def is_small(self) -> bool:
+        """Whether it takes little time to read all files; False if that cannot be told in little time."""
+
+    @abstractmethod
+    def rows(self) -> DataFrame:
+        """Return the rows of the table."""
+
+    @abstractmethod
+    def append(self, rows: DataFrame, metadata: str) -> None:
+        """Append rows in one commit with the metadata of a ledger; columns are matched by name."""
+
+    @abstractmethod
+    def replace(self, rows: DataFrame, *, once: tuple[str, int] | None) -> None:
+        """Replace all rows in one commit; not again if a commit with the name and number ``once`` was made."""
+
+    @abstractmethod
+    def commit_settings(self, metadata: str) -> Mapping[str, str]:
+        """Return the settings of a session in which a statement commits with the metadata of a ledger."""
+
+    @abstractmethod
+    def ledger(self, topic: str) -> Ledger | None:
+        """Return what the table has applied; None if its history does not tell."""
+
+    @staticmethod
+    @abstractmethod
+    def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
+        """Return whether the format can change the type of a column."""
+
+    @abstractmethod
+    def needed_properties(self, changes: ColumnChanges) -> dict[str, str]:
+        """Return the table properties that must be set before changes of the columns."""
+
+    @property
+    def blocking_properties(self) -> Mapping[str, str]:
+        """Table properties that must change before rows can be changed, with the values that they need."""
+        return {}
+
+    def check_schema(self, schema: TableSchema) -> None:
+        """Raise SinkError for a captured table that the format cannot hold."""
+        require_key(schema)
+
+    def alter(self, change: str) -> None:
+        """Run an ALTER TABLE statement; ``change`` is what follows the name of the table."""
+        self._spark.sql(f"ALTER TABLE {self.sql_name} {change}")
+        self._columns = self._properties = None
+
+    def delete_before(self, sequence: seq.Sequence) -> None:
+        """Delete the rows with a smaller sequence."""
+        fields = ", ".join(f"'{name}', {value}L" for name, value in sequence._asdict().items())
+        self._spark.sql(f"DELETE FROM {self.sql_name} WHERE {seq.SEQUENCE_COLUMN} < named_struct({fields})")
+
+    def set(self, properties: Mapping[str, str]) -> None:
+        """Set table properties."""
+        self.alter(f"SET TBLPROPERTIES ({assignments(properties)})")
+
+    def unset(self, *names: str) -> None:
+        """Remove table properties."""
+        listed = ", ".join(literal(name) for name in names)
+        self.alter(f"UNSET TBLPROPERTIES IF EXISTS ({listed})")
+
+    def _create_schema(self) -> None:
+        schema_name = self._location.schema_name
+        if schema_name and not self._spark.catalog.databaseExists(schema_name):
+            self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema_name}")
+
+
+def literal(text: str) -> str:
+    """Quote a string for Spark SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def assignments(properties: Mapping[str, str]) -> str:
+    """Return table properties for Spark SQL."""
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+
+
+def column_list(columns: Sequence[tp.StructField]) -> str:
+    """Return columns with their types for Spark SQL."""
+    return ", ".join(f"{quote(column.name)} {column.dataType.simpleString()}" for column in columns)
+
+
+def require_key(schema: TableSchema) -> None:
+    """Raise SinkError for a table without a key."""
+    if not schema.key:
+        raise SinkError(
+            f"{schema.database}.{schema.table} has no key, so its rows cannot be identified",
+            hint="set key columns with message.key.columns in the producer, and do not mask or truncate key columns "
+            "(column.mask, column.truncate)",
+        )
+
+
+def key_text(schema: TableSchema) -> str:
+    """Return the key columns as the table property ``KEY`` stores them."""
+    return json.dumps(list(schema.key))
