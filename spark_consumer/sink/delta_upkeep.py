@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
@@ -59,8 +60,8 @@ class Upkeep:
         try:
             with with_settings(spark, _OPTIONS):
                 self._tend(spark, table)
-        except PySparkException as error:
-            cause = str(error).splitlines()[0]
+        except (PySparkException, Py4JError) as error:  # Py4JError: a task failed
+            cause = " ".join(str(error).splitlines()[:2])
             log.warning("the table was not optimized; it is tried again later", table=table.name, cause=cause)
 
     def _tend(self, spark: SparkSession, table: DeltaTable) -> None:
@@ -68,9 +69,9 @@ class Upkeep:
         log.info("table optimized", table=table.name)
         if self._is_purge_due(table):
             # Large sets of clustered files would be left alone here too.
+            self._replaced[table.name] = 0  # a command that fails is not repeated before it is due again
             with with_settings(spark, {_LARGE_SET: _NO_LIMIT}):
                 spark.sql(f"REORG TABLE {table.sql_name} APPLY (PURGE)")
-            self._replaced[table.name] = 0
             log.info("deleted rows purged", table=table.name)
 
     def _is_purge_due(self, table: DeltaTable) -> bool:
