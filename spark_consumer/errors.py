@@ -4,7 +4,8 @@
 
     TailraceError              runtime/errors.py
     ├── SinkError              the target rejected a batch
-    │   └── NewTopicError      a topic was deleted and created again
+    │   ├── NewTopicError      a topic was deleted and created again
+    │   └── TargetUnavailableError  the target cannot be reached: no table can go on
     ├── IncompleteTopicError   a topic lacks records that were written to it
     ├── DamagedTopicError      rows in a topic are not those that were written to it
     └── KafkaRequestError      runtime/errors.py
@@ -25,6 +26,10 @@ class SinkError(TailraceError):
 
 class NewTopicError(SinkError):
     """A topic was deleted and created again: offsets that were applied say nothing about it."""
+
+
+class TargetUnavailableError(SinkError):
+    """The server of the target cannot be reached."""
 
 
 class IncompleteTopicError(TailraceError):
@@ -50,7 +55,7 @@ _NOT_OF_ONE_TABLE: Final = re.compile(
 def concerns_all_tables(error: BaseException) -> bool:
     """Return whether an error of one table says that no table can go on: the session or the broker is lost."""
     if isinstance(error, TailraceError):
-        return isinstance(error, (ControlTopicError, KafkaUnavailableError))
+        return isinstance(error, (ControlTopicError, KafkaUnavailableError, TargetUnavailableError))
     if not isinstance(error, Exception) or isinstance(error, (OSError, MemoryError)):
         return True
     return bool(_NOT_OF_ONE_TABLE.search(str(error)))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
+from tailrace.spark_consumer.jvm import java_class
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -17,12 +19,11 @@ def read_text(spark: SparkSession, name: str) -> str | None:
 
 
 def _read(spark: SparkSession, name: str) -> str | None:
-    jvm: Any = spark._jvm  # noqa: SLF001 - the only access to the cluster's file systems
     path = _path(spark, name)
     try:
         stream = _file_system(spark, path).open(path)
         try:
-            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return str(java_class(spark, "org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
         finally:
             stream.close()
     except Py4JError:
@@ -64,10 +65,9 @@ def delete(spark: SparkSession, name: str) -> None:
 
 
 def _path(spark: SparkSession, name: str) -> Any:
-    jvm: Any = spark._jvm  # noqa: SLF001
-    return jvm.org.apache.hadoop.fs.Path(name)
+    return java_class(spark, "org.apache.hadoop.fs.Path")(name)
 
 
 def _file_system(spark: SparkSession, path: Any) -> Any:
-    session: Any = spark._jsparkSession  # noqa: SLF001
-    return path.getFileSystem(session.sessionState().newHadoopConf())
+    context: Any = spark.sparkContext
+    return path.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001

@@ -37,6 +37,7 @@ from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.parts import PartedWork, Parts, Work
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
+from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.tables.upsert import UpsertTable
 
 if TYPE_CHECKING:
@@ -229,6 +230,7 @@ class Pipeline:
             topic_id=self._ids.get,
             phases=self._status.phases,
             accept_incomplete=settings.accept_incomplete,
+            shared=SharedReads(source),
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
         return services, TablePool(spark, settings.table_threads), TablePool(spark, 1)
@@ -288,7 +290,7 @@ class Pipeline:
             if self._ids is not None:
                 self._ids.refresh(spark, [work.topic for work in works if work.offsets])
         with self._status.phases.measure("tables"):
-            errors = pool.run(works, self._applied, services.dead_letters)
+            errors = pool.run(works, self._applied, services.dead_letters, services.shared)
         for error in errors.values():
             if concerns_all_tables(error):
                 raise error

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.config import ConsumerConfig
+from tailrace.spark_consumer.jvm import import_classes
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ KAFKA_JARS: Final[Mapping[str, tuple[str, ...]]] = {
 """Spark version to Maven coordinates of its Kafka source."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_CALL_SITES: Final = "spark.python.sql.dataFrameDebugging.enabled"
+"""Whether errors show the lines that made a column: six calls to the JVM for each function of a column."""
 _LOCAL: Final = {
     "spark.master": "local[*]",
     "spark.driver.memory": "3g",
@@ -60,7 +63,7 @@ def settings(
     config: ConsumerConfig, plugin: SinkPlugin, environment: Mapping[str, str], *, spark_version: str
 ) -> dict[str, str]:
     """Return the settings of the session; the configuration overrides the defaults."""
-    merged: dict[str, str] = {"spark.sql.session.timeZone": "UTC", **plugin.spark_settings}
+    merged: dict[str, str] = {"spark.sql.session.timeZone": "UTC", _CALL_SITES: "false", **plugin.spark_settings}
     if not is_submitted():
         merged |= _LOCAL
         jars = environment.get("SPARK_JARS", "")
@@ -138,6 +141,7 @@ def build(config: ConsumerConfig, plugin: SinkPlugin) -> SparkSession:
     for name, value in settings(config, plugin, os.environ, spark_version=pyspark.__version__).items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
+    import_classes(session)
     # The builder does not change a session that is already running; the time zone must hold there too.
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session

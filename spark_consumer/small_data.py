@@ -19,6 +19,8 @@ _BY_OPERATOR: Final = {
     "spark.sql.codegen.wholeStage": "false",
     # Adaptive planning runs a job for each exchange, and one more to fill a cache.
     "spark.sql.adaptive.enabled": "false",
+    # Each job begins with a text of its plan for the user interface; the default form lists every operator twice.
+    "spark.sql.ui.explainMode": "simple",
 }
 _INTERPRETED: Final = {**_BY_OPERATOR, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 

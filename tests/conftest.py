@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
+    from tests.embedded.postgresql import PostgresServer
     from tests.support.database import Database
 
 pytest_plugins = (
@@ -35,6 +36,15 @@ def mysql_server() -> Iterator[MySqlServer]:
     from tests.embedded.mysql import MySqlServer  # noqa: PLC0415
 
     with MySqlServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for all tests of this process; tests that stop or change it start their own."""
+    from tests.embedded.postgresql import PostgresServer  # noqa: PLC0415
+
+    with PostgresServer() as server:
         yield server
 
 

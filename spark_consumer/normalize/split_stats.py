@@ -8,9 +8,10 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.column_cache import ColumnCache
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Column, DataFrame, Row
 
 
 _FILE: Final = 1 << 36
@@ -49,22 +50,24 @@ def summarize(decoded: DataFrame) -> list[SplitStats]:
 
     Only numbers are aggregated. With text or structs Spark would sort all records first.
     """
-    rows = (
-        decoded.groupBy("split")
-        .agg(
-            fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
-            fn.count_if(~fn.col("op").isin(Op.READ.value, Op.TRUNCATE.value)).alias("changes"),
-            fn.count_if(fn.col("op") == Op.TRUNCATE.value).alias("truncates"),
-            fn.count_if(fn.col("op") == Op.UPDATE.value).alias("updates"),
-            fn.count_if(fn.col("op") == Op.DELETE.value).alias("deletes"),
-            fn.max("ts_ms").alias("newest"),
-            fn.sum("checksum").alias("checksum"),
-            fn.min("seq.epoch").alias("epoch"),
-            fn.min(fn.col("seq.file") * fn.lit(_FILE) + fn.col("seq.pos")).alias("position"),
-        )
-        .collect()
-    )
-    return [_stats(row) for row in rows]
+    return [_stats(row) for row in decoded.groupBy("split").agg(*_COUNTS.get("", _counts)).collect()]
+
+
+_COUNTS: Final = ColumnCache["list[Column]"]()
+
+
+def _counts() -> list[Column]:
+    return [
+        fn.count_if(fn.col("op") == Op.READ.value).alias("rows"),
+        fn.count_if(~fn.col("op").isin(Op.READ.value, Op.TRUNCATE.value)).alias("changes"),
+        fn.count_if(fn.col("op") == Op.TRUNCATE.value).alias("truncates"),
+        fn.count_if(fn.col("op") == Op.UPDATE.value).alias("updates"),
+        fn.count_if(fn.col("op") == Op.DELETE.value).alias("deletes"),
+        fn.max("ts_ms").alias("newest"),
+        fn.sum("checksum").alias("checksum"),
+        fn.min("seq.epoch").alias("epoch"),
+        fn.min(fn.col("seq.file") * fn.lit(_FILE) + fn.col("seq.pos")).alias("position"),
+    ]
 
 
 def _stats(row: Row) -> SplitStats:

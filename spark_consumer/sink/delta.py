@@ -21,7 +21,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
@@ -29,8 +29,10 @@ from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve
+from tailrace.spark_consumer.sink.delta_columns import kept_columns, own_columns, stored_columns
+from tailrace.spark_consumer.sink.delta_evolution import Evolved, created_behind, evolve, names_of
 from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
+from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, merged
 from tailrace.spark_consumer.sink.delta_table import (
     KEY,
     QUERY,
@@ -45,12 +47,10 @@ from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLo
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.table_names import location, quote
-from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
-from tailrace.spark_consumer.source.conversion import convert_value
-from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
     from tailrace.schemas.alteration import Alteration
     from tailrace.spark_consumer.source.ranges import TopicRange
@@ -130,10 +130,10 @@ class DeltaSink:
             self._evolved[schema.topic] = evolve(table, schema, alterations, self._policy)
             self._evolved_for[schema.topic] = schema, alterations
 
-    def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
+    def write_batch(self, batch: TableBatch, batch_id: int) -> None:
         """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
         try:
-            self._write(batch)
+            self._write(batch, batch_id)
         except BaseException:
             # The commit may have been made: the next attempt reads from the table what it has applied.
             self._tables.pop(batch.schema.topic, None)
@@ -143,13 +143,14 @@ class DeltaSink:
     def close(self) -> None:
         """Do nothing: no resources are held."""
 
-    def _write(self, batch: TableBatch) -> None:
+    def _write(self, batch: TableBatch, batch_id: int) -> None:
         table, empty = self._tables[batch.schema.topic], batch.schema.topic in self._empty
         self._empty.discard(batch.schema.topic)
         batch = self._truncate(table, batch)
         if not batch.stats:
             return
         load = self._open_load(table, batch)
+        rewritten = False
         if load is not None:
             self._load(table, batch, load, empty=empty)
         else:
@@ -157,14 +158,18 @@ class DeltaSink:
             if empty:
                 self._append(table, batch, None, last)
             else:
-                self._merge(table, batch, last)
-        replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
-        self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
+                rewritten = self._rewrite(table, batch, last, batch_id)
+                if not rewritten:
+                    self._merge(table, batch, last)
+        if not rewritten:
+            replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
+            self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
 
     def _table(self, schema: TableSchema) -> DeltaTable:
         if schema.topic not in self._tables:
             table = DeltaTable(self._spark, self._location(schema.database, schema.table))
-            if table.exists:
+            # At a path there is no table that is not a Delta table.
+            if not table.is_at_path and table.exists:
                 table.require_delta()
             self._tables[schema.topic] = table
         return self._tables[schema.topic]
@@ -224,7 +229,7 @@ class DeltaSink:
 
     def _create(self, table: DeltaTable, schema: TableSchema) -> None:
         owner = self._owned_by(schema) | created_behind(schema, self._context.alterations(schema.topic))
-        table.create(schema, {**self._table_properties, **owner})
+        table.create(schema, {**self._table_properties, **owner, **names_of(schema)})
         log.info("table created", table=table.name, initial_load=owner.get(RUN))
 
     def _owned_by(self, schema: TableSchema, *, loads: bool = True) -> dict[str, str]:
@@ -251,12 +256,46 @@ class DeltaSink:
         if last is not None:
             parts.append(last.where(fn.col("op") != Op.DELETE.value))
         evolved = self._evolved[batch.schema.topic]
-        stored = [*_stored(table, batch.schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
+        stored = [*stored_columns(table, batch.schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
             table.append(appended, userMetadata=after.metadata)
         self._ledgers[batch.schema.topic] = after
+
+    def _rewrite(self, table: DeltaTable, batch: TableBatch, last: DataFrame, batch_id: int) -> bool:
+        """Write all rows of a small table; return whether that was possible, otherwise nothing is done."""
+        ledger, found = self._ledger(batch)
+        schema, evolved, spark = batch.schema, self._evolved[batch.schema.topic], last.sparkSession
+        if found.offsets > SMALL_OFFSETS or not table.is_at_path or is_applied(ledger.merge, found):
+            return False
+        own = [name.lower() for name in own_columns(schema, evolved)]
+        if not can_be_rewritten(table.properties, table.columns, own, evolved.kept):
+            return False
+        source = not_applied(last, ledger.merge, found)
+        columns = [*stored_columns(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
+        deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
+        changes = source.select(*columns, deleted)
+        after = ledger.appended(found).merged(found)
+
+        def commit() -> bool:
+            transaction = table.transaction(spark)
+            size = transaction.size
+            if size is None or size[0] > REWRITTEN_FILES or size[1] > REWRITTEN_BYTES:
+                return False
+            transaction.replace(
+                lambda stored: merged(stored, changes, DELETED_COLUMN, schema.key, table.columns),
+                query=self._context.query_id,
+                batch=batch_id,
+                user_metadata=after.metadata,
+            )
+            return True
+
+        with interpreted(spark, when=True):
+            done = retried(commit, table.name)
+        if done:
+            self._ledgers[schema.topic] = after
+        return done
 
     def _merge(self, table: DeltaTable, batch: TableBatch, last: DataFrame) -> None:
         ledger, found = self._ledger(batch)
@@ -264,10 +303,10 @@ class DeltaSink:
             return
         after = ledger.appended(found).merged(found)
         schema, evolved = batch.schema, self._evolved[batch.schema.topic]
-        own = _own_columns(schema, evolved)
+        own = own_columns(schema, evolved)
         deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
         source = not_applied(last, ledger.merge, found)
-        source = source.select(*_stored(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
+        source = source.select(*stored_columns(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
         spark = last.sparkSession
         source.createOrReplaceTempView(_SOURCE)
         # All files of a small table are read in less time than the ranges of the keys are found.
@@ -277,7 +316,7 @@ class DeltaSink:
         settings = {_USER_METADATA: after.metadata, **(_SMALL_MERGE if planned_once else {})}
         try:
             within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
-            statement = merge_statement(table.sql_name, schema, own, _kept_columns(table, evolved), within)
+            statement = merge_statement(table.sql_name, schema, own, kept_columns(table, evolved), within)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
                 retried(lambda: spark.sql(statement), table.name)
         finally:
@@ -289,32 +328,6 @@ class DeltaSink:
         topic = batch.schema.topic
         ledger = self._ledgers[topic] or Ledger(topic)
         return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range
-
-
-def _stored(table: DeltaTable, schema: TableSchema, evolved: Evolved) -> list[Column]:
-    """Return the columns of the batch that the table has, in its types: they represent the values, or are checked."""
-    types = {field.name.lower(): field.dataType for field in table.columns}
-    columns = []
-    for column, field, own in zip(upsert_columns(schema), schema.columns, row_type(schema).fields, strict=True):
-        name = field.name.lower()
-        if name in evolved.ignored:
-            continue
-        value, lost = convert_value(column, own.dataType, types[name])
-        if lost is not None:
-            text = f"a value of {schema.database}.{schema.table}, column {field.name}, does not fit the Delta table: "
-            failure = fn.raise_error(fn.concat(fn.lit(text), column.cast("string"))).cast(types[name])
-            value = fn.when(lost, failure).otherwise(value)
-        columns.append(value.alias(field.name))
-    return columns
-
-
-def _own_columns(schema: TableSchema, evolved: Evolved) -> list[str]:
-    return [column.name for column in schema.columns if column.name.lower() not in evolved.ignored]
-
-
-def _kept_columns(table: DeltaTable, evolved: Evolved) -> list[str]:
-    """Return the columns of the table that the source had earlier."""
-    return [name for name in table.columns.names if name.lower() in evolved.kept]
 
 
 def merge_statement(

@@ -116,6 +116,11 @@ def created_behind(schema: TableSchema, alterations: Sequence[Alteration]) -> di
     return {LAST_ALTERATION: position_text(alterations)} if alterations else {}
 
 
+def names_of(schema: TableSchema) -> dict[str, str]:
+    """Return the property with the names of the source, for a table that has them all."""
+    return {NAMES: SourceNames(tuple(column.name for column in schema.columns)).to_json()}
+
+
 class _Evolution:
     """One plan for one table."""
 

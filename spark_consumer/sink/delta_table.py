@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as fn
@@ -14,6 +15,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
@@ -93,11 +95,7 @@ class DeltaTable:
         """Whether the table exists; a directory whose log has no commit is left by a failed creation."""
         if self._location.path is None:
             return bool(self._spark.catalog.tableExists(self.sql_name))
-        jvm: Any = self._spark._jvm  # noqa: SLF001 - the only access to the cluster's file systems
-        log = jvm.org.apache.hadoop.fs.Path(f"{self._location.path}/_delta_log")
-        session: Any = self._spark._jsparkSession  # noqa: SLF001
-        files = log.getFileSystem(session.sessionState().newHadoopConf())
-        return files.exists(log) and any(status.getPath().getName()[:1].isdigit() for status in files.listStatus(log))
+        return self.transaction(self._spark).version >= 0
 
     def rows(self) -> DataFrame:
         """Return the rows of the table."""
@@ -123,8 +121,11 @@ class DeltaTable:
     def properties(self) -> Mapping[str, str]:
         """The table's properties."""
         if self._properties is None:
-            self._properties = dict(self._detail("properties"))
-        return self._properties
+            if self._location.path is None:
+                self._properties = dict(self._detail("properties"))
+            else:
+                self._read_metadata(self.transaction(self._spark))
+        return self._properties or {}
 
     @property
     def is_small(self) -> bool:
@@ -134,14 +135,21 @@ class DeltaTable:
         """
         if self._location.path is None:
             return False
-        jvm: Any = self._spark._jvm  # noqa: SLF001 - DESCRIBE DETAIL would run a job
-        session: Any = self._spark._jsparkSession  # noqa: SLF001
-        found = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self._location.path)
-        snapshot = found.unsafeVolatileSnapshot()
-        return int(snapshot.numOfFiles()) <= SMALL_FILES and int(snapshot.sizeInBytes()) <= SMALL_TABLE
+        size = self.transaction(self._spark).size
+        return size is not None and size[0] <= SMALL_FILES and size[1] <= SMALL_TABLE
+
+    @property
+    def is_at_path(self) -> bool:
+        """Whether the table is at a path, and not in a catalog."""
+        return self._location.path is not None
 
     def ledger(self, topic: str) -> Ledger | None:
         """Return what the table has applied; None if its history does not tell."""
+        if self._location.path is not None:
+            metadata = self.transaction(self._spark).user_metadata
+            found = Ledger.newest(topic, islice(metadata, _RECENT_COMMITS))
+            if found is not None:
+                return found
         recent = self._history(_RECENT_COMMITS)
         found = Ledger.newest(topic, recent)
         if found is None and len(recent) == _RECENT_COMMITS:
@@ -176,8 +184,21 @@ class DeltaTable:
     def columns(self) -> tp.StructType:
         """The table's columns."""
         if self._columns is None:
-            self._columns = self.rows().schema
+            if self._location.path is None:
+                self._columns = self.rows().schema
+            else:
+                self._read_metadata(self.transaction(self._spark))
+        assert self._columns is not None
         return self._columns
+
+    def transaction(self, spark: SparkSession) -> LogTransaction:
+        """Start a transaction of a table at a path."""
+        assert self._location.path is not None
+        return LogTransaction(spark, self._location.path)
+
+    def _read_metadata(self, transaction: LogTransaction) -> None:
+        found = transaction.metadata
+        self._properties, self._columns = dict(found["configuration"]), columns_of(found)
 
     def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
         """Create the empty table with the columns of the captured table and the sequence column."""

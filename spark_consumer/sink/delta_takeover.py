@@ -18,8 +18,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.plan import SourceNames
-from tailrace.spark_consumer.sink.delta_evolution import NAMES, can_widen, created_behind
+from tailrace.spark_consumer.sink.delta_evolution import can_widen, created_behind, names_of
 from tailrace.spark_consumer.sink.delta_table import DeltaTable, assignments, needs_mapping, require_key
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.source.common_type import common_type
@@ -62,8 +61,7 @@ def take_over(
         )
     if not has_sequence:
         table.alter(f"ADD COLUMNS ({SEQUENCE_COLUMN} {SEQUENCE_TYPE.simpleString()})")
-    names = SourceNames(tuple(column.name for column in schema.columns)).to_json()
-    table.set({**properties, **created_behind(schema, alterations), NAMES: names})
+    table.set({**properties, **created_behind(schema, alterations), **names_of(schema)})
     log.info("existing table taken over", table=table.name, columns_of_others=_others(table, schema))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -32,6 +32,8 @@ _OPTIONS: Final = {
     _LARGE_SET: str(1 << 30),
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": str(3 << 29),
 }
+
+Result = TypeVar("Result")
 
 log = structlog.get_logger(__name__)
 
@@ -84,14 +86,13 @@ class Upkeep:
         return replaced * 100 >= self._purge_percent * table.rows().count()
 
 
-def retried(commit: Callable[[], object], path: str) -> None:
+def retried(commit: Callable[[], Result], path: str) -> Result:
     """Run a command that commits, again if a command of somebody else, such as OPTIMIZE, changed the same files."""
-    for attempt in range(_ATTEMPTS):
+    for _ in range(_ATTEMPTS - 1):
         try:
-            commit()
+            return commit()
         except PySparkException as error:
-            if _CONFLICT not in str(error) or attempt == _ATTEMPTS - 1:
+            if _CONFLICT not in str(error):
                 raise
             log.warning("a concurrent command changed the table: the batch is written again", table=path)
-        else:
-            return
+    return commit()

@@ -7,6 +7,7 @@ conversion: a NULL that was not in the record fails the batch with topic, partit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
@@ -16,6 +17,7 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.names import SCHEMA_HEADER
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.column_cache import ColumnCache
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.row_checksum import row_checksum
 from tailrace.spark_consumer.source.sequence import sequence_column
@@ -48,44 +50,57 @@ def decode(raw: DataFrame, schema: TableSchema, images: Images, read: Read = rea
     when ``op`` is evaluated. Spark does not evaluate unused columns, so the caller must cache the whole result or read
     ``op``.
     """
+    columns = _COLUMNS.get((schema.fingerprint, images), lambda: _columns(schema, images))
+    rows = raw.where(columns.has_value).withColumn("incremental", columns.is_incremental)
+    return read(rows, columns.envelope).select(*columns.converted).select(*columns.decoded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The steps of ``decode`` for one schema."""
+
+    has_value: Column
+    is_incremental: Column
+    envelope: tp.StructType
+    converted: list[Column]
+    decoded: list[Column]
+
+
+_COLUMNS: Final = ColumnCache[_Columns]()
+_PLAIN: Final = ("partition", "offset", "key", "split", "incremental")
+
+
+def _columns(schema: TableSchema, images: Images) -> _Columns:
     types = _field_types(schema)
     before = image_fields(schema, "before", images)
-    rows = raw.where(fn.col("value").isNotNull()).withColumn("incremental", fn.col("incremental").isNotNull())
     is_row = fn.col("split").isNotNull() & (fn.col("e.op") == Op.READ.value)
-    parsed = read(rows, _envelope_type(schema.columns, before, types))
-    converted = parsed.select(
-        "partition",
-        "offset",
-        "key",
-        "split",
-        "incremental",
+    converted = [
+        *map(fn.col, _PLAIN),
         sequence_column(fn.col("event"), fn.col("e.source")).alias("seq"),
         fn.col("e.op").alias("op"),
         fn.col("e.source.ts_ms").alias("ts_ms"),
         fn.when(is_row, row_checksum(fn.col("value"))).alias("checksum"),
         _image("before", before, types).alias("before"),
         _image("after", schema.columns, types).alias("after"),
-        "event",
-        "schema",
+        fn.col("event"),
+        fn.col("schema"),
         fn.col(f"e.{_CORRUPT}").alias(_CORRUPT),
         *_had_value("before", before, types),
         *_had_value("after", schema.columns, types),
-    )
+    ]
     problem = _problem(schema, before, types)
-    return converted.select(
-        "partition",
-        "offset",
-        "key",
-        "split",
-        "incremental",
-        "seq",
-        fn.when(problem.isNotNull(), fn.raise_error(fn.concat(failure_prefix(schema), problem)))
-        .otherwise(fn.col("op"))
-        .alias("op"),
-        "ts_ms",
-        "checksum",
-        "before",
-        "after",
+    failure = fn.raise_error(fn.concat(failure_prefix(schema), problem))
+    decoded = [
+        *map(fn.col, (*_PLAIN, "seq")),
+        fn.when(problem.isNotNull(), failure).otherwise(fn.col("op")).alias("op"),
+        *map(fn.col, ("ts_ms", "checksum", "before", "after")),
+    ]
+    return _Columns(
+        fn.col("value").isNotNull(),
+        fn.col("incremental").isNotNull(),
+        _envelope_type(schema.columns, before, types),
+        converted,
+        decoded,
     )
 
 

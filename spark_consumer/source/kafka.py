@@ -67,14 +67,14 @@ def read_range(spark: SparkSession, options: Mapping[str, str], found: TopicRang
     return select_raw(read_raw(spark, options, found))
 
 
-def read_raw(spark: SparkSession, options: Mapping[str, str], found: TopicRange) -> DataFrame:
-    """Return the records of one topic in its range with all columns of Spark's Kafka source."""
-    starts = {str(number): each.start for number, each in found.partitions.items()}
-    ends = {str(number): each.end for number, each in found.partitions.items()}
+def read_raw(spark: SparkSession, options: Mapping[str, str], *ranges: TopicRange) -> DataFrame:
+    """Return the records of some topics in their ranges with all columns of Spark's Kafka source."""
+    starts = {found.topic: {str(number): each.start for number, each in found.partitions.items()} for found in ranges}
+    ends = {found.topic: {str(number): each.end for number, each in found.partitions.items()} for found in ranges}
     own = {
-        "assign": json.dumps({found.topic: sorted(found.partitions)}),
-        "startingOffsets": json.dumps({found.topic: starts}),
-        "endingOffsets": json.dumps({found.topic: ends}),
+        "assign": json.dumps({found.topic: sorted(found.partitions) for found in ranges}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
     }
     return spark.read.format("kafka").options(**{**options, **own}).load()
 

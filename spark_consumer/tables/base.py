@@ -27,6 +27,7 @@ from tailrace.spark_consumer.source.topic_ends import end_offsets
 from tailrace.spark_consumer.source.topic_ids import unknown_id
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
+from tailrace.spark_consumer.tables.shared_read import SharedReads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +57,8 @@ class TableServices:
     phases: Phases = field(default_factory=Phases)
     accept_incomplete: bool = False
     """Whether a table goes on if its topic lacks records of its snapshot."""
+    shared: SharedReads | None = None
+    """Has records of several tables that were read together."""
     dead_letters: DeadLetters | None = None
     """Takes bad records; None: a bad record stops its table."""
 
@@ -72,7 +75,8 @@ class TableServices:
 
     def read(self, spark: SparkSession, found: TopicRange) -> DataFrame:
         """Return the raw records of a range."""
-        records = read_range(spark, self.source, found)
+        shared = None if self.shared is None else self.shared.records(found)
+        records = read_range(spark, self.source, found) if shared is None else shared
         if found.offsets <= SMALL_OFFSETS:
             # One task: no step of the batch exchanges records between tasks.
             records = records.coalesce(1)
@@ -127,6 +131,11 @@ class TableWork(ABC):
     def offsets(self) -> int:
         """The number of offsets to read."""
         return self._range.offsets if self._range else 0
+
+    @property
+    def found(self) -> TopicRange | None:
+        """The offsets to read; None if there are none."""
+        return self._range
 
     def _phase(self, spark: SparkSession, name: str) -> AbstractContextManager[None]:
         return self._services.phase(spark, self._topic, name)

@@ -89,6 +89,10 @@ class Work(Protocol):
     def offsets(self) -> int:
         """The number of offsets to read."""
 
+    @property
+    def found(self) -> TopicRange | None:
+        """The offsets to read; None if there are none."""
+
     def run(self, spark: SparkSession) -> TableResult:
         """Do the work; ``spark`` is a session that no other table uses now."""
 
@@ -116,6 +120,11 @@ class PartedWork:
     def offsets(self) -> int:
         """The number of offsets to read."""
         return self._left.offsets
+
+    @property
+    def found(self) -> TopicRange | None:
+        """The offsets to read."""
+        return self._left
 
     def run(self, spark: SparkSession) -> TableResult:
         """Process the parts that are left; return the sums."""

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.util import InheritableThread
 
 from tailrace.spark_consumer.monitor.table_result import TableResult
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
 from tailrace.spark_consumer.tables.parts import Work
+from tailrace.spark_consumer.tables.shared_read import SharedReads
 
 Applied = Callable[[Work, TableResult], None]
 """Called on the thread of the table when its work is done."""
 
 
 _MAX_THREADS: Final = 32
+_MAX_GROUP: Final = 32
+"""Tables whose records are read together."""
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _DEFAULT_PARTITIONS: Final = "200"
 
@@ -50,54 +55,95 @@ class TablePool:
         return self._sessions[:wanted]
 
     def run(
-        self, works: Iterable[Work], applied: Applied, letters: DeadLetters | None = None
+        self,
+        works: Iterable[Work],
+        applied: Applied,
+        letters: DeadLetters | None = None,
+        shared: SharedReads | None = None,
     ) -> dict[str, BaseException]:
         """Run all works, the largest first; return the errors by topic.
+
+        Small ones follow each other on one thread in groups, whose records are read together (``shared``).
 
         The jobs belong to the job group of the calling thread, so stopping the query stops them too.
         """
         sessions = self._ready()
-        queue: deque[Work] = deque(sorted(works, key=lambda work: -work.offsets))
-        errors: dict[str, BaseException] = {}
+        ordered = sorted(works, key=lambda work: -work.offsets)
+        queue = deque([work] for work in ordered) if shared is None else deque(_groups(ordered, len(sessions)))
+        run = _Run(queue, applied, letters, shared)
         threads = [
-            InheritableThread(
-                target=_drain, args=(session, queue, applied, letters, errors), name=f"tailrace-table-{number}"
-            )
+            InheritableThread(target=run.drain, args=(session,), name=f"tailrace-table-{number}")
             for number, session in enumerate(sessions[: len(queue)])
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return errors
+        return run.errors
 
 
-def _drain(
-    spark: SparkSession,
-    queue: deque[Work],
-    applied: Applied,
-    letters: DeadLetters | None,
-    errors: dict[str, BaseException],
-) -> None:
-    while True:
-        try:
-            work = queue.popleft()
-        except IndexError:
-            return
+def _groups(works: Sequence[Work], threads: int) -> list[list[Work]]:
+    """Return works in groups: small ranges together, others alone."""
+    most = max(1, min(_MAX_GROUP, len(works) // (2 * threads)))
+    groups: list[list[Work]] = []
+    size = SMALL_OFFSETS
+    for work in works:
+        can_share = work.found is not None and not work.found.recreated
+        if not can_share or size + work.offsets > SMALL_OFFSETS or len(groups[-1]) >= most:
+            groups.append([])
+            size = 0
+        groups[-1].append(work)
+        size += work.offsets if can_share else SMALL_OFFSETS
+    return groups
+
+
+class _Run:
+    """One run of a pool; each thread calls ``drain`` with a session of its own."""
+
+    def __init__(
+        self, queue: deque[list[Work]], applied: Applied, letters: DeadLetters | None, shared: SharedReads | None
+    ) -> None:
+        self._queue = queue
+        self._applied = applied
+        self._letters = letters
+        self._shared = shared
+        self.errors: dict[str, BaseException] = {}
+        """By topic."""
+
+    def drain(self, spark: SparkSession) -> None:
+        """Run groups until there is none left."""
+        while True:
+            try:
+                group = self._queue.popleft()
+            except IndexError:
+                return
+            try:
+                with self._read_together(spark, group):
+                    for work in group:
+                        self._run(spark, work)
+            except BaseException as error:  # noqa: BLE001 - no work may be left out without an error
+                for work in group:
+                    self.errors.setdefault(work.topic, error)
+
+    def _read_together(self, spark: SparkSession, group: Sequence[Work]) -> AbstractContextManager[None]:
+        if self._shared is None:
+            return nullcontext()
+        return self._shared.of(spark, [work.found for work in group if work.found is not None])
+
+    def _run(self, spark: SparkSession, work: Work) -> None:
         try:
             spark.sparkContext.setJobDescription(work.topic)
-            applied(work, _run(spark, work, letters))
+            self._applied(work, self._result(spark, work))
         except BaseException as error:  # noqa: BLE001 - the caller decides about it
-            errors[work.topic] = error
+            self.errors[work.topic] = error
 
-
-def _run(spark: SparkSession, work: Work, letters: DeadLetters | None) -> TableResult:
-    while True:
-        try:
-            return work.run(spark)
-        except Exception as error:
-            if letters is None or not letters.take(spark, error):
-                raise
+    def _result(self, spark: SparkSession, work: Work) -> TableResult:
+        while True:
+            try:
+                return work.run(spark)
+            except Exception as error:
+                if self._letters is None or not self._letters.take(spark, error):
+                    raise
 
 
 def clone_session(spark: SparkSession) -> SparkSession:

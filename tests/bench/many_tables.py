@@ -2,7 +2,8 @@
 
 python -m tests.bench.many_tables [--tables N] [--changes N] [--rounds N] [--set NAME=VALUE]
 
-The first round creates the tables; the others change them. The topics have what a producer would write.
+The first round creates the tables; the others change them. The topics have what a producer would write. Last, Spark
+alone appends one row to each of these tables on as many threads: the least that a commit of Delta costs here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.cimpl import NewTopic
@@ -25,6 +28,8 @@ from tailrace.spark_consumer import config, session
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
 from tailrace.spark_consumer.sink.plugin import load_sink
+from tailrace.spark_consumer.small_data import by_operator
+from tailrace.spark_consumer.tables.pool import clone_session
 from tests.bench.options import setting
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.prepare import prepare
@@ -57,11 +62,15 @@ def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work),
         "spark.log.level": "ERROR",
+        # Otherwise Hadoop starts processes for each file on a local disk (docs/sinks.md).
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
         **dict(options.set),
     }
     parsed = config.parse(given)
     plugin = load_sink(parsed.sink)
     spark = session.build(parsed, plugin)
+    paths = [str(work / "tables" / table.schema.database / table.schema.table) for table in tables]
     try:
         for number in range(options.rounds):
             feed.write(message for table in tables for message in _changes(table, number, options.changes))
@@ -71,6 +80,8 @@ def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
             RunningQuery(spark, parsed, plugin, status).wait()
             seconds = time.monotonic() - started, _cpu_s(spark) - cpu
             _report(number, seconds, status, _jobs(spark) - before, len(tables))
+        for _ in range(options.appends):
+            _append_to_each(spark, paths)
     finally:
         spark.stop()
 
@@ -105,6 +116,29 @@ def _changes(table: Table, number: int, count: int) -> Iterator[Message]:
             yield from table.change("d", gone, None, pos=1000 * number + count + 1)
 
 
+def _append_to_each(spark: SparkSession, paths: Sequence[str]) -> None:
+    """Append one row to each table with Spark alone, and print the seconds for each table."""
+    started, cpu = time.monotonic(), _cpu_s(spark)
+    sessions: Queue[SparkSession] = Queue()
+    threads = max(2, spark.sparkContext.defaultParallelism)
+    for _ in range(threads):
+        sessions.put(clone_session(spark))
+
+    def append(path: str) -> None:
+        own = sessions.get()
+        with by_operator(own, when=True):
+            row = own.sql("SELECT -1L AS id, 'appended' AS name")
+            row.write.format("delta").mode("append").save(path)
+        sessions.put(own)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(append, paths))
+    wall, used = time.monotonic() - started, _cpu_s(spark) - cpu
+    found = {"bare_append_seconds": round(wall / len(paths), 3), "cpu_seconds": round(used / len(paths), 3)}
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+
+
 def _jobs(spark: SparkSession) -> Counter[str]:
     """Return the number of jobs by what they did for a table."""
     context: Any = spark.sparkContext
@@ -135,7 +169,7 @@ def _report(number: int, seconds: tuple[float, float], status: Status, jobs: Cou
         "batches": now["batches"],
         "states": now["table_states"],
         "phases": {name: round(value, 1) for name, value in now["phases"].items()},
-        "jobs_per_table": {name: round(count / tables, 2) for name, count in jobs.most_common()},
+        "jobs_per_table": {name: round(count / tables, 2) for name, count in jobs.most_common(12)},
     }
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
@@ -146,6 +180,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tables", type=int, default=1000)
     parser.add_argument("--changes", type=int, default=5, help="changes for each table in a round (default 5)")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--appends", type=int, default=2, help="rounds of appends by Spark alone (default 2)")
     parser.add_argument("--set", action="append", default=[], type=setting, metavar="NAME=VALUE")
     return parser.parse_args(arguments)
 

@@ -48,6 +48,10 @@ SHOWN_BY: Final = {
     "the source lost the end of its binlog in a crash": [
         "integration/test_resume_position.py::test_file_that_lost_its_end_is_an_error"
     ],
+    "the database of the JDBC sink cannot be reached": [
+        "sinks/test_jdbc_targets.py::test_server_that_is_down_ends_the_query",
+        "unit/test_jdbc_dialects.py::test_a_target_that_cannot_be_reached_concerns_all_tables",
+    ],
     "the consumer cannot read or write a table": ["spark/test_parking.py::test_table_is_parked_and_resumed"],
     "a second producer with the prefix starts": [
         "integration/test_two_instances.py::test_reader_of_an_older_instance_does_not_start",

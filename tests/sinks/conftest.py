@@ -1,10 +1,64 @@
-"""Marks the cases of the conformance suite that a sink runs with ``--all`` only."""
+"""Databases for the JDBC sink; marks the cases of the conformance suite that a sink runs with ``--all`` only."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
 
-from tests.sinks.conformance import SinkConformance
+from tests.sinks.conformance import INTEGER, SinkConformance
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.schemas.connect import ConnectField
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mysql import MySqlServer
+    from tests.embedded.postgresql import PostgresServer
+    from tests.sinks.harness import BatchRunner
+    from tests.sinks.jdbc_backend import JdbcServer, Open
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def jdbc_server(
+    postgres_server: PostgresServer, mysql_server: MySqlServer, request: pytest.FixtureRequest
+) -> JdbcServer:
+    """Each database."""
+    from tests.sinks.jdbc_backend import mysql_database, postgres_database  # noqa: PLC0415
+
+    return postgres_database(postgres_server) if request.param == "postgresql" else mysql_database(mysql_server)
+
+
+@pytest.fixture
+def opened(
+    spark: SparkSession, kafka_broker: KafkaBroker, jdbc_server: JdbcServer, prefix: str, tmp_path: Path
+) -> Iterator[Open]:
+    """Opens queries into one schema of each database; the schema is dropped afterwards."""
+    from tests.sinks.harness import BatchRunner  # noqa: PLC0415 - not for tests of other sinks
+    from tests.sinks.jdbc_backend import JdbcBackend  # noqa: PLC0415
+    from tests.spark.records import Feed, table_schema  # noqa: PLC0415
+
+    class Backend(JdbcBackend):
+        server = jdbc_server
+
+    backends: list[JdbcBackend] = []
+    feed = Feed(kafka_broker, prefix)
+
+    def run(table: str, *extra: ConnectField, **settings: str) -> BatchRunner:
+        schema = table_schema(prefix, table, *(extra or (INTEGER,)))
+        found = feed.table(replace(schema, topic=re.sub(r"[^\w.]", "_", schema.topic, flags=re.ASCII)))
+        backend = Backend(spark, kafka_broker, tmp_path)
+        backend.more = settings
+        backends.append(backend)
+        return BatchRunner(feed, found, backend, tmp_path / f"query{len(backends)}")
+
+    yield run
+    if backends:
+        backends[0].drop()
 
 
 @pytest.hookimpl(tryfirst=True)

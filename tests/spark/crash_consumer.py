@@ -2,7 +2,7 @@
 
     python -m tests.spark.crash_consumer CONFIG MOMENT
 
-MOMENT is ``never`` or ``<before|after>-<append|merge|write_batch>:<n>``, with n counted from 1.
+MOMENT is ``never`` or ``<before|after>-<step>:<n>``, with n counted from 1; a step is ``write_batch`` or one of STEPS.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.spark_consumer import app, config
 from tailrace.spark_consumer.sink.base import Sink
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+STEPS: Final = ("append", "merge", "fill", "change_rows", "note", "unstage")
+"""Steps of the sinks for Delta and JDBC, private methods of theirs."""
+
+
 class Killer:
-    """Kills the process before or after a step of a Delta sink."""
+    """Kills the process before or after a step of a sink."""
 
     def __init__(self, moment: str) -> None:
         self._when, _, number = moment.partition(":")
@@ -46,8 +50,9 @@ class Killer:
 
         def open_sink(*arguments: Any) -> Sink:
             sink: Any = plugin.open(*arguments)
-            sink._append = self.around("append", sink._append)
-            sink._merge = self.around("merge", sink._merge)
+            for name in STEPS:
+                if hasattr(sink, f"_{name}"):
+                    setattr(sink, f"_{name}", self.around(name, getattr(sink, f"_{name}")))
             sink.write_batch = self.around("write_batch", sink.write_batch)
             opened: Sink = sink
             return opened

@@ -17,6 +17,7 @@ import pytest
 
 _STARTS = {
     "MySqlServer": "mysql",
+    "PostgresServer": "postgresql",
     "KafkaBroker": "kafka",
     "SchemaRegistry": "registry",
     "ConnectWorker": "debezium",

@@ -36,7 +36,7 @@ def test_every_artifact_has_a_sha256(listing: Path) -> None:
         assert all(re.fullmatch("[0-9a-f]{64}", pin) for pin in pins.values())
 
 
-@pytest.mark.parametrize("sink", ["delta", "kafka", "upsert-kafka", "console"])
+@pytest.mark.parametrize("sink", ["delta", "jdbc", "kafka", "console", "upsert-kafka"])
 def test_jars_of_a_sink_are_pinned_in_the_version_that_it_declares(sink: str) -> None:
     """``spark.jars.packages`` and the pinned list name the same files."""
     pinned = {f"{each.group}:{each.name}:{each.version}" for each in jars.pins()}

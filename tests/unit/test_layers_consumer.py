@@ -15,11 +15,12 @@ LAYERS = (
     {"sink"},
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
-    {"archive", "artifacts", "background", "errors", "files", "images", "jars", "monitor", "small_data"},
+    {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}
+    | {"small_data"},
 )
 """Modules and packages of each layer, the highest layer first."""
 
-WITHIN_A_LAYER = {("cli", "app"), ("jars", "artifacts")}
+WITHIN_A_LAYER = {("cli", "app"), ("files", "jvm"), ("jars", "artifacts")}
 """Imports between two members of one layer: importer, imported."""
 
 

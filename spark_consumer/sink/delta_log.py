@@ -1,0 +1,105 @@
+"""The log of a Delta table at a path, through Delta's classes in the JVM: what it has in memory needs no Spark job.
+
+A commit of a small table costs little next to the jobs and plans of a MERGE. ``LogTransaction`` makes such a commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as tp
+
+from tailrace.spark_consumer.files import read_text
+from tailrace.spark_consumer.jvm import java_class
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SESSIONS: Final = "org.apache.spark.sql.classic.SparkSession"
+_DELTA: Final = "org.apache.spark.sql.delta"
+_OPERATION: Final = f"{_DELTA}.DeltaOperations$StreamingUpdate"
+_SEQUENCES: Final = "org.apache.spark.api.python.PythonUtils"
+
+
+class LogTransaction:
+    """A transaction on the newest version of a table; it is given up if ``replace`` is not called."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        """Start the transaction on the thread of ``spark``, whose settings hold for it."""
+        self._spark = spark
+        self._path = path
+        session: Any = spark._jsparkSession  # noqa: SLF001
+        # Delta takes the settings of the active session.
+        self._class(_SESSIONS).setActiveSession(session)
+        self._log: Any = self._class(f"{_DELTA}.DeltaLog").forTable(session, path)
+        self._transaction: Any = self._log.startTransaction()
+        self._snapshot: Any = self._transaction.snapshot()
+
+    @property
+    def version(self) -> int:
+        """The version that the transaction reads; -1 if the table does not exist."""
+        return int(self._snapshot.version())
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The ``metaData`` action of the table, as it is in the log."""
+        found: dict[str, Any] = json.loads(self._snapshot.metadata().json())["metaData"]
+        return found
+
+    @property
+    def user_metadata(self) -> Iterator[str | None]:
+        """The user metadata of the commits, newest first, as far back as the log has a file for each of them."""
+        for version in range(self.version, -1, -1):
+            text = read_text(self._spark, f"{self._path}/_delta_log/{version:020d}.json")
+            if text is None:
+                return
+            actions = (json.loads(line) for line in text.splitlines() if '"commitInfo"' in line)
+            yield next((each["commitInfo"].get("userMetadata") for each in actions if "commitInfo" in each), None)
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The number of data files and their bytes; None if Delta has no list of the files in memory."""
+        checksum = self._snapshot.checksumOpt()
+        if checksum.isEmpty() or checksum.get().allFiles().isEmpty():
+            return None
+        return int(checksum.get().numFiles()), int(checksum.get().tableSizeBytes())
+
+    def replace(self, rows: Callable[[DataFrame], DataFrame], *, query: str, batch: int, user_metadata: str) -> None:
+        """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``size`` must be known."""
+        files = self._snapshot.checksumOpt().get().allFiles().get()
+        self._transaction.trackFilesRead(files)
+        none = self._class("scala.Option").empty()
+        stored = DataFrame(self._log.createDataFrame(self._snapshot, files, False, none), self._spark)
+        actions = self._class("java.util.ArrayList")()
+        for index in range(int(files.size())):
+            actions.add(files.apply(index).remove())
+        actions.addAll(self._as_java(self._transaction.writeFiles(rows(stored)._jdf)))  # noqa: SLF001
+        mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
+        operation = self._class(_OPERATION)
+        metadata = self._class("scala.Option").apply(user_metadata)
+        self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation(mode, query, batch, metadata))
+
+    def _as_java(self, found: Any) -> Any:
+        return self._class("scala.jdk.javaapi.CollectionConverters").asJava(found)
+
+    def _class(self, name: str) -> Any:
+        return java_class(self._spark, name)
+
+
+def columns_of(metadata: dict[str, Any]) -> tp.StructType:
+    """Return the columns of a table without what only Delta's files need to know of them."""
+    return tp.StructType.fromJson(_without_internal(json.loads(metadata["schemaString"])))
+
+
+def _without_internal(found: Any) -> Any:
+    if isinstance(found, list):
+        return [_without_internal(each) for each in found]
+    if not isinstance(found, dict):
+        return found
+    cleaned = {name: _without_internal(each) for name, each in found.items() if name != "metadata"}
+    if "metadata" in found:
+        cleaned["metadata"] = {name: each for name, each in found["metadata"].items() if not name.startswith("delta.")}
+    return cleaned

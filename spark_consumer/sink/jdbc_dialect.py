@@ -1,0 +1,261 @@
+"""What the JDBC sink needs to know of a database: its types, its catalog and the statements of an upsert.
+
+A dialect is a class with the entry point group ``tailrace.jdbc_dialects``; the name of the entry point is the part of
+the URL that names the database: ``postgresql`` in ``jdbc:postgresql://host/db``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pyspark.sql import types as tp
+
+from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.spark_consumer.errors import SinkError
+
+if TYPE_CHECKING:
+    from tailrace.spark_consumer.sink.jdbc_session import Session
+
+GROUP: Final = "tailrace.jdbc_dialects"
+"""The entry point group."""
+
+
+class Role(Enum):
+    """What a column is for; it decides between the types that a database has for a Spark type."""
+
+    VALUE = "value"
+    KEY = "key"
+    """Part of the key: compared exactly, and short enough for an index."""
+    JSON = "JSON"
+    """JSON text; its Spark type is string."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """A column that a table of the database has."""
+
+    name: str
+    declared: str
+    """The type as in DDL."""
+    kind: tp.DataType | None
+    """A Spark type whose values the column represents; None if there is none."""
+    nullable: bool = True
+    required: bool = False
+    """It has neither NULL nor a default."""
+    generated: bool = False
+    json: bool = False
+    """Only JSON texts can be stored."""
+    any_number: bool = False
+    """All integers and decimals can be stored."""
+    exact: bool = True
+    """Different texts are different keys, perhaps but for spaces at their ends (``pads``)."""
+    pads: bool = False
+    """Texts that differ only in spaces at their ends are equal keys."""
+
+    def kind_for(self, wanted: tp.DataType) -> tp.DataType | None:
+        """Return the Spark type in which values of the type ``wanted`` are written."""
+        if self.any_number and isinstance(wanted, (tp.DecimalType, tp.IntegralType)):
+            return wanted
+        return self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueIndex:
+    """A unique index; ``columns`` is empty if it is on expressions or on a part of the rows."""
+
+    name: str
+    columns: frozenset[str]
+    primary: bool
+    deferrable: bool = False
+    constraint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """A table or view of the database."""
+
+    name: str
+    is_table: bool
+    columns: tuple[StoredColumn, ...]
+    unique: tuple[UniqueIndex, ...]
+
+    def column(self, name: str) -> StoredColumn | None:
+        """Return a column by its name; upper and lower case are the same unless both exist."""
+        found = [each for each in self.columns if each.name.lower() == name.lower()]
+        return next((each for each in found if each.name == name), found[0] if found else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """An upsert from a staging table, with all names quoted. The staging table may have a row several times."""
+
+    target: str
+    stage: str
+    columns: Mapping[str, str]
+    """Column of the target to column of the staging table."""
+    key: tuple[str, ...]
+    """Columns of the target."""
+    sequence: str
+    """Column of both tables."""
+    deleted: str
+    """Column of the staging table."""
+    cleared: tuple[str, ...] = ()
+    """Columns of the target that become NULL in rows that change."""
+
+    def match(self, target: str, stage: str) -> str:
+        """Return the condition that a row of each table has the same key."""
+        return " AND ".join(f"{target}.{name} = {stage}.{self.columns[name]}" for name in self.key)
+
+
+class Dialect(ABC):
+    """One database. A new one for each sink."""
+
+    driver: ClassVar[str]
+    """The class of the JDBC driver."""
+    properties: ClassVar[Mapping[str, str]] = {}
+    """Connection properties of all sessions; the configuration overrides them."""
+    session: ClassVar[Sequence[str]] = ()
+    """Statements at the start of each session of the driver."""
+    types: ClassVar[Mapping[type[tp.DataType], str]]
+    """Spark type to the type of a column that is not part of the key; decimals are NUMERIC(p,s)."""
+    sequence_type: ClassVar[str]
+    """The type of 40 bytes that compare byte by byte."""
+    zone: ClassVar[str] = ""
+    """What follows the text of a TIMESTAMP in UTC."""
+    max_name: ClassVar[int]
+    """The greatest length of a name."""
+
+    def start(self, session: Session) -> None:  # noqa: B027 - most dialects need nothing
+        """Read what depends on the server; called once, before everything else."""
+
+    @abstractmethod
+    def quote(self, name: str) -> str:
+        """Quote an identifier."""
+
+    def name_length(self, name: str) -> int:
+        """Return the length of a name as ``max_name`` counts it."""
+        return len(name)
+
+    def column_type(self, kind: tp.DataType, role: Role, keys: int = 1) -> str:
+        """Return the type of a new column for a Spark type; ``keys`` is the number of key columns."""
+        if role is Role.KEY:
+            return self.key_type(kind, keys)
+        if role is Role.JSON:
+            return self.json_type
+        if isinstance(kind, tp.DecimalType):
+            return f"NUMERIC({kind.precision},{kind.scale})"
+        if type(kind) not in self.types:
+            raise SinkError(
+                f"the target database has no type for {kind.simpleString()}",
+                hint="exclude the column with column.exclude.list in the producer",
+            )
+        return self.types[type(kind)]
+
+    json_type: ClassVar[str]
+    """The type of JSON texts."""
+
+    def key_type(self, kind: tp.DataType, keys: int) -> str:  # noqa: ARG002 - for dialects whose keys are short
+        """Return the type of a key column."""
+        return self.column_type(kind, Role.VALUE)
+
+    @abstractmethod
+    def binary(self, content: bytes) -> str:
+        """Return a literal."""
+
+    @abstractmethod
+    def text_value(self, kind: tp.DataType) -> str:
+        """Return the expression with one parameter ``?``, a text, whose value has a Spark type; binary is in hex."""
+
+    @abstractmethod
+    def current_schema(self, session: Session) -> str:
+        """Return the schema of tables that name none; '' if there is none."""
+
+    @abstractmethod
+    def has_schema(self, session: Session, schema: str) -> bool:
+        """Return whether a schema exists."""
+
+    @abstractmethod
+    def read_table(self, session: Session, schema: str, table: str) -> StoredTable | None:
+        """Return a table or view; None if it does not exist."""
+
+    @abstractmethod
+    def tables_like(self, session: Session, schema: str, start: str) -> list[str]:
+        """Return the tables of a schema whose names start with a text."""
+
+    def stage_columns(self) -> tuple[str, ...]:
+        """Return definitions of further columns of staging tables, which have values by themselves."""
+        return ()
+
+    @abstractmethod
+    def change_type(self, table: str, column: str, declared: str, *, nullable: bool) -> str:
+        """Return the statement that gives a column another type and NULL or NOT NULL; names are quoted."""
+
+    @abstractmethod
+    def drop_unique(self, schema: str, table: str, index: UniqueIndex) -> str:
+        """Return the statement that removes a unique index."""
+
+    def begin(self) -> Sequence[str]:
+        """Return statements at the start of a transaction."""
+        return ()
+
+    @abstractmethod
+    def merge(self, merge: Merge) -> Sequence[str]:
+        """Return the statements that delete and upsert rows whose sequence is greater than that of the target."""
+
+    def table_name(self, schema: str, table: str) -> str:
+        """Return the quoted name of a table."""
+        return f"{self.quote(schema)}.{self.quote(table)}"
+
+    def check_name(self, name: str, what: str) -> None:
+        """Raise SinkError for a name that the database would refuse or cut off."""
+        if self.name_length(name) > self.max_name or "\0" in name:
+            raise SinkError(
+                f"the name of {what} is too long for the target database, which allows {self.max_name}",
+                hint="rename it at the source, or set another sink.table",
+                name=name,
+            )
+
+
+def load_dialect(url: str) -> Dialect:
+    """Return the dialect for a URL; raises ConfigError if there is none."""
+    parts = url.split(":")
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if len(parts) < 3 or parts[0] != "jdbc" or parts[1] not in found:
+        raise ConfigError([f"sink.url: there is no dialect for it; use one of jdbc:{', jdbc:'.join(sorted(found))}"])
+    dialect: Dialect = found[parts[1]].load()()
+    return dialect
+
+
+_SHOWN: Final[tuple[tuple[tp.DataType, Role], ...]] = (
+    (tp.BooleanType(), Role.VALUE),
+    (tp.ShortType(), Role.VALUE),
+    (tp.IntegerType(), Role.VALUE),
+    (tp.LongType(), Role.VALUE),
+    (tp.DecimalType(20, 0), Role.VALUE),
+    (tp.DecimalType(38, 10), Role.VALUE),
+    (tp.FloatType(), Role.VALUE),
+    (tp.DoubleType(), Role.VALUE),
+    (tp.StringType(), Role.VALUE),
+    (tp.StringType(), Role.KEY),
+    (tp.StringType(), Role.JSON),
+    (tp.BinaryType(), Role.VALUE),
+    (tp.BinaryType(), Role.KEY),
+    (tp.DateType(), Role.VALUE),
+    (tp.TimestampNTZType(), Role.VALUE),
+    (tp.TimestampType(), Role.VALUE),
+)
+
+
+def type_table(*dialects: Dialect) -> list[tuple[str, ...]]:
+    """Return the rows of the table of types: the Spark type, and the type in each dialect."""
+    rows = []
+    for kind, role in _SHOWN:
+        name = kind.simpleString() + (f" ({role.value})" if role is not Role.VALUE else "")
+        rows.append((name, *(dialect.column_type(kind, role) for dialect in dialects)))
+    return [*rows, (SEQUENCE_COLUMN, *(dialect.sequence_type for dialect in dialects))]

@@ -1,0 +1,300 @@
+"""Brings a table of the target database up to date with the columns of its captured table.
+
+Statements change the columns, an UPDATE fills those whose values in existing rows are known, and the ledger notes up to
+which statement the table is done: in one transaction where the database has transactions for DDL. Elsewhere the UPDATE
+and the ledger are one, and an attempt that was interrupted finds the steps that it made in the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import structlog
+from pyspark.sql import types as tp
+
+from tailrace.schemas.alteration import Alteration
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import check_names
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.plan import (
+    Fill,
+    Plan,
+    SourceNames,
+    Step,
+    TypeChange,
+    make_plan,
+    pending,
+    position_text,
+)
+from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
+from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, as_text, target_columns
+from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredTable
+from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable, require_table
+from tailrace.spark_consumer.source.common_type import common_type
+from tailrace.spark_consumer.source.conversion import added_value
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.spark_consumer.sink.jdbc_session import Session
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EvolvedTable:
+    """What a writer needs to know of a table; names in lower case."""
+
+    ignored: frozenset[str] = frozenset()
+    """Columns of the source that the table does not have."""
+    kept: frozenset[str] = frozenset()
+    """Columns of the table that the source had earlier."""
+
+
+def evolve(
+    table: JdbcTable,
+    session: Session,
+    schema: TableSchema,
+    alterations: Sequence[Alteration],
+    policy: EvolutionPolicy,
+) -> EvolvedTable:
+    """Change the columns of a table as the policy says (evolution/plan.py).
+
+    Raises SinkError for a change that the policy or the database does not allow.
+    """
+    assert table.entry is not None
+    stored = require_table(table)
+    columns = target_columns(schema)
+    plan = make_plan(
+        stored_kinds(stored, columns),
+        {each.name: each.kind for each in columns},
+        SourceNames.from_json(table.entry.source_columns),
+        pending(alterations, table.entry.last_alteration),
+        policy=policy,
+        can_widen=can_widen,
+    )
+    evolution = _Evolution(table, schema, plan, pending(alterations, table.entry.last_alteration))
+    evolution.check(policy)
+    evolution.apply(session)
+    return EvolvedTable(
+        frozenset(name.lower() for name in plan.names.ignored), frozenset(name.lower() for name in plan.names.kept)
+    )
+
+
+def stored_kinds(stored: StoredTable, columns: Sequence[TargetColumn]) -> dict[str, tp.DataType]:
+    """Return the Spark types of the table's columns; ``void`` for one that no Spark type describes."""
+    wanted = {each.name.lower(): each for each in columns}
+    found: dict[str, tp.DataType] = {}
+    for column in stored.columns:
+        if column.name == SEQUENCE_COLUMN:
+            continue
+        target = wanted.get(column.name.lower())
+        kind = column.kind if target is None else column.kind_for(target.kind)
+        plain_text = target is not None and column.json and target.role is not Role.JSON
+        found[column.name] = tp.NullType() if kind is None or plain_text else kind
+    return found
+
+
+def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
+    """Return whether a statement can change a type: it must convert values as ``common_type`` supposes."""
+    return not isinstance(stored, tp.NullType) and not isinstance(wider, tp.NullType)
+
+
+def entry_behind(entry: Entry, schema: TableSchema, alterations: Sequence[Alteration]) -> Entry:
+    """Return the ledger row of a table that is new behind these alterations; it has no rows that they changed.
+
+    Records from before them are converted when they are decoded, as far as the values are known.
+    """
+    unknown = [change.column for each in alterations if not each.reread for change in each.changes if change.needs_rows]
+    if unknown:
+        log.warning(
+            "records from before an ALTER TABLE can have other values than the source has now; the signal "
+            "execute-snapshot makes the producer read the table again",
+            table=f"{schema.database}.{schema.table}",
+            columns=unknown,
+        )
+    names = SourceNames(tuple(column.name for column in schema.columns)).to_json()
+    return replace(entry, source_columns=names, last_alteration=position_text(alterations))
+
+
+class _Evolution:
+    """One plan for one table."""
+
+    def __init__(self, table: JdbcTable, schema: TableSchema, plan: Plan, alterations: Sequence[Alteration]) -> None:
+        self._table = table
+        self._schema = schema
+        self._plan = plan
+        self._alterations = alterations
+        self._columns = {each.name.lower(): each for each in target_columns(schema)}
+        self._name = f"{schema.database}.{schema.table}"
+
+    def check(self, policy: EvolutionPolicy) -> None:
+        """Raise SinkError for what the plan cannot do; warn of rows that it cannot know."""
+        plan, source = self._plan, [alteration.statement for alteration in self._alterations]
+        for reason in plan.conflicts:
+            raise SinkError(
+                f"{self._name} was altered in a way that its target table cannot follow: {reason}",
+                hint="drop the target table and start with an empty checkpoint to load the table again",
+                source=source,
+            )
+        for step in plan.refused:
+            raise SinkError(
+                f"{self._name} was altered, and schema.change.behavior=exception allows no change of the target table",
+                hint="set another schema.change.behavior, or exclude.schema.changes",
+                change=step.kind.value,
+                column=step.column,
+                source=source,
+                statement="; ".join(self._changes()),
+            )
+        for change in plan.unsupported:
+            raise SinkError(
+                f"the type of column {change.column} of {self._name} has changed, and the type that the target has "
+                "does not represent its values",
+                hint="run the statement in the target, after a check of what it does to the rows there; or drop the "
+                "target table and start with an empty checkpoint; or set schema.change.behavior=try_evolve to convert "
+                "the values that fit",
+                stored=self._declared(change.column),
+                now=change.now.simpleString(),
+                statement=self._widening(replace(change, wider=change.now)),
+            )
+        if plan.unknown:
+            self._report_unknown(source, stop=policy.needs_exact_rows)
+
+    def apply(self, session: Session) -> None:
+        """Carry out the plan and store how far the table is."""
+        plan, table = self._plan, self._table
+        assert table.entry is not None
+        done = position_text(self._alterations) or table.entry.last_alteration
+        entry = replace(table.entry, source_columns=plan.names.to_json(), last_alteration=done)
+        if not plan.changes_target and entry == table.entry:
+            return
+        changes, fills = self._changes(), self._fills()
+        if plan.changes_target:
+            check_names(self._schema)
+            for step in plan.steps:
+                table.dialect.check_name(step.column, f"column {step.column} of {self._name}")
+        with session.transaction():
+            for statement in changes:
+                session.execute(statement)
+            for statement, parameters in fills:
+                session.execute(statement, *parameters)
+            table.write_entry(session, entry)
+        if plan.changes_target:
+            log.info("columns changed", table=self._name, changes=changes, filled=sorted(plan.fills))
+        table.read(session)
+
+    def _report_unknown(self, source: Sequence[str], *, stop: bool) -> None:
+        signal = (
+            '{"type": "execute-snapshot", "data": {"type": "incremental", "data-collections": ["' + self._name + '"]}}'
+        )
+        if stop:
+            quote = self._table.dialect.quote
+            raise SinkError(
+                f"rows of {self._name} can have other values than the source: MySQL writes no events for the rows that "
+                "ALTER TABLE changes",
+                hint="send the signal to the producer, then run the statement to go on; or set "
+                "tailrace.snapshot.altered.tables=true in the producer",
+                columns=self._plan.unknown,
+                source=source,
+                signal=signal,
+                statement=f"UPDATE {self._table.ledger_name} SET {quote('last_alteration')} = "
+                f"'{position_text(self._alterations)}' WHERE {quote('target')} = "
+                f"'{self._table.name.replace(chr(39), chr(39) * 2)}'",
+            )
+        log.warning(
+            "rows of earlier batches can have other values than the source: MySQL writes no events for the rows that "
+            "ALTER TABLE changes; the signal makes the producer read the table again",
+            table=self._name,
+            columns=self._plan.unknown,
+            source=source,
+            signal=signal,
+        )
+
+    def _changes(self) -> list[str]:
+        return [self._step(step) for step in self._plan.steps] + [self._widening(each) for each in self._plan.widened]
+
+    def _step(self, step: Step) -> str:
+        quote, alter = self._table.dialect.quote, f"ALTER TABLE {self._table.sql_name}"
+        if step.kind is ChangeKind.DROP:
+            return f"{alter} DROP COLUMN {quote(step.column)}"
+        if step.kind is ChangeKind.RENAME:
+            return f"{alter} RENAME COLUMN {quote(step.old)} TO {quote(step.column)}"
+        column = self._columns.get(step.column.lower())
+        kind = self._plan.types[step.column.lower()]
+        role = Role.VALUE if column is None or column.kind != kind else column.role
+        return f"{alter} ADD COLUMN {quote(step.column)} {self._table.dialect.column_type(kind, role)} NULL"
+
+    def _widening(self, change: TypeChange) -> str:
+        column = self._columns[change.column.lower()]
+        kind = change.wider or change.now
+        role = column.role if column.role is Role.KEY or column.kind == kind else Role.VALUE
+        declared = self._table.dialect.column_type(kind, role, len(self._schema.key))
+        stored = require_table(self._table).column(change.column)
+        name = self._table.dialect.quote(change.column if stored is None else stored.name)
+        nullable = role is not Role.KEY and (stored is None or stored.nullable)
+        return self._table.dialect.change_type(self._table.sql_name, name, declared, nullable=nullable)
+
+    def _declared(self, column: str) -> str:
+        stored = require_table(self._table).column(column)
+        return "" if stored is None else stored.declared
+
+    def _fills(self) -> list[tuple[str, tuple[str | None, ...]]]:
+        """Return the UPDATE statements: a value is read before it is replaced, whatever the database's rule is."""
+        left = dict(self._plan.fills)
+        found = []
+        while left:
+            read = {fill.copied.lower() for fill in left.values() if fill.copied}
+            ready = [name for name in left if name not in read or left[name].copied.lower() == name]
+            if not ready:
+                raise SinkError(
+                    f"{self._name} was altered in a way that its target table cannot follow: columns exchanged names",
+                    hint="drop the target table and start with an empty checkpoint to load the table again",
+                )
+            found += [self._fill(left.pop(name)) for name in ready]
+        return found
+
+    def _fill(self, fill: Fill) -> tuple[str, tuple[str | None, ...]]:
+        dialect, kinds = self._table.dialect, self._kinds()
+        start = f"UPDATE {self._table.sql_name} SET {dialect.quote(fill.column)} = "
+        kind = kinds[fill.column.lower()]
+        if fill.copied:
+            source = kinds[fill.copied.lower()]
+            if common_type(source, kind) != kind:
+                raise SinkError(
+                    f"values of {self._name}, column {fill.copied}, do not fit the type of {fill.column}",
+                    hint="drop the target table and start with an empty checkpoint to load the table again",
+                    source=source.simpleString(),
+                    target=kind.simpleString(),
+                )
+            return f"{start}{dialect.quote(fill.copied)}", ()
+        text = None if fill.added is None else self._text(fill, kind)
+        if text is None:
+            return f"{start}NULL", ()
+        return f"{start}{dialect.text_value(kind)}", (text,)
+
+    def _text(self, fill: Fill, kind: tp.DataType) -> str | None:
+        """Let Spark convert the value that ADD COLUMN gave to rows, as it converts records."""
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - the session of the batch
+
+        assert fill.added is not None
+        value = added_value(fill.added, kind, self._schema.topic)
+        if value is None:
+            return None
+        spark: SparkSession = SparkSession.active()
+        text = as_text(value, kind, self._table.dialect.zone).alias("text")
+        found: str | None = spark.range(1).select(text).collect()[0]["text"]
+        return found
+
+    def _kinds(self) -> dict[str, tp.DataType]:
+        """Return the types after the steps, by lower-case name."""
+        stored = stored_kinds(require_table(self._table), list(self._columns.values()))
+        kinds = {name.lower(): kind for name, kind in stored.items()} | self._plan.types
+        for change in self._plan.widened:
+            kinds[change.column.lower()] = change.wider or change.now
+        for step in self._plan.steps:
+            if step.kind is ChangeKind.RENAME:
+                kinds.setdefault(step.column.lower(), kinds.get(step.old.lower(), tp.NullType()))
+        return kinds

@@ -1,0 +1,237 @@
+"""Sessions of the JDBC sink on the driver: statements, transactions, and errors as those of Tailrace.
+
+Statements go through ``java.sql`` in the session's JVM: the driver jar, the URL and the TLS settings are then the same
+as those of the executors, and the Python of the driver needs no client library of the database.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import structlog
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+
+from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger(__name__)
+
+Row = tuple[str | None, ...]
+T = TypeVar("T")
+
+_ATTEMPTS: Final = 4
+_ROLLED_BACK: Final = "40"
+"""The SQLSTATE class of deadlocks and serialization failures: the same transaction can be tried again."""
+_CONNECTION: Final = "08"
+"""The SQLSTATE class of lost connections."""
+_SHUTDOWN: Final = ("57P01", "57P02", "57P03")
+"""PostgreSQL: the server stops, has crashed, or starts."""
+_SHOWN: Final = 300
+
+
+class SqlError(SinkError):
+    """The database refused a statement."""
+
+    def __init__(self, state: str, text: str, statement: str) -> None:
+        super().__init__(
+            f"the target database refused a statement: {text}",
+            hint="remove the cause in the target database; the table is then tried again",
+            sqlstate=state,
+            statement=statement[:_SHOWN],
+        )
+        self.state = state
+
+
+class Session:
+    """One connection; each statement is a transaction unless it is within ``transaction``."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, *parameters: str | None) -> int:
+        """Run a statement with text parameters; return the number of rows that it changed."""
+        prepared = None
+        try:
+            prepared = self._connection.prepareStatement(statement)
+            for number, value in enumerate(parameters, 1):
+                prepared.setString(number, value)
+            prepared.execute()
+            return int(prepared.getUpdateCount())
+        except Py4JError as error:
+            raise _translated(error, statement) from None
+        finally:
+            _close(prepared)
+
+    def query(self, statement: str, *parameters: str) -> list[Row]:
+        """Return the rows of a query as texts."""
+        prepared = None
+        try:
+            prepared = self._connection.prepareStatement(statement)
+            for number, value in enumerate(parameters, 1):
+                prepared.setString(number, value)
+            found = prepared.executeQuery()
+            columns = range(1, found.getMetaData().getColumnCount() + 1)
+            rows = []
+            while found.next():
+                rows.append(tuple(found.getString(column) for column in columns))
+            return rows
+        except Py4JError as error:
+            raise _translated(error, statement) from None
+        finally:
+            _close(prepared)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run the statements of the block in one transaction; an exception rolls it back."""
+        self._call("setAutoCommit", False)
+        try:
+            yield
+            self._call("commit")
+        except BaseException:
+            _quietly(self._connection.rollback)
+            raise
+        finally:
+            _quietly(lambda: self._connection.setAutoCommit(True))
+
+    def retried(self, transaction: Callable[[], T]) -> T:
+        """Run a transaction, again if the database rolled it back because of a concurrent one."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with self.transaction():
+                    return transaction()
+            except SqlError as error:
+                if not error.state.startswith(_ROLLED_BACK) or attempt == _ATTEMPTS:
+                    raise
+                log.warning("a concurrent transaction of the target database: tried again", sqlstate=error.state)
+        raise AssertionError
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the server answers."""
+        try:
+            return bool(self._connection.isValid(5))
+        except Py4JError:
+            return False
+
+    def close(self) -> None:
+        """End the session."""
+        _close(self._connection)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        try:
+            getattr(self._connection, name)(*arguments)
+        except Py4JError as error:
+            raise _translated(error, name) from None
+
+
+class Connections:
+    """Opens sessions, and keeps those that are not in use for the next caller."""
+
+    def __init__(
+        self, spark: SparkSession, url: str, driver: str, properties: Mapping[str, str], start: Sequence[str]
+    ) -> None:
+        self._jvm: Any = spark._jvm  # noqa: SLF001 - java.sql is in no other reach
+        self._url = url
+        self._driver = driver
+        self._properties = dict(properties)
+        self._start = tuple(start)
+        self._idle: list[Session] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Lend a session to the block; one whose block fails is closed."""
+        session = self._take()
+        try:
+            yield session
+        except BaseException:
+            session.close()
+            raise
+        with self._lock:
+            self._idle.append(session)
+
+    def close(self) -> None:
+        """Close the sessions that are not in use."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for session in idle:
+            session.close()
+
+    def _take(self) -> Session:
+        while True:
+            with self._lock:
+                session = self._idle.pop() if self._idle else None
+            if session is None:
+                return self._open()
+            if session.is_usable:
+                return session
+            session.close()
+
+    def _open(self) -> Session:
+        properties = self._jvm.java.util.Properties()
+        for name, value in self._properties.items():
+            properties.setProperty(name, value)
+        driver: Any = self._jvm
+        for part in self._driver.split("."):
+            driver = getattr(driver, part)
+        try:
+            connection = driver().connect(self._url, properties)
+        except TypeError:  # py4j takes a class that it does not find for a package
+            raise SinkError(
+                f"the session has no JDBC driver {self._driver}",
+                hint="add the driver's jar, with spark.jars or spark.jars.packages",
+            ) from None
+        except Py4JError as error:
+            state, text = _cause(error)
+            raise TargetUnavailableError(
+                f"no connection to the target database: {text}",
+                hint="check sink.url, sink.user, sink.password and whether the server runs",
+                sqlstate=state,
+            ) from None
+        if connection is None:
+            raise SinkError(f"{self._driver} does not take the URL", hint="correct sink.url", url=self._url)
+        session = Session(connection)
+        for statement in self._start:
+            session.execute(statement)
+        return session
+
+
+def _translated(error: Py4JError, statement: str) -> SinkError:
+    state, text = _cause(error)
+    if state.startswith(_CONNECTION) or state in _SHUTDOWN:
+        return TargetUnavailableError(
+            f"the connection to the target database was lost: {text}",
+            hint="check whether the server runs; the query can then be started again",
+            sqlstate=state,
+        )
+    return SqlError(state, text, statement)
+
+
+def _cause(error: Py4JError) -> tuple[str, str]:
+    """Return SQLSTATE and message of a Java exception."""
+    if not isinstance(error, Py4JJavaError):
+        return "", str(error)
+    found = error.java_exception
+    try:
+        state = found.getSQLState()
+    except Py4JError:  # no SQLException
+        state = None
+    return state or "", " ".join(str(found.getMessage() or found.toString()).split())
+
+
+def _close(resource: Any) -> None:
+    if resource is not None:
+        _quietly(resource.close)
+
+
+def _quietly(call: Callable[[], object]) -> None:
+    """Call what must not hide the error before it; a session that is lost then fails at its next statement."""
+    try:
+        call()
+    except Py4JError:
+        log.debug("a call to a lost session failed")

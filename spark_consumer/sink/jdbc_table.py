@@ -1,0 +1,183 @@
+"""One table of the target database, and its row in the ledger: what the table has applied and belongs to.
+
+The ledger is the table ``tailrace_ledger`` in the schema of the target tables. Its rows change in the transactions that
+change the tables.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pyspark.sql import types as tp
+
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import check_names
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, target_columns
+from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, StoredTable
+from tailrace.spark_consumer.sink.ledger import AppliedOffsets, Ledger
+
+if TYPE_CHECKING:
+    from tailrace.spark_consumer.sink.jdbc_session import Session
+
+LEDGER_TABLE: Final = "tailrace_ledger"
+_STAGE: Final = "tailrace_stage_"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The row of a table in the ledger; the columns have the names of the fields, all of them texts."""
+
+    topic: str
+    topic_id: str = ""
+    """Kafka's id of the topic; empty if it was not known."""
+    offsets: str = "{}"
+    """Partition to the offset before which records are applied, as JSON."""
+    key_columns: str = ""
+    """As JSON."""
+    source_columns: str = ""
+    """The columns of the source and what became of them (SourceNames); empty: those of the table."""
+    last_alteration: str = ""
+    """The position of the last ALTER TABLE that the table is done with."""
+    truncated: str = ""
+    """The sequence of the last truncate event; records with a smaller sequence stay out."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the table has applied."""
+        offsets: AppliedOffsets = {int(number): offset for number, offset in json.loads(self.offsets).items()}
+        return Ledger(self.topic, offsets, offsets, self.topic_id)
+
+    def after(self, ledger: Ledger) -> Entry:
+        """Return the row after the table has applied more."""
+        return replace(self, offsets=json.dumps(ledger.merge), topic_id=ledger.id)
+
+
+_FIELDS: Final = tuple(each.name for each in fields(Entry))
+
+
+@dataclass(slots=True)
+class JdbcTable:
+    """A table that a captured table is written to."""
+
+    dialect: Dialect
+    schema: str
+    name: str
+    stored: StoredTable | None = None
+    """What the database has; None if the table does not exist."""
+    entry: Entry | None = None
+    """None if Tailrace has not written to the table."""
+
+    @property
+    def sql_name(self) -> str:
+        """The quoted name."""
+        return self.dialect.table_name(self.schema, self.name)
+
+    @property
+    def ledger_name(self) -> str:
+        """The quoted name of the ledger."""
+        return self.dialect.table_name(self.schema, LEDGER_TABLE)
+
+    def read(self, session: Session) -> None:
+        """Read what the database has."""
+        self.stored = self.dialect.read_table(session, self.schema, self.name)
+        if self.stored is not None:
+            self.name = self.stored.name
+        known = self.stored is not None and self.dialect.read_table(session, self.schema, LEDGER_TABLE) is not None
+        self.entry = self.read_entry(session) if known else None
+
+    def read_entry(self, session: Session, *, lock: bool = False) -> Entry | None:
+        """Return the row of the ledger; ``lock``: until the end of the transaction."""
+        listed = ", ".join(map(self.dialect.quote, _FIELDS))
+        found = session.query(
+            f"SELECT {listed} FROM {self.ledger_name} WHERE {self.dialect.quote('target')} = ?"
+            + (" FOR UPDATE" if lock else ""),
+            self.name,
+        )
+        return Entry(*(text or "" for text in found[0])) if found else None
+
+    def write_entry(self, session: Session, entry: Entry) -> None:
+        """Write the row of the ledger, in the transaction of the caller."""
+        quote, values = self.dialect.quote, [str(value) for value in astuple(entry)]
+        sets = ", ".join(f"{quote(name)} = ?" for name in _FIELDS)
+        target = quote("target")
+        if self.read_entry(session) is not None:
+            session.execute(f"UPDATE {self.ledger_name} SET {sets} WHERE {target} = ?", *values, self.name)
+            return
+        listed, marks = ", ".join(map(quote, _FIELDS)), ", ".join("?" for _ in _FIELDS)
+        session.execute(f"INSERT INTO {self.ledger_name} ({target}, {listed}) VALUES (?, {marks})", self.name, *values)
+
+    def create_ledger(self, session: Session) -> None:
+        """Create the schema and the ledger where they are missing."""
+        if not self.dialect.has_schema(session, self.schema):
+            session.execute(f"CREATE SCHEMA {self.dialect.quote(self.schema)}")
+            log.info("schema created", schema=self.schema)
+        if self.dialect.read_table(session, self.schema, LEDGER_TABLE) is None:
+            quote, text = self.dialect.quote, self.dialect.column_type(tp.StringType(), Role.VALUE)
+            key = self.dialect.column_type(tp.StringType(), Role.KEY)
+            columns = "".join(f", {quote(name)} {text} NOT NULL" for name in _FIELDS)
+            session.execute(f"CREATE TABLE {self.ledger_name} ({quote('target')} {key} NOT NULL PRIMARY KEY{columns})")
+
+    def create(self, session: Session, schema: TableSchema, entry: Entry) -> None:
+        """Create the table. A row of the ledger that is left of a former one is removed first."""
+        check_names(schema)
+        columns = target_columns(schema)
+        for column in columns:
+            self.dialect.check_name(column.name, f"column {column.name} of {schema.database}.{schema.table}")
+        quote = self.dialect.quote
+        definitions = [f"{quote(each.name)} {self.definition(each, len(schema.key))}" for each in columns]
+        definitions.append(f"{quote(SEQUENCE_COLUMN)} {self.dialect.sequence_type} NOT NULL")
+        key = ", ".join(map(quote, schema.key))
+        session.execute(f"DELETE FROM {self.ledger_name} WHERE {quote('target')} = ?", self.name)
+        with session.transaction():
+            session.execute(f"CREATE TABLE {self.sql_name} ({', '.join(definitions)}, PRIMARY KEY ({key}))")
+            self.write_entry(session, entry)
+        self.read(session)
+
+    def definition(self, column: TargetColumn, keys: int) -> str:
+        """Return the type of a new column and whether it can be NULL."""
+        declared = self.dialect.column_type(column.kind, column.role, keys)
+        return f"{declared} NOT NULL" if column.role is Role.KEY else f"{declared} NULL"
+
+    def drop_stages(self, session: Session) -> None:
+        """Remove the staging tables of earlier processes; a task that still writes to one of them fails."""
+        for name in self.dialect.tables_like(session, self.schema, self._stage_start):
+            session.execute(f"DROP TABLE IF EXISTS {self.dialect.table_name(self.schema, name)}")
+            log.info("staging table removed", table=self.name, stage=name)
+
+    def create_stage(self, session: Session, types: Sequence[str]) -> str:
+        """Create an empty staging table with columns c0, c1, … of these types, and return its quoted name.
+
+        Each attempt has another one: a task of an earlier attempt cannot write into it.
+        """
+        quote = self.dialect.quote
+        name = self.dialect.table_name(self.schema, f"{self._stage_start}{secrets.token_hex(4)}")
+        columns = [f"{quote(f'c{number}')} {declared} NULL" for number, declared in enumerate(types)]
+        columns.append(f"{quote(SEQUENCE_COLUMN)} {self.dialect.sequence_type} NOT NULL")
+        columns.append(f"{quote('deleted')} {self.dialect.column_type(tp.BooleanType(), Role.VALUE)} NOT NULL")
+        session.execute(f"CREATE TABLE {name} ({', '.join((*columns, *self.dialect.stage_columns()))})")
+        return name
+
+    @property
+    def _stage_start(self) -> str:
+        digest = sha256(f"{self.schema}\0{self.name}".encode()).hexdigest()[:12]
+        return f"{_STAGE}{digest}_"
+
+
+def require_table(table: JdbcTable) -> StoredTable:
+    """Return what the database has; raises SinkError for a table that was dropped meanwhile."""
+    if table.stored is None:
+        raise SinkError(
+            f"the table {table.sql_name} was dropped while its records were processed",
+            hint="start again to create it",
+        )
+    return table.stored

@@ -1,0 +1,122 @@
+"""The dialects of the JDBC sink: their types, as docs/sinks.md shows them, and the settings of a connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import types as tp
+
+from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer import config
+from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, concerns_all_tables
+from tailrace.spark_consumer.sink.jdbc_columns import sequence_bytes
+from tailrace.spark_consumer.sink.jdbc_dialect import Role, load_dialect, type_table
+from tailrace.spark_consumer.sink.jdbc_options import JdbcOptions
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+POSTGRES, MYSQL = "jdbc:postgresql://host/db", "jdbc:mysql://host/db"
+SETTINGS: Final = {
+    "bootstrap.servers": "broker:9092",
+    "topic.prefix": "shop",
+    "checkpointLocation": "/c",
+    "sink": "jdbc",
+    "sink.url": POSTGRES,
+}
+
+
+def test_types_are_those_of_the_documentation() -> None:
+    rows = type_table(load_dialect(POSTGRES), load_dialect(MYSQL))
+    printed = "\n".join(f"| {' | '.join(f'`{cell}`' for cell in row)} |" for row in rows)
+
+    assert printed in (ROOT / "docs" / "sinks.md").read_text(encoding="utf-8"), printed
+
+
+@pytest.mark.parametrize("url", [POSTGRES, MYSQL])
+def test_every_type_of_a_captured_column_has_one_in_the_database(url: str) -> None:
+    kinds = (tp.BooleanType(), tp.ShortType(), tp.IntegerType(), tp.LongType(), tp.FloatType(), tp.DoubleType())
+    more = (tp.StringType(), tp.BinaryType(), tp.DateType(), tp.TimestampType(), tp.TimestampNTZType())
+    dialect = load_dialect(url)
+
+    assert all(dialect.column_type(kind, role) for kind in (*kinds, *more) for role in (Role.VALUE, Role.KEY))
+    with pytest.raises(SinkError, match="no type for interval"):
+        dialect.column_type(tp.DayTimeIntervalType(), Role.VALUE)
+
+
+def test_keys_of_mysql_fit_an_index() -> None:
+    """An index has 3072 bytes, and a character has up to four."""
+    dialect = load_dialect(MYSQL)
+
+    assert dialect.column_type(tp.StringType(), Role.KEY, 1).startswith("VARCHAR(768) ")
+    assert dialect.column_type(tp.StringType(), Role.KEY, 4).startswith("VARCHAR(192) ")
+    assert dialect.column_type(tp.BinaryType(), Role.KEY, 3) == "VARBINARY(1024)"
+
+
+def test_names_are_quoted_and_their_length_is_checked() -> None:
+    """PostgreSQL counts bytes and would cut off a longer name without an error."""
+    postgres, mysql = load_dialect(POSTGRES), load_dialect(MYSQL)
+
+    assert postgres.table_name('a"b', "c.d") == '"a""b"."c.d"'
+    assert mysql.table_name("a`b", "c.d") == "`a``b`.`c.d`"
+    postgres.check_name("x" * 63, "it")
+    mysql.check_name("ä" * 64, "it")
+    for dialect, name in ((postgres, "ä" * 32), (mysql, "x" * 65), (mysql, "a\0")):
+        with pytest.raises(SinkError, match="the name of it is too long"):
+            dialect.check_name(name, "it")
+
+
+def test_sequences_compare_as_their_bytes() -> None:
+    sequences = [
+        Sequence(1, 2, 3, 4, 5),
+        Sequence(1, 2, 3, 4, 256),
+        Sequence(1, 2, 2**40, 0, 0),
+        Sequence(256, 0, 0, 0, 0),
+    ]
+
+    assert sequences == sorted(sequences)
+    found = [sequence_bytes(each) for each in sequences]
+    assert found == sorted(found)
+    assert {len(each) for each in found} == {40}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:postgresql://host/db?user=a&password=geheim",
+        "jdbc:mysql://ann:geheim@host/db",
+        "jdbc:mysql://(host=h,password=geheim)/db",
+    ],
+)
+def test_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"sink\.url has a password; use sink\.password") as caught:
+        config.parse({**SETTINGS, "sink.url": url})
+
+    assert "geheim" not in str(caught.value)
+
+
+def test_url_without_a_dialect_is_refused() -> None:
+    with pytest.raises(ConfigError, match="there is no dialect for it; use one of jdbc:mysql, jdbc:postgresql"):
+        config.parse({**SETTINGS, "sink.url": "jdbc:oracle:thin:@host"})
+
+
+@pytest.mark.parametrize("template", ["{database}", "a.b.{table}", "{table}.x", "x.{tab}"])
+def test_template_without_the_table_in_its_last_part_is_refused(template: str) -> None:
+    with pytest.raises(ConfigError, match=r"sink\.table"):
+        config.parse({**SETTINGS, "sink.table": template})
+
+
+def test_secrets_are_masked() -> None:
+    found = config.parse({**SETTINGS, "sink.password": "geheim", "sink.properties.sslpassword": "geheim"})
+
+    assert isinstance(found.sink_options, JdbcOptions)
+    assert found.sink_options.password is not None
+    assert found.sink_options.password.get_secret_value() == "geheim"
+    assert "geheim" not in str(config.describe(found))
+    assert "geheim" not in repr(found)
+
+
+def test_a_target_that_cannot_be_reached_concerns_all_tables() -> None:
+    assert concerns_all_tables(TargetUnavailableError("x"))
+    assert not concerns_all_tables(SinkError("x"))
