@@ -40,10 +40,10 @@ class DeltaUpkeep(Upkeep[DeltaTable]):
             spark.sql(f"OPTIMIZE {table.sql_name}")
             log.info("table optimized", table=table.name)
             if self._is_purge_due(table):
+                self._replaced[table.name] = 0  # a command that fails is not repeated before it is due again
                 # Large sets of clustered files would be left alone here too.
                 with with_settings(spark, {_LARGE_SET: _NO_LIMIT}):
                     spark.sql(f"REORG TABLE {table.sql_name} APPLY (PURGE)")
-                self._replaced[table.name] = 0
                 log.info("deleted rows purged", table=table.name)
 
     def _is_purge_due(self, table: DeltaTable) -> bool:

@@ -50,7 +50,7 @@ class Upkeep(ABC, Generic[Table]):
         try:
             self._tend(spark, table)
         except SPARK_ERRORS as error:
-            cause = str(error).splitlines()[0]
+            cause = " ".join(str(error).splitlines()[:2])  # a failed task is named in the second line
             log.warning("the table was not optimized; it is tried again later", table=table.name, cause=cause)
 
     @abstractmethod

@@ -13,14 +13,16 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 from pyspark.sql import functions as fn
+from structlog.testing import capture_logs
 
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.normalize.key_ranges import KeyRange, joined, key_ranges, predicate
 from tailrace.spark_consumer.normalize.split_stats import summarize
 from tailrace.spark_consumer.sink import delta_upkeep
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.plugin import load_sink
-from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.table_names import location, quote
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tests.spark.records import table_schema
@@ -207,6 +209,25 @@ def test_the_query_purges_deletion_vectors(
     assert (len(history), [bool(found) for found in with_vectors]) == (1, [True, True, False])
     table = spark.read.format("delta").load(str(path))
     assert (table.count(), table.where("name = 'new 5'").count()) == (1000, 1)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_a_table_that_cannot_be_optimized_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """A task of OPTIMIZE fails, as each task of REORG does on a cluster; the batch is written before."""
+    spark = spark.newSession()
+    path = str(tmp_path / "tables" / "shop" / "t")
+    sink = opened(spark, tmp_path)
+    sink.prepare_table(SCHEMA)
+    for number in range(2):
+        keys = spark.range(9000 * number, 9000 * number + 600)
+        sink.write_batch(table_batch(batch_of(keys, 1 + number), number), number)
+    table = DeltaTable(spark, location("shop", "t", path=str(tmp_path / "tables"), template=None))
+
+    with capture_logs() as logs, hidden(sorted(files_of(spark, path))):
+        delta_upkeep.Upkeep(1, 0).after_batch(spark, table, 0)
+
+    assert [entry["log_level"] for entry in logs] == ["warning"]
 
 
 def test_intervals_are_joined_over_the_smallest_gaps() -> None:
