@@ -225,7 +225,7 @@ def test_a_table_that_cannot_be_optimized_goes_on(spark: SparkSession, tmp_path:
     table = DeltaTable(spark, location("shop", "t", path=str(tmp_path / "tables"), template=None))
 
     with capture_logs() as logs, hidden(sorted(files_of(spark, path))):
-        delta_upkeep.Upkeep(1, 0).after_batch(spark, table, 0)
+        delta_upkeep.DeltaUpkeep(1, 0).after_batch(spark, table, 0)
 
     assert [entry["log_level"] for entry in logs] == ["warning"]
 
