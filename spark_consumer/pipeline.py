@@ -127,6 +127,8 @@ class Pipeline:
             if not any(isinstance(error, NewTopicError) for error in errors.values()):
                 self._raise_if_no_table_goes_on(errors, ranges)
             self._finish(spark, {**admitted, **idle}, errors)
+            for topic in errors.keys() & idle.keys():
+                services.states.discard_idle(spark, topic, batch_id)
             # A new topic is read from its beginning, also if the query ends: the batch does not begin there.
             self._raise_if_no_table_goes_on(errors, ranges)
         finally:

@@ -3,7 +3,8 @@
 A file per topic and step, ``<checkpoint>/tables/<topic>/<step>.json``, is written before the sink gets the records of a
 batch, and only if something changed. A batch that runs again finds its file and decides as in the first attempt:
 certificates that arrived meanwhile do not count. The file names the offsets up to which it counts. So a table whose
-batch failed after the file was written, and that goes on in a later batch, uses the file before it.
+batch failed after the file was written, and that goes on in a later batch, uses the file before it. A batch without
+records of the table does not move the offsets: its file is removed when the table is parked.
 """
 
 from __future__ import annotations
@@ -143,6 +144,12 @@ class TableStates:
             if old.step not in {before.step, state.step}:
                 delete(spark, self._path(topic, old.step))
         self._known[topic] = [each for each in (before, state) if each.step >= 0]
+
+    def discard_idle(self, spark: SparkSession, topic: str, batch: int) -> None:
+        """Remove the state that a batch without records of a topic has written; the batch goes on without the topic."""
+        known = self._known.get(topic, [])
+        if known and known[-1].idle and known[-1].batch == batch:
+            delete(spark, self._path(topic, known.pop().step))
 
     def _read(self, spark: SparkSession, topic: str) -> list[TableState]:
         files = {name.removesuffix(".tmp") for name in children(spark, f"{self._root}/{topic}")}

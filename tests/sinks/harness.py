@@ -36,6 +36,8 @@ class BatchRunner:
 
     def __init__(self, feed: Feed, table: Table, backend: SinkBackend, work: Path) -> None:
         self.feed, self.table, self.backend = feed, table, backend
+        self.others: list[Table] = []
+        """Further tables of the query, added before their first record."""
         self.accept_incomplete = False
         # Settings that the pipeline changes must not reach other tests.
         self._spark: SparkSession = backend.spark.newSession()
@@ -74,6 +76,11 @@ class BatchRunner:
         """Process the last batch again in a new process of the same query, as Spark does after a failure."""
         self._pipeline = self._new_pipeline(None)
         self._run()
+
+    def restart(self) -> None:
+        """Continue in a new process of the query: parked tables are taken up again."""
+        self._pipeline = self._new_pipeline(None)
+        self._pipeline.load_positions(self._spark)
 
     def _run(self) -> None:
         self._plan()
@@ -122,7 +129,8 @@ class BatchRunner:
         )
         try:
             found: Offsets = {}
-            topics = {self.table.schema.topic: self.table.partitions, watermarks_topic(self.feed.prefix): 1}
+            topics = {table.schema.topic: table.partitions for table in (self.table, *self.others)}
+            topics[watermarks_topic(self.feed.prefix)] = 1
             for topic, partitions in topics.items():
                 found[topic] = {str(p): end_offset(client, TopicPartition(topic, p)) for p in range(partitions)}
             return found

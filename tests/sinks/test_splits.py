@@ -78,6 +78,26 @@ def test_held_records_are_stored_once(
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("changes", [0, 1])
+def test_held_records_are_written_after_a_batch_that_failed(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, changes: int
+) -> None:
+    """A batch with the certificate alone fails: its table is parked, and taken up again in a later batch."""
+    run = runner(KafkaBackend, spark, kafka_broker, prefix, tmp_path)
+    other = run.feed.table(table_schema(prefix, "other", INTEGER))
+    run.others.append(other)
+    run.batch(
+        run.table.snapshot(prefix, 0, [row(1), row(2)], low=100, high=200), other.change("c", None, row(1), pos=250)
+    )
+    run.batch([run.table.end(prefix, 0, high=200, rows=2)], cut=("before", "write_batch"))
+    run.restart()
+
+    run.batch(*(run.table.change("c", None, row(3), pos=300) for _ in range(changes)))
+
+    assert run.backend.rows(run.table.schema) == {key: row(key) for key in range(1, 3 + changes)}
+
+
+@pytest.mark.timeout(1800)
 def test_table_is_complete_when_all_splits_of_its_run_were_read(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
