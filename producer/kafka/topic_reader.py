@@ -10,7 +10,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, UNKNOWN_PARTITION, translate
+from tailrace.producer.kafka.errors import NO_GROUP, NO_LEADER, PARTITION_EOF, UNKNOWN_PARTITION, translate
 from tailrace.runtime.errors import KafkaUnavailableError
 
 _PAUSE_S: Final = 0.1
@@ -31,14 +31,15 @@ def topic_consumer(settings: KafkaSettings, topic: str, **options: str) -> Itera
 def end_offset(consumer: Consumer, topic: str, partition: int, timeout_s: float) -> int:
     """Return the end offset of a partition of a topic that exists.
 
-    A broker can be late to know a topic that was created a moment ago: asks again until ``timeout_s`` has passed.
+    A broker can be late to know, or to lead, a topic that was created a moment ago: asks again until ``timeout_s`` has
+    passed.
     """
     deadline = time.monotonic() + timeout_s
     while True:
         try:
             return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)[1])
         except KafkaException as error:
-            if error.args[0].code() not in UNKNOWN_PARTITION or time.monotonic() > deadline:
+            if error.args[0].code() not in UNKNOWN_PARTITION | NO_LEADER or time.monotonic() > deadline:
                 raise
         time.sleep(_PAUSE_S)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from tailrace.producer.kafka.topic_reader import end_offset
 from tests.debezium_parity.topics import read_topics
@@ -80,6 +80,24 @@ def test_topic_that_the_broker_does_not_know_yet(kafka_broker: KafkaBroker, pref
     finally:
         client.close()
     assert refused
+
+
+def test_topic_whose_leader_is_not_ready(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """A broker that was told a moment ago to lead a partition refuses requests at first."""
+    kafka_broker.create_topic(prefix)
+    refusals = [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION), KafkaError(KafkaError.LEADER_NOT_AVAILABLE)]
+
+    class NewLeader(Consumer):
+        def get_watermark_offsets(self, *arguments: Any, **options: Any) -> Any:
+            if refusals:
+                raise KafkaException(refusals.pop())
+            return super().get_watermark_offsets(*arguments, **options)
+
+    client = NewLeader({"bootstrap.servers": kafka_broker.bootstrap, "group.id": prefix})
+    try:
+        assert end_offset(client, prefix, 0, timeout_s=30) == 0
+    finally:
+        client.close()
 
 
 def test_topic_that_does_not_exist(kafka_broker: KafkaBroker, prefix: str) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import load
 from tailrace.producer.config.java_client import client_options
 from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings, check_options
+from tailrace.producer.kafka.errors import NO_LEADER, UNKNOWN_PARTITION, translate
 from tailrace.producer.kafka.own_topics import own_topics
 from tailrace.producer.kafka.topics import TopicSpec, request_batches
 from tailrace.producer.snapshot.reader import SnapshotReader
 from tailrace.producer.snapshot.workers import Message, SplitFailed, serve
-from tailrace.runtime.errors import ConfigError
+from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, Retryable
 from tailrace.schemas.names import state_topic, watermarks_topic
 
 BASE = {
@@ -140,3 +142,11 @@ def test_reader_reports_that_it_is_fenced() -> None:
     serve(3, fenced, lambda: None, sent.append)
 
     assert sent == [SplitFailed(3, "fenced", retryable=True, fenced=True)]
+
+
+@pytest.mark.parametrize("code", sorted(NO_LEADER | UNKNOWN_PARTITION))
+def test_errors_of_a_moved_partition_are_retried(code: int) -> None:
+    error = translate(KafkaException(KafkaError(code)), "reading a topic")
+
+    assert isinstance(error, Retryable)
+    assert isinstance(error, KafkaUnavailableError)
