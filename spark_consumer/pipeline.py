@@ -164,6 +164,7 @@ class Pipeline:
         batch_id, ends = committed(spark, self._settings.checkpoint)
         chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends)}
         if not chunks:
+            self._ends_read = False  # a table that has only certificates left takes part in the next batch
             return False
         try:
             services, _, pool = self._open(spark)

@@ -120,18 +120,26 @@ class ParkedTables:
             return topics - self._positions.keys()
 
     def behind(self, committed: Mapping[str, Mapping[str, int]]) -> list[TopicRange]:
-        """Return the next chunk of each table that is taken up again and behind; ``finish`` ends it."""
+        """Return the next chunk of each table that is taken up again and behind; ``finish`` ends it.
+
+        A table that is not behind takes part in the batch that starts at its position.
+        """
         with self._lock:
             chunks = []
-            for topic, position in self._positions.items():
+            for topic, position in list(self._positions.items()):
                 if self._is_resuming(position) and topic not in self._busy:
-                    chunk = position.range_to(committed.get(topic, {})).first(self._max_offsets)
+                    ends = committed.get(topic, {})
+                    chunk = position.range_to(ends).first(self._max_offsets)
+                    if not chunk.partitions and not (ends and position.is_at(ends)):
+                        continue
+                    self._requested.discard(topic)
+                    if position.reason is not None:
+                        log.info("parked table is tried again", topic=topic)
                     if chunk.partitions:
                         chunks.append(chunk)
                         self._busy[topic] = position.starts
-                        self._requested.discard(topic)
-                        if position.reason is not None:
-                            log.info("parked table is tried again", topic=topic)
+                    else:
+                        self._positions[topic] = replace(position, reason=None)
             return chunks
 
     def _remove_reached(self, spark: SparkSession, starts: Mapping[str, Mapping[str, int]]) -> None:

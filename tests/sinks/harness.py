@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from tests.spark.records import Feed, Message, Table
 from tests.support.topics import end_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
 
@@ -55,6 +56,8 @@ class BatchRunner:
         )
         self._plugin = load_sink(backend.sink)
         self._number = -1
+        self._repair: Callable[[], None] = lambda: None
+        """Undoes the last cut."""
         self._start = self._end = self._ends()
         self._pipeline = self._new_pipeline(None)
 
@@ -82,6 +85,15 @@ class BatchRunner:
         self._pipeline = self._new_pipeline(None)
         self._pipeline.load_positions(self._spark)
 
+    def retry(self) -> None:
+        """Try the parked tables again in the same process, whose sink works from now on."""
+        self._repair()
+        (log := Path(self._checkpoint) / "commits").mkdir(exist_ok=True)
+        (log / str(self._number)).write_text("v1\n{}", encoding="utf-8")
+        self._pipeline.retry_parked()
+        while self._pipeline.catch_up(self._spark):
+            pass
+
     def _run(self) -> None:
         self._plan()
         with self.backend.capture():
@@ -93,6 +105,7 @@ class BatchRunner:
             sink = self._plugin.open(spark, self._config.sink_options, context)
             if cut is not None:
                 _cut(sink, *cut)
+                self._repair = partial(delattr, sink, cut[1])
             return sink
 
         settings = PipelineSettings(

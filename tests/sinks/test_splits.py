@@ -19,6 +19,8 @@ from tests.sinks.test_kafka import KafkaBackend
 from tests.spark.records import Feed, Message, table_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
 BATCHES = 8
@@ -78,9 +80,17 @@ def test_held_records_are_stored_once(
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("changes", [0, 1])
+@pytest.mark.parametrize(
+    ("resume", "changes"), [(BatchRunner.restart, 0), (BatchRunner.restart, 1), (BatchRunner.retry, 0)]
+)
 def test_held_records_are_written_after_a_batch_that_failed(
-    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, changes: int
+    spark: SparkSession,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    tmp_path: Path,
+    resume: Callable[[BatchRunner], None],
+    *,
+    changes: int,
 ) -> None:
     """A batch with the certificate alone fails: its table is parked, and taken up again in a later batch."""
     run = runner(KafkaBackend, spark, kafka_broker, prefix, tmp_path)
@@ -90,7 +100,7 @@ def test_held_records_are_written_after_a_batch_that_failed(
         run.table.snapshot(prefix, 0, [row(1), row(2)], low=100, high=200), other.change("c", None, row(1), pos=250)
     )
     run.batch([run.table.end(prefix, 0, high=200, rows=2)], cut=("before", "write_batch"))
-    run.restart()
+    resume(run)
 
     run.batch(*(run.table.change("c", None, row(3), pos=300) for _ in range(changes)))
 
