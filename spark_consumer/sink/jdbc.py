@@ -23,6 +23,7 @@ from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
@@ -30,7 +31,7 @@ from tailrace.spark_consumer.normalize.truncation import later, without_truncate
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.jdbc_columns import sequence_binary, sequence_bytes, target_columns, written_values
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Role, StoredColumn, load_dialect
-from tailrace.spark_consumer.sink.jdbc_evolution import EvolvedTable, entry_behind, evolve
+from tailrace.spark_consumer.sink.jdbc_evolution import entry_behind, evolve
 from tailrace.spark_consumer.sink.jdbc_options import JdbcOptions, check_url
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, Entry, JdbcTable, require_table
@@ -66,7 +67,7 @@ class _Target:
     """What the sink knows of a table while it is open."""
 
     table: JdbcTable
-    evolved: EvolvedTable = field(default_factory=EvolvedTable)
+    evolved: Evolved = field(default_factory=Evolved)
     prepared_for: object = None
     """The schema and the alterations that the table was prepared for."""
 

@@ -8,7 +8,7 @@ and the ledger are one, and an attempt that was interrupted finds the steps that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,6 +19,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.outcome import Evolved, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import (
     Fill,
     Plan,
@@ -44,23 +45,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class EvolvedTable:
-    """What a writer needs to know of a table; names in lower case."""
-
-    ignored: frozenset[str] = frozenset()
-    """Columns of the source that the table does not have."""
-    kept: frozenset[str] = frozenset()
-    """Columns of the table that the source had earlier."""
-
-
 def evolve(
     table: JdbcTable,
     session: Session,
     schema: TableSchema,
     alterations: Sequence[Alteration],
     policy: EvolutionPolicy,
-) -> EvolvedTable:
+) -> Evolved:
     """Change the columns of a table as the policy says (evolution/plan.py).
 
     Raises SinkError for a change that the policy or the database does not allow.
@@ -79,9 +70,7 @@ def evolve(
     evolution = _Evolution(table, schema, plan, pending(alterations, table.entry.last_alteration))
     evolution.check(policy)
     evolution.apply(session)
-    return EvolvedTable(
-        frozenset(name.lower() for name in plan.names.ignored), frozenset(name.lower() for name in plan.names.kept)
-    )
+    return Evolved.by(plan)
 
 
 def stored_kinds(stored: StoredTable, columns: Sequence[TargetColumn]) -> dict[str, tp.DataType]:
@@ -104,18 +93,8 @@ def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
 
 
 def entry_behind(entry: Entry, schema: TableSchema, alterations: Sequence[Alteration]) -> Entry:
-    """Return the ledger row of a table that is new behind these alterations; it has no rows that they changed.
-
-    Records from before them are converted when they are decoded, as far as the values are known.
-    """
-    unknown = [change.column for each in alterations if not each.reread for change in each.changes if change.needs_rows]
-    if unknown:
-        log.warning(
-            "records from before an ALTER TABLE can have other values than the source has now; the signal "
-            "execute-snapshot makes the producer read the table again",
-            table=f"{schema.database}.{schema.table}",
-            columns=unknown,
-        )
+    """Return the ledger row of a table that is new behind these alterations; it has no rows that they changed."""
+    warn_of_records_before(schema, alterations)
     names = SourceNames(tuple(column.name for column in schema.columns)).to_json()
     return replace(entry, source_columns=names, last_alteration=position_text(alterations))
 
@@ -161,7 +140,7 @@ class _Evolution:
                 statement=self._widening(replace(change, wider=change.now)),
             )
         if plan.unknown:
-            self._report_unknown(source, stop=policy.needs_exact_rows)
+            report_unknown(self._name, plan, source, self._done_statement() if policy.needs_exact_rows else None)
 
     def apply(self, session: Session) -> None:
         """Carry out the plan and store how far the table is."""
@@ -186,31 +165,13 @@ class _Evolution:
             log.info("columns changed", table=self._name, changes=changes, filled=sorted(plan.fills))
         table.read(session)
 
-    def _report_unknown(self, source: Sequence[str], *, stop: bool) -> None:
-        signal = (
-            '{"type": "execute-snapshot", "data": {"type": "incremental", "data-collections": ["' + self._name + '"]}}'
-        )
-        if stop:
-            quote = self._table.dialect.quote
-            raise SinkError(
-                f"rows of {self._name} can have other values than the source: MySQL writes no events for the rows that "
-                "ALTER TABLE changes",
-                hint="send the signal to the producer, then run the statement to go on; or set "
-                "tailrace.snapshot.altered.tables=true in the producer",
-                columns=self._plan.unknown,
-                source=source,
-                signal=signal,
-                statement=f"UPDATE {self._table.ledger_name} SET {quote('last_alteration')} = "
-                f"'{position_text(self._alterations)}' WHERE {quote('target')} = "
-                f"'{self._table.name.replace(chr(39), chr(39) * 2)}'",
-            )
-        log.warning(
-            "rows of earlier batches can have other values than the source: MySQL writes no events for the rows that "
-            "ALTER TABLE changes; the signal makes the producer read the table again",
-            table=self._name,
-            columns=self._plan.unknown,
-            source=source,
-            signal=signal,
+    def _done_statement(self) -> str:
+        """Return the statement after which the alterations count as done."""
+        quote = self._table.dialect.quote
+        target = self._table.name.replace(chr(39), chr(39) * 2)
+        return (
+            f"UPDATE {self._table.ledger_name} SET {quote('last_alteration')} = '{position_text(self._alterations)}' "
+            f"WHERE {quote('target')} = '{target}'"
         )
 
     def _changes(self) -> list[str]:

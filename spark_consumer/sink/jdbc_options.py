@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
-from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import SECRET, TEXT, ValueType, integer, one_of, set_of
+from tailrace.runtime.config.section import prefixed, supported
+from tailrace.runtime.config.value_types import SECRET, TEXT, ValueType, integer
 from tailrace.runtime.errors import ConfigError
-from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior
 from tailrace.spark_consumer.sink.jdbc_dialect import load_dialect
+from tailrace.spark_consumer.sink.table_options import SchemaChangeOptions
 
 if TYPE_CHECKING:
     from tailrace.runtime.config.draft import Draft
@@ -33,7 +33,7 @@ TEMPLATE: Final = ValueType("a name such as shop.{table}, with {table} after the
 """The template of ``sink.table``."""
 
 
-class JdbcOptions(Section):
+class JdbcOptions(SchemaChangeOptions):
     """Settings of the JDBC sink."""
 
     url: str = supported(
@@ -59,27 +59,6 @@ class JdbcOptions(Section):
     )
     properties: Mapping[str, SecretStr] = prefixed(
         "sink.properties.*", SECRET, doc="Connection properties of the JDBC driver, such as sslmode."
-    )
-    schema_change_behavior: Behavior = supported(
-        "schema.change.behavior",
-        one_of(Behavior),
-        default="lenient",
-        doc="What a table does with ALTER TABLE: stop (exception); change as the source did, or stop (evolve); as "
-        "evolve, but convert values where the target cannot change a type (try_evolve); gain columns and wider types, "
-        "and keep all columns (lenient); keep its columns and write those that the source still has (ignore).",
-    )
-    included_changes: frozenset[str] = supported(
-        "include.schema.changes",
-        set_of(*CHANGE_NAMES),
-        default="",
-        doc="Kinds of changes, or parts of their names, that schema.change.behavior applies to; others are ignored. "
-        "Empty: all.",
-    )
-    excluded_changes: frozenset[str] = supported(
-        "exclude.schema.changes",
-        set_of(*CHANGE_NAMES),
-        default="",
-        doc="Kinds of changes, or parts of their names, that are ignored.",
     )
 
 

@@ -13,11 +13,10 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from pydantic import SecretStr
 from pyspark.sql import functions as fn
 
-from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import SECRET, TEXT, integer
+from tailrace.runtime.config.section import supported
+from tailrace.runtime.config.value_types import TEXT
 from tailrace.schemas.rowkind import RowKind
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
@@ -29,7 +28,7 @@ from tailrace.spark_consumer.sink.kafka_topic import (
     PARTITION_HEADER,
     SEQUENCE_HEADER,
     TOPIC_HEADER,
-    client_options,
+    TopicOptions,
     ensure_topic,
     header,
     header_text,
@@ -50,7 +49,7 @@ _KIND_DIGITS: Final = len('+I"}')
 """The end of a changelog record: its row kind."""
 
 
-class KafkaOptions(Section):
+class KafkaOptions(TopicOptions):
     """Settings of the Kafka sink."""
 
     topic: str = supported(
@@ -58,12 +57,6 @@ class KafkaOptions(Section):
         TEXT,
         default="changelog.{topic}",
         doc="Changelog topic of a table, with {topic}, {database} and {table}.",
-    )
-    partitions: int = supported(
-        "sink.partitions", integer(1), default="1", doc="Partitions of the changelog topics that the sink creates."
-    )
-    client: Mapping[str, SecretStr] = prefixed(
-        "sink.kafka.*", SECRET, doc="Kafka client options of the sink; they override kafka.*."
     )
 
 
@@ -74,8 +67,7 @@ class KafkaSink:
         self._spark = spark
         self._options = options
         self._prefix = context.prefix
-        own = {name: value.get_secret_value() for name, value in options.client.items()}
-        self._client = client_options(own, context.client)
+        self._client = options.client_options(context.client)
         self._existing: set[str] = set()
         self._lock = threading.Lock()
 

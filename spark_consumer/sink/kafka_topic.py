@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import SecretStr
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
+from tailrace.runtime.config.section import Section, prefixed, supported
+from tailrace.runtime.config.value_types import SECRET, integer
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.source.kafka_admin import open_admin
@@ -24,6 +27,22 @@ OFFSET_HEADER: Final = "tailrace.offset"
 SEQUENCE_HEADER: Final = "tailrace.sequence"
 
 
+class TopicOptions(Section):
+    """Settings of a sink that writes topics."""
+
+    partitions: int = supported(
+        "sink.partitions", integer(1), default="1", doc="Partitions of the topics that the sink creates."
+    )
+    client: Mapping[str, SecretStr] = prefixed(
+        "sink.kafka.*", SECRET, doc="Kafka client options of the sink; they override kafka.*."
+    )
+
+    def client_options(self, source: Mapping[str, str]) -> dict[str, str]:
+        """Return the Kafka client options with their prefix ``kafka.``; those of the sink override the source's."""
+        own = {f"kafka.{name}": value.get_secret_value() for name, value in self.client.items()}
+        return {**source, **own}
+
+
 def target_topic(template: str, schema: TableSchema, prefix: str) -> str:
     """Return the topic of a table; raises ConfigError if a consumer of the prefix would read it."""
     target = template.format(topic=schema.topic, database=schema.database, table=schema.table)
@@ -37,11 +56,6 @@ def target_topic(template: str, schema: TableSchema, prefix: str) -> str:
             ]
         )
     return target
-
-
-def client_options(own: Mapping[str, str], source: Mapping[str, str]) -> dict[str, str]:
-    """Return the Kafka client options of a sink with their prefix ``kafka.``: its own ones override the source's."""
-    return {**source, **{f"kafka.{name}": value for name, value in own.items()}}
 
 
 def ensure_topic(

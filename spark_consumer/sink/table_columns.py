@@ -9,7 +9,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import upsert_columns
 from tailrace.spark_consumer.column_cache import ColumnCache
-from tailrace.spark_consumer.sink.table_evolution import Evolved
+from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.source.conversion import convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type

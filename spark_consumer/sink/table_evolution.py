@@ -8,7 +8,6 @@ transaction id. The table properties say up to which statement the table is done
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -20,6 +19,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.outcome import Evolved, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import (
     Plan,
     SourceNames,
@@ -44,18 +44,6 @@ NAMES: Final = "tailrace.columns"
 """Table property: the columns of the source and what became of them (SourceNames)."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Evolved:
-    """What a writer needs to know of a table; names in lower case."""
-
-    ignored: frozenset[str] = frozenset()
-    """Columns of the source that the table does not have."""
-    converted: frozenset[str] = frozenset()
-    """Columns whose values are checked, because the type of the table does not represent all of them."""
-    kept: frozenset[str] = frozenset()
-    """Columns of the table that the source had earlier."""
 
 
 def evolve(
@@ -84,26 +72,12 @@ def evolve(
     evolution = _Evolution(table, schema, plan, since)
     evolution.check(policy)
     evolution.apply()
-    return Evolved(
-        frozenset(name.lower() for name in plan.names.ignored),
-        frozenset(each.column.lower() for each in plan.converted),
-        frozenset(name.lower() for name in plan.names.kept),
-    )
+    return Evolved.by(plan)
 
 
 def created_behind(schema: TableSchema, alterations: Sequence[Alteration]) -> dict[str, str]:
-    """Return the properties of a table that is created behind these alterations; it has no rows that they changed.
-
-    Records from before them are converted when they are decoded, as far as the values are known.
-    """
-    unknown = [change.column for each in alterations if not each.reread for change in each.changes if change.needs_rows]
-    if unknown:
-        log.warning(
-            "records from before an ALTER TABLE can have other values than the source has now; the signal "
-            "execute-snapshot makes the producer read the table again",
-            table=f"{schema.database}.{schema.table}",
-            columns=unknown,
-        )
+    """Return the properties of a table that is created behind these alterations; it has no rows that they changed."""
+    warn_of_records_before(schema, alterations)
     return {LAST_ALTERATION: position_text(alterations)} if alterations else {}
 
 
@@ -159,7 +133,8 @@ class _Evolution:
                 statement=self._alter(_widening(change)),
             )
         if plan.unknown:
-            self._report_unknown(source, stop=policy.needs_exact_rows)
+            statement = self._alter(f"SET TBLPROPERTIES ({assignments(self._progress())})")
+            report_unknown(self._name, plan, source, statement if policy.needs_exact_rows else None)
 
     def apply(self) -> None:
         """Carry out the plan and store how far the table is."""
@@ -177,30 +152,6 @@ class _Evolution:
         stored = self._progress()
         if any(table.properties.get(name, "") != value for name, value in stored.items()):
             table.set(stored)
-
-    def _report_unknown(self, source: Sequence[str], *, stop: bool) -> None:
-        signal = (
-            '{"type": "execute-snapshot", "data": {"type": "incremental", "data-collections": ["' + self._name + '"]}}'
-        )
-        if stop:
-            raise SinkError(
-                f"rows of {self._name} can have other values than the source: MySQL writes no events for the rows that "
-                "ALTER TABLE changes",
-                hint="send the signal to the producer, then run the statement to go on; or set "
-                "tailrace.snapshot.altered.tables=true in the producer",
-                columns=self._plan.unknown,
-                source=source,
-                signal=signal,
-                statement=self._alter(f"SET TBLPROPERTIES ({assignments(self._progress())})"),
-            )
-        log.warning(
-            "rows of earlier batches can have other values than the source: MySQL writes no events for the rows that "
-            "ALTER TABLE changes; the signal makes the producer read the table again",
-            table=self._name,
-            columns=self._plan.unknown,
-            source=source,
-            signal=signal,
-        )
 
     def _progress(self) -> dict[str, str]:
         done = position_text(self._alterations) or self._table.properties.get(LAST_ALTERATION, "")

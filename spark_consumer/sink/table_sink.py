@@ -24,6 +24,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
@@ -32,7 +33,7 @@ from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, stored_columns
-from tailrace.spark_consumer.sink.table_evolution import Evolved, created_behind, evolve, names_of
+from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_takeover import take_over

@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from pydantic import SecretStr
 from pyspark.sql import functions as fn
 
-from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import SECRET, TEXT, integer
+from tailrace.runtime.config.section import supported
+from tailrace.runtime.config.value_types import TEXT
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
@@ -38,7 +37,7 @@ from tailrace.spark_consumer.sink.kafka_topic import (
     PARTITION_HEADER,
     SEQUENCE_HEADER,
     TOPIC_HEADER,
-    client_options,
+    TopicOptions,
     ensure_topic,
     header,
     newest_records,
@@ -61,14 +60,11 @@ _TRUNCATED: Final = "truncated"
 log = structlog.get_logger(__name__)
 
 
-class UpsertKafkaOptions(Section):
+class UpsertKafkaOptions(TopicOptions):
     """Settings of the upsert-kafka sink."""
 
     topic: str = supported(
         "sink.topic", TEXT, default="latest.{topic}", doc="Topic of a table, with {topic}, {database} and {table}."
-    )
-    partitions: int = supported(
-        "sink.partitions", integer(1), default="1", doc="Partitions of the topics that the sink creates."
     )
     ledger: str = supported(
         "sink.ledger.topic",
@@ -76,9 +72,6 @@ class UpsertKafkaOptions(Section):
         default="ledger.{prefix}",
         doc="Topic of the offsets that the sink has applied, with {prefix}. Each query with its own sink.topic needs "
         "one of its own.",
-    )
-    client: Mapping[str, SecretStr] = prefixed(
-        "sink.kafka.*", SECRET, doc="Kafka client options of the sink; they override kafka.*."
     )
 
 
@@ -112,8 +105,7 @@ class UpsertKafkaSink:
         self._spark = spark
         self._options = options
         self._context = context
-        own = {name: value.get_secret_value() for name, value in options.client.items()}
-        self._client = client_options(own, context.client)
+        self._client = options.client_options(context.client)
         self._ledger_topic = options.ledger.format(prefix=context.prefix)
         self._stored: dict[str, str | None] | None = None
         """Values of the ledger topic by target topic, as they were at the start."""
