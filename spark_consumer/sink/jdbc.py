@@ -96,16 +96,16 @@ class JdbcSink:
         entry = self._open(schema).table.entry
         if entry is None or entry.topic != schema.topic:
             return {}
-        topic_id = self._context.topic_id(schema.topic)
-        if entry.ledger.is_of_another_topic(topic_id):
-            table = self._targets.pop(schema.topic).table
-            raise NewTopicError(
-                f"topic {schema.topic} was deleted and created again: the table has the records of the former one",
+        try:
+            entry.ledger.require_same_topic(
+                self._context.topic_id(schema.topic),
+                "the table",
                 hint="drop or rename the target table to load it from the new topic, and start again",
-                table=table.sql_name,
-                applied_topic_id=entry.topic_id,
-                topic_id=topic_id,
+                table=self._targets[schema.topic].table.sql_name,
             )
+        except NewTopicError:
+            del self._targets[schema.topic]
+            raise
         return entry.ledger.applied
 
     def prepare_table(self, schema: TableSchema) -> None:

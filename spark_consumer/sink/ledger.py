@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
+from tailrace.spark_consumer.errors import NewTopicError
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -70,6 +72,17 @@ class Ledger:
     def is_of_another_topic(self, topic_id: str) -> bool:
         """Return whether the offsets are those of a topic that was deleted since; an unknown id does not count."""
         return bool(self.id and topic_id) and self.id != topic_id
+
+    def require_same_topic(self, topic_id: str, target: str, *, hint: str, **context: object) -> None:
+        """Raise NewTopicError if the offsets are those of another topic; ``target`` names what has applied them."""
+        if self.is_of_another_topic(topic_id):
+            raise NewTopicError(
+                f"topic {self.topic} was deleted and created again: {target} has the records of the former one",
+                hint=hint,
+                **context,
+                applied_topic_id=self.id,
+                topic_id=topic_id,
+            )
 
 
 def is_applied(applied: AppliedOffsets, found: TopicRange) -> bool:

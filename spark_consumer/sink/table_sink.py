@@ -23,7 +23,7 @@ from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
-from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
@@ -87,14 +87,12 @@ class TableSink(ABC, Generic[Table]):
         if schema.topic not in self._ledgers and table.exists:
             self._ledgers[schema.topic] = table.ledger(schema.topic)
         ledger = self._ledgers.get(schema.topic)
-        topic_id = self._context.topic_id(schema.topic)
-        if ledger is not None and ledger.is_of_another_topic(topic_id):
-            raise NewTopicError(
-                f"topic {schema.topic} was deleted and created again: the table has the records of the former one",
+        if ledger is not None:
+            ledger.require_same_topic(
+                self._context.topic_id(schema.topic),
+                "the table",
                 hint="move the target table away to load it from the new topic, and start again",
                 table=table.name,
-                applied_topic_id=ledger.id,
-                topic_id=topic_id,
             )
         return {} if ledger is None else ledger.applied
 

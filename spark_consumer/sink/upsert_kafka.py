@@ -27,7 +27,7 @@ from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import upsert_columns
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
-from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
@@ -118,15 +118,12 @@ class UpsertKafkaSink:
         if schema.topic not in self._applied:
             with self._lock:
                 self._applied[schema.topic] = self._open(schema)
-        ledger, topic_id = self._applied[schema.topic].ledger, self._context.topic_id(schema.topic)
-        if ledger.is_of_another_topic(topic_id):
-            raise NewTopicError(
-                f"topic {schema.topic} was deleted and created again: topic {self._target(schema)} has the records of "
-                "the former one",
-                hint=f"delete topic {self._target(schema)} to load it from the new topic, and start again",
-                applied_topic_id=ledger.id,
-                topic_id=topic_id,
-            )
+        ledger, target = self._applied[schema.topic].ledger, self._target(schema)
+        ledger.require_same_topic(
+            self._context.topic_id(schema.topic),
+            f"topic {target}",
+            hint=f"delete topic {target} to load it from the new topic, and start again",
+        )
         return ledger.applied
 
     def prepare_table(self, schema: TableSchema) -> None:
