@@ -16,6 +16,8 @@ from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.config import converters
 from tailrace.spark_consumer.config.consumer import UNSUPPORTED, ConsumerConfig
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, installed_sinks, load_sink
+from tailrace.spark_consumer.sink.shape import PROPERTIES as SHAPE_PROPERTIES
+from tailrace.spark_consumer.sink.shape import ShapeOptions
 
 COMMON: Final = Group(
     "Properties of all sinks", ("", "converters.key", "converters.value"), (*UNSUPPORTED, *converters.UNSUPPORTED)
@@ -48,9 +50,19 @@ def _others(plugins: Mapping[str, SinkPlugin], own: set[str]) -> Group:
     for plugin in plugins.values():
         for entry in options_of(plugin):
             if entry.name not in own:
-                reason = f"it is a property of the sink {plugin.name}"
-                found.setdefault(entry.name, replace(entry, support=Support.IGNORED, reason=reason))
+                found.setdefault(entry.name, _of_others(entry, plugin, plugins))
     return Group("Other sinks", (), tuple(found.values()))
+
+
+def _of_others(entry: Property, plugin: SinkPlugin, plugins: Mapping[str, SinkPlugin]) -> Property:
+    """Return a property that the chosen sink does not have."""
+    if entry.name not in SHAPE_PROPERTIES:
+        return replace(entry, support=Support.IGNORED, reason=f"it is a property of the sink {plugin.name}")
+    # Tables of another shape than the one that was asked for would be wrong.
+    names = ", ".join(name for name, each in plugins.items() if issubclass(each.options, ShapeOptions))
+    reason = f"only the sinks {names} have it"
+    allowed = tuple(text for text in (entry.default,) if text)
+    return replace(entry, support=Support.REJECTED, reason=reason, no_op_values=allowed)
 
 
 def _check_sink(draft: Draft) -> None:

@@ -32,7 +32,8 @@ from tailrace.spark_consumer.normalize.truncation import later, without_truncate
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
-from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, stored_columns
+from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
@@ -59,6 +60,7 @@ class TableSink(ABC, Generic[Table]):
     def __init__(self, spark: SparkSession, options: TableOptions, context: SinkContext, upkeep: Upkeep[Table]) -> None:
         self._spark = spark
         self._table_properties = dict(options.table_properties)
+        self._options = options
         self._context = context
         self._tables: dict[str, Table] = {}
         self._ledgers: dict[str, Ledger | None] = {}
@@ -84,6 +86,7 @@ class TableSink(ABC, Generic[Table]):
     def applied(self, schema: TableSchema) -> Mapping[int, int]:
         """Return the offsets that the table has applied."""
         table = self._table(schema)
+        self._layout(schema)
         if schema.topic not in self._ledgers and table.exists:
             self._ledgers[schema.topic] = table.ledger(schema.topic)
         ledger = self._ledgers.get(schema.topic)
@@ -106,7 +109,8 @@ class TableSink(ABC, Generic[Table]):
         owner = table.properties.get(TOPIC)
         if owner is None:
             empty = self._ledgers[schema.topic] is not None
-            take_over(table, schema, self._context.alterations(schema.topic), self._owned_by(schema, loads=empty))
+            owner_properties = self._owned_by(schema, loads=empty)
+            take_over(table, schema, self._context.alterations(schema.topic), owner_properties, self._layout(schema))
         elif owner != schema.topic:
             raise SinkError(
                 f"the {table.format} table {table.name} belongs to another topic",
@@ -117,7 +121,7 @@ class TableSink(ABC, Generic[Table]):
             )
         alterations = tuple(self._context.alterations(schema.topic))
         if self._evolved_for.get(schema.topic) != (schema, alterations):
-            self._evolved[schema.topic] = evolve(table, schema, alterations, self._policy)
+            self._evolved[schema.topic] = evolve(table, schema, alterations, self._policy, self._layout(schema))
             self._evolved_for[schema.topic] = schema, alterations
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:
@@ -155,6 +159,11 @@ class TableSink(ABC, Generic[Table]):
             replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
             self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
 
+    def _layout(self, schema: TableSchema) -> Layout:
+        # The consumer knows a table by its topic when it decides which images it reads.
+        database, _, table = schema.topic.removeprefix(f"{self._context.prefix}.").partition(".")
+        return self._options.layout(database, table)
+
     def _table(self, schema: TableSchema) -> Table:
         if schema.topic not in self._tables:
             table = self._open_table(schema)
@@ -172,7 +181,7 @@ class TableSink(ABC, Generic[Table]):
         if truncated is None:
             return batch
         if truncated != stored:
-            table.delete_before(truncated)
+            table.truncate_before(truncated, self._layout(batch.schema))
             table.set({TRUNCATED: truncated.text})
             log.info("table truncated", table=table.name, sequence=truncated)
         if not batch.stats:
@@ -217,7 +226,7 @@ class TableSink(ABC, Generic[Table]):
 
     def _create(self, table: Table, schema: TableSchema) -> None:
         owner = self._owned_by(schema) | created_behind(schema, self._context.alterations(schema.topic))
-        table.create(schema, {**self._table_properties, **owner, **names_of(schema)})
+        table.create(schema, {**self._table_properties, **owner, **names_of(schema)}, self._layout(schema))
         log.info("table created", table=table.name, initial_load=owner.get(RUN))
 
     def _owned_by(self, schema: TableSchema, *, loads: bool = True) -> dict[str, str]:
@@ -241,10 +250,10 @@ class TableSink(ABC, Generic[Table]):
         if is_applied(ledger.append, found):
             return
         parts = [] if rows is None else [not_applied(rows, ledger.append, found)]
+        layout = self._layout(batch.schema)
         if last is not None:
-            parts.append(last.where(fn.col("op") != Op.DELETE.value))
-        evolved = self._evolved[batch.schema.topic]
-        stored = [*stored_columns(table, batch.schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
+            parts.append(last if layout.keeps_deleted else last.where(fn.col("op") != Op.DELETE.value))
+        stored = stored_columns(table, batch.schema, self._evolved[batch.schema.topic], layout)
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
@@ -261,10 +270,10 @@ class TableSink(ABC, Generic[Table]):
             return
         after = ledger.appended(found).merged(found)
         schema, evolved = batch.schema, self._evolved[batch.schema.topic]
-        own = own_columns(schema, evolved)
-        deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
+        layout = self._layout(schema)
+        own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
         source = not_applied(last, ledger.merge, found)
-        source = source.select(*stored_columns(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
+        source = source.select(*stored_columns(table, schema, evolved, layout), removed_column(layout))
         spark = last.sparkSession
         source.createOrReplaceTempView(_SOURCE)
         # All files of a small table are read in less time than the ranges of the keys are found.
@@ -274,7 +283,7 @@ class TableSink(ABC, Generic[Table]):
         settings = {**table.commit_settings(after.metadata), **(_SMALL_MERGE if planned_once else {})}
         try:
             within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
-            statement = merge_statement(table.sql_name, schema, own, kept_columns(table, evolved), within)
+            statement = merge_statement(table.sql_name, schema, own, kept, within)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
                 self._commit(lambda: spark.sql(statement), table)
         finally:
