@@ -137,7 +137,7 @@ class IcebergTable(TargetTable):
             found = Ledger(topic) if self.has_no_files else None
         return found
 
-    def _before(self, sequence: Sequence) -> str:
+    def before(self, sequence: Sequence) -> str:
         """Return the condition of the rows with a smaller sequence; Iceberg cannot compare a column with a struct."""
         column, conditions, equal = quote(SEQUENCE_COLUMN), [], f"{quote(SEQUENCE_COLUMN)} IS NOT NULL"
         for name, value in sequence._asdict().items():
@@ -172,6 +172,8 @@ class IcebergTable(TargetTable):
         )
         self._properties = self._columns = None
         types = {field.name: field.dataType for field in fields}
+        if layout.takes_changelog:
+            return
         if not any(name in optional or isinstance(types[name], _NOT_IDENTIFYING) for name in schema.key):
             # Not every reader needs them: a table without them, after a failure here, is complete as well.
             self.alter(f"SET IDENTIFIER FIELDS {', '.join(map(quote, schema.key))}")

@@ -21,11 +21,12 @@ from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import FIELDS, MetadataField, read_fields
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from tailrace.runtime.config.draft import Draft
 
-Shape = Literal["scd1", "soft-delete"]
+Shape = Literal["scd1", "soft-delete", "history", "scd2"]
 SHAPE: Final = "tailrace.shape"
 """Table property: the shape of the table; without it scd1."""
 ADDED: Final = "tailrace.addedColumns"
@@ -33,12 +34,48 @@ ADDED: Final = "tailrace.addedColumns"
 IS_DELETED: Final = "__deleted"
 """Column of a table with soft deletes: whether the source has deleted the row. The name is Debezium's."""
 
+KIND: Final = "__kind"
+TIME: Final = "__ts"
+PARTITION: Final = "__partition"
+OFFSET: Final = "__offset"
+PART: Final = "__part"
+"""Columns of a history: the RowKind, the time at the source, and the record that the row comes from."""
+VALID_FROM: Final = "__valid_from"
+VALID_TO: Final = "__valid_to"
+CURRENT: Final = "__current"
+UNTIL: Final = "_until"
+SEEN: Final = "_seen"
+"""Columns of a table with versions (versions.py)."""
+
 _COLUMNS: Final[Mapping[Shape, tuple[tp.StructField, ...]]] = {
     "scd1": (),
     "soft-delete": (tp.StructField(IS_DELETED, tp.BooleanType()),),
+    "history": (
+        tp.StructField(KIND, tp.StringType()),
+        tp.StructField(TIME, tp.TimestampType()),
+        tp.StructField(PARTITION, tp.IntegerType()),
+        tp.StructField(OFFSET, tp.LongType()),
+        tp.StructField(PART, tp.IntegerType()),
+    ),
+    "scd2": (
+        tp.StructField(VALID_FROM, tp.TimestampType()),
+        tp.StructField(VALID_TO, tp.TimestampType()),
+        tp.StructField(CURRENT, tp.BooleanType()),
+        tp.StructField(UNTIL, SEQUENCE_TYPE),
+        tp.StructField(
+            SEEN, tp.StructType([tp.StructField("seq", SEQUENCE_TYPE), tp.StructField("at", tp.TimestampType())])
+        ),
+    ),
 }
-_IMAGES: Final[Mapping[Shape, Images]] = {"scd1": Images.UPSERT, "soft-delete": Images.UPSERT_WITH_BEFORE}
-_RESERVED: Final = frozenset({SEQUENCE_COLUMN, DELETED_COLUMN, IS_DELETED})
+_IMAGES: Final[Mapping[Shape, Images]] = {
+    "scd1": Images.UPSERT,
+    "soft-delete": Images.UPSERT_WITH_BEFORE,
+    "history": Images.CHANGELOG,
+    "scd2": Images.CHANGELOG,
+}
+_RESERVED: Final = frozenset(
+    {SEQUENCE_COLUMN, DELETED_COLUMN, *(column.name for columns in _COLUMNS.values() for column in columns)}
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +94,16 @@ class Layout:
     def names(self) -> list[str]:
         """The names of these columns."""
         return [column.name for column in self.columns]
+
+    @property
+    def own_columns(self) -> tuple[tp.StructField, ...]:
+        """The columns that the shape needs, without metadata columns."""
+        return _COLUMNS[self.shape]
+
+    @property
+    def takes_changelog(self) -> bool:
+        """Whether every change counts, and a key can have several rows."""
+        return _IMAGES[self.shape] is Images.CHANGELOG
 
     @property
     def keeps_deleted(self) -> bool:
@@ -145,7 +192,8 @@ class ShapeOptions(Section):
         one_of(Shape),
         default="scd1",
         doc="Shape of the tables. scd1: a row per key, equal to that of the source. soft-delete: as scd1, but a row "
-        "that the source deletes stays with its last values, and its column __deleted becomes true.",
+        "that the source deletes stays with its last values, and its column __deleted becomes true. history: the "
+        "changelog; rows are only added. scd2: a row for each version of a key, with the time for which it was valid.",
     )
     shape_overrides: tuple[tuple[str, Shape], ...] = supported(
         "sink.shape.overrides",

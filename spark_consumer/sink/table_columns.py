@@ -42,6 +42,13 @@ def _stored(table: TargetTable, schema: TableSchema, evolved: Evolved, layout: L
     return [*columns, *metadata_columns(layout)]
 
 
+def changelog_columns(table: TargetTable, schema: TableSchema, evolved: Evolved, layout: Layout) -> list[Column]:
+    """Return the columns of changelog rows that every table has: those of the source, the sequence, the metadata."""
+    values = [fn.col("row").getField(column.name) for column in schema.columns]
+    columns = converted_columns(table, schema, evolved, values)
+    return [*columns, fn.col("seq").alias(SEQUENCE_COLUMN), *metadata_columns(layout)]
+
+
 def metadata_columns(layout: Layout) -> list[Column]:
     """Return the metadata columns of decoded records or changelog rows."""
     return [fn.col(METADATA).getField(field.column).alias(field.column) for field in layout.fields]

@@ -10,7 +10,7 @@ says that it is applied.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final, Generic
@@ -20,9 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op
-from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
+from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
@@ -30,8 +29,10 @@ from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.history import history_rows
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
+from tailrace.spark_consumer.sink.merge_statement import SOURCE, merge_statement, merge_versions_statement
 from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
@@ -40,6 +41,7 @@ from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import KEY, QUERY, TOPIC, TRUNCATED, key_text
+from tailrace.spark_consumer.sink.versions import changed_versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 
 if TYPE_CHECKING:
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from tailrace.schemas.alteration import Alteration
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-_SOURCE: Final = "tailrace_batch"
 _SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
 
 log = structlog.get_logger(__name__)
@@ -127,7 +128,10 @@ class TableSink(ABC, Generic[Table]):
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:
         """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
         try:
-            self._write(batch, batch_id)
+            if self._layout(batch.schema).takes_changelog:
+                self._write_changelog(batch)
+            else:
+                self._write(batch, batch_id)
         except BaseException:
             # The commit may have been made: the next attempt reads from the table what it has applied.
             self._tables.pop(batch.schema.topic, None)
@@ -158,6 +162,41 @@ class TableSink(ABC, Generic[Table]):
         if not rewritten:
             replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
             self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
+
+    def _write_changelog(self, batch: TableBatch) -> None:
+        """Write the rows of a changelog in one commit with the ledger."""
+        assert batch.write is not None
+        schema, query = batch.schema, self._context.query_id
+        self.applied(schema)
+        self.prepare_table(schema)
+        table, layout, evolved = self._tables[schema.topic], self._layout(schema), self._evolved[schema.topic]
+        found = self._ledgers[schema.topic]
+        ledger = replace(found or Ledger(schema.topic), id=self._context.topic_id(schema.topic))
+        after = ledger.written(query, batch.write)
+        spark = batch.records.sparkSession
+        if layout.shape == "history":
+            again = found is None or ledger.is_again(query, batch.write)
+            table.append(history_rows(table, batch, evolved, layout, again=again), after.metadata)
+        else:
+            self._merge_versions(table, batch, after.metadata)
+        self._ledgers[schema.topic] = after
+        self._upkeep.after_batch(spark, table, 0)
+
+    def _merge_versions(self, table: Table, batch: TableBatch, metadata: str) -> None:
+        schema, layout = batch.schema, self._layout(batch.schema)
+        spark, evolved = batch.records.sparkSession, self._evolved[schema.topic]
+        source = changed_versions(table, batch, evolved, layout).persist()
+        try:
+            if source.isEmpty():
+                return
+            source.createOrReplaceTempView(SOURCE)
+            own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
+            statement = merge_versions_statement(table.sql_name, schema, own, kept)
+            with with_settings(spark, table.commit_settings(metadata)):
+                self._commit(lambda: spark.sql(statement), table)
+        finally:
+            spark.catalog.dropTempView(SOURCE)
+            source.unpersist()
 
     def _layout(self, schema: TableSchema) -> Layout:
         # The consumer knows a table by its topic when it decides which images it reads.
@@ -232,7 +271,7 @@ class TableSink(ABC, Generic[Table]):
     def _owned_by(self, schema: TableSchema, *, loads: bool = True) -> dict[str, str]:
         """Return the properties of a table of a topic; ``loads``: it is empty, so an initial load can begin."""
         owner = {TOPIC: schema.topic, KEY: key_text(schema), QUERY: self._context.query_id}
-        if not loads:
+        if not loads or self._layout(schema).takes_changelog:
             return owner
         self._context.runs.refresh(self._spark)
         return owner | InitialLoad.properties(self._context.runs.first(schema.topic))
@@ -275,7 +314,7 @@ class TableSink(ABC, Generic[Table]):
         source = not_applied(last, ledger.merge, found)
         source = source.select(*stored_columns(table, schema, evolved, layout), removed_column(layout))
         spark = last.sparkSession
-        source.createOrReplaceTempView(_SOURCE)
+        source.createOrReplaceTempView(SOURCE)
         # All files of a small table are read in less time than the ranges of the keys are found.
         small = table.is_small
         planned_once = small and found.offsets <= SMALL_OFFSETS
@@ -287,7 +326,7 @@ class TableSink(ABC, Generic[Table]):
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
                 self._commit(lambda: spark.sql(statement), table)
         finally:
-            spark.catalog.dropTempView(_SOURCE)
+            spark.catalog.dropTempView(SOURCE)
         self._ledgers[batch.schema.topic] = after
 
     def _ledger(self, batch: TableBatch) -> tuple[Ledger, TopicRange]:
@@ -295,25 +334,3 @@ class TableSink(ABC, Generic[Table]):
         topic = batch.schema.topic
         ledger = self._ledgers[topic] or Ledger(topic)
         return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range
-
-
-def merge_statement(
-    target: str, schema: TableSchema, own: Iterable[str], others: Iterable[str] = (), within: str = ""
-) -> str:
-    """Return the MERGE statement from the batch view with the columns ``own``; ``others`` of the table become NULL.
-
-    ``within``: a condition on the table that all keys of the batch meet, so that files are skipped.
-    """
-    names = [quote(name) for name in own] + [quote(SEQUENCE_COLUMN)]
-    optional = {column.name for column in schema.columns if column.schema.optional}
-    on = " AND ".join(f"t.{quote(k)} {'<=>' if k in optional else '='} s.{quote(k)}" for k in schema.key)
-    on = f"{on} AND {within}" if within else on
-    assignments = [*(f"t.{n} = s.{n}" for n in names), *(f"t.{quote(n)} = NULL" for n in others)]
-    later = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
-    return (
-        f"MERGE INTO {target} AS t USING {_SOURCE} AS s ON {on}\n"
-        f"WHEN MATCHED AND {later} AND s.{DELETED_COLUMN} THEN DELETE\n"
-        f"WHEN MATCHED AND {later} THEN UPDATE SET {', '.join(assignments)}\n"
-        f"WHEN NOT MATCHED AND NOT s.{DELETED_COLUMN} THEN INSERT ({', '.join(names)})"
-        f" VALUES ({', '.join(f's.{n}' for n in names)})"
-    )

@@ -146,13 +146,13 @@ class TargetTable(ABC):
 
     def truncate_before(self, sequence: seq.Sequence, layout: Layout) -> None:
         """Delete the rows with a smaller sequence, or mark them as deleted."""
-        rows = self._before(sequence)
+        rows = self.before(sequence)
         if layout.keeps_deleted:
             self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = true WHERE NOT {IS_DELETED} AND ({rows})")
         else:
             self._spark.sql(f"DELETE FROM {self.sql_name} WHERE {rows}")
 
-    def _before(self, sequence: seq.Sequence) -> str:
+    def before(self, sequence: seq.Sequence) -> str:
         """Return the SQL condition of the rows with a smaller sequence."""
         fields = ", ".join(f"'{name}', {value}L" for name, value in sequence._asdict().items())
         return f"{seq.SEQUENCE_COLUMN} < named_struct({fields})"
@@ -171,6 +171,12 @@ class TargetTable(ABC):
                     wanted=column.dataType.simpleString(),
                 )
         missing = [column for column in layout.columns if column.name.lower() not in stored]
+        if layout.takes_changelog and set(missing) & set(layout.own_columns) and not self.has_no_files:
+            raise SinkError(
+                f"the {self.format} table {self.name} has rows, and not the columns of the shape {layout.shape}",
+                hint="set another target, or move the table away",
+                missing=[column.name for column in missing],
+            )
         if missing:
             self.alter(f"ADD COLUMNS ({column_list(missing)})")
         if IS_DELETED in (column.name for column in missing) and not self.has_no_files:

@@ -59,7 +59,7 @@ def test_columns_have_a_prefix() -> None:
         ({"add.fields": "op:deleted"}, "add.fields: the sinks use __deleted themselves"),
         ({"add.fields": "op:seq", "add.fields.prefix": "_"}, "add.fields: the sinks use _seq themselves"),
         ({"add.fields": "lsn"}, "unknown fields: lsn"),
-        ({"sink.shape": "scd9"}, "is not one of scd1, soft-delete"),
+        ({"sink.shape": "scd9"}, "is not one of scd1, soft-delete, history, scd2"),
         (
             {"sink.shape.overrides": r"a\.b:scd0;a\.(:scd1;scd1"},
             r"'scd0' is not a shape: .*'a\\\\.\(' is not a regular expression: .*'scd1' is not of the form db",
