@@ -46,6 +46,7 @@ class SinkPlugin:
     options: type[Section]
     """The sink's settings; the section declares their properties."""
     images: Images
+    """What the sink reads of the changes of its tables."""
     guarantee: str
     """What the target contains after failures."""
     open: Callable[[SparkSession, Any, SinkContext], Sink]
@@ -58,6 +59,8 @@ class SinkPlugin:
     """Settings that the session must have."""
     fields: Callable[[Any], tuple[MetadataField, ...]] = _no_fields
     """``options`` to the fields of the envelope that tables get as metadata columns."""
+    table_images: Callable[[Any, str, str], Images] | None = None
+    """Chooses the images of one table, instead of ``images``, by ``options``, database and table."""
     processing_time: str = "1 second"
     """The default of ``trigger.processingTime``."""
 
