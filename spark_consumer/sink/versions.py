@@ -55,14 +55,13 @@ def changed_versions(table: TargetTable, batch: TableBatch, evolved: Evolved, la
     schema = batch.schema
     columns = source_columns(schema, evolved)
     metadata = [field.column for field in layout.fields]
-    stored = table.rows()
     events = _events(table, batch, evolved, layout)
     if batch.truncated is not None:
         milliseconds = None if batch.write is None else batch.write.truncated_ms
-        older = _shaped(stored.where(table.before(batch.truncated)), schema, columns, metadata)
+        older = _shaped(table.rows().where(table.before(batch.truncated)), schema, columns, metadata)
         ends = _truncations(older, batch.truncated, milliseconds)
         events = events.unionByName(ends)
-    affected = affected_versions(_shaped(stored, schema, columns, metadata), events)
+    affected = affected_versions(_shaped(table.rows(), schema, columns, metadata), events)
     return versions(affected, events).select(
         *(fn.col(f"{_VALUES}.{quote(name)}").alias(name) for name in columns),
         *(fn.col(f"{_ADDED}.{quote(name)}").alias(name) for name in metadata),
@@ -76,7 +75,8 @@ def versions(stored: DataFrame, events: DataFrame) -> DataFrame:
     ``stored`` has key, values, added (structs), and the columns of the shape; ``events`` has key, seq, at, deleted,
     reread, values, added, place. The result has key, values, added, the columns of the shape, and ``_deleted``.
     """
-    points = _stored_points(stored).unionByName(_new_points(events))
+    # In this order: the result belongs to the session of the events.
+    points = _new_points(events).unionByName(_stored_points(stored))
     of_key = Window.partitionBy("key")
     newest = fn.max(fn.when(fn.col("origin") != _NEW, fn.col("seq"))).over(of_key)
     late = (fn.col("origin") == _NEW) & fn.col("reread") & fn.coalesce(fn.col("seq") < fn.col("newest"), fn.lit(False))
