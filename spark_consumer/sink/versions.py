@@ -28,6 +28,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op, RowKind
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.sink.base import TableBatch
 from tailrace.spark_consumer.sink.shape import CURRENT, SEEN, UNTIL, VALID_FROM, VALID_TO, Layout
 from tailrace.spark_consumer.sink.table_columns import changelog_columns, source_columns
@@ -50,8 +51,22 @@ _VALUES: Final = "values"
 _ADDED: Final = "added"
 
 
-def changed_versions(table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout) -> DataFrame:
-    """Return the rows of a table that a write changes: those with ``_deleted`` are removed, the others are as given."""
+def keys_of_changelog(batch: TableBatch, table: TargetTable) -> str:
+    """Return a condition on a table ``t`` that all keys of a batch meet; '' if there is none, or the table is small."""
+    if batch.truncated is not None or table.is_small:
+        return ""
+    images = [fn.col("row").alias(image) for image in ("before", "after")]
+    op = fn.lit(Op.CREATE.value).alias("op")
+    return predicate(key_ranges(batch.records.select(op, *images), batch.schema), "t", quote)
+
+
+def changed_versions(
+    table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout, within: str = ""
+) -> DataFrame:
+    """Return the rows of a table that a write changes: those with ``_deleted`` are removed, the others are as given.
+
+    ``within``: a condition on the table ``t`` that all keys of the batch meet.
+    """
     schema = batch.schema
     columns = source_columns(schema, evolved)
     metadata = [field.column for field in layout.fields]
@@ -61,7 +76,9 @@ def changed_versions(table: TargetTable, batch: TableBatch, evolved: Evolved, la
         older = _shaped(table.rows().where(table.before(batch.truncated)), schema, columns, metadata)
         ends = _truncations(older, batch.truncated, milliseconds)
         events = events.unionByName(ends)
-    affected = affected_versions(_shaped(table.rows(), schema, columns, metadata), events)
+    stored = table.rows().alias("t")
+    stored = stored.where(within) if within else stored
+    affected = affected_versions(_shaped(stored, schema, columns, metadata), events)
     return versions(affected, events).select(
         *(fn.col(f"{_VALUES}.{quote(name)}").alias(name) for name in columns),
         *(fn.col(f"{_ADDED}.{quote(name)}").alias(name) for name in metadata),

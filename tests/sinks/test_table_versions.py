@@ -15,7 +15,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import CASE, INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
-from tests.sinks.test_delta import DeltaBackend
+from tests.sinks.test_delta_targets import CatalogBackend
 from tests.sinks.test_iceberg import IcebergBackend
 from tests.spark.records import Feed, Row, table_schema
 
@@ -51,19 +51,19 @@ def current(found: dict[int, list[Row]]) -> dict[int, Row]:
     return {key: {name: value for name, value in each.items() if name[0] != "_"} for key, each in last.items()}
 
 
-class DeltaVersions(DeltaBackend):
-    """Delta tables at a path."""
+class DeltaVersions(CatalogBackend):
+    """Delta tables of a catalog: they are read by the ranges of keys, as large ones are."""
 
     cuts = CUTS
 
     def settings(self) -> dict[str, str]:
-        """Return the directory and the shape."""
+        """Return the name of the tables and the shape."""
         return {**super().settings(), **SHAPE}
 
     def versions(self, schema: TableSchema) -> dict[int, list[Row]]:
         """Return the versions by key; none if there is no table."""
-        path = self.work / "tables" / schema.database / schema.table
-        return versions_of(self.spark.read.format("delta").load(str(path))) if path.exists() else {}
+        name = self.name(f"shop_{schema.table}")
+        return versions_of(self.spark.read.table(name)) if self.spark.catalog.tableExists(name) else {}
 
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Return the current rows."""
