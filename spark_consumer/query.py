@@ -19,6 +19,7 @@ from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.source.kafka import read_stream, stream_options
+from tailrace.spark_consumer.start_checks import require_transforms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +39,7 @@ class RunningQuery:
         self._paused = threading.Event()
         self._resume = threading.Event()
         self._error: BaseException | None = None
+        require_transforms(spark, config)
         settings = PipelineSettings(
             prefix=config.topic_prefix,
             client=config.kafka_client,
@@ -46,6 +48,7 @@ class RunningQuery:
             images=plugin.images,
             accept_incomplete=config.accepts_incomplete_topics,
             format=config.format_settings,
+            rules=config.transforms.rules,
             max_offsets=config.max_offsets,
             max_bytes=config.max_bytes,
             table_threads=config.table_threads,

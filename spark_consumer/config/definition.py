@@ -15,10 +15,13 @@ from tailrace.runtime.config.section import SectionSpec, properties_of
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.config import converters
 from tailrace.spark_consumer.config.consumer import UNSUPPORTED, ConsumerConfig
+from tailrace.spark_consumer.config.transforms import check_rules
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, installed_sinks, load_sink
 
 COMMON: Final = Group(
-    "Properties of all sinks", ("", "converters.key", "converters.value"), (*UNSUPPORTED, *converters.UNSUPPORTED)
+    "Properties of all sinks",
+    ("", "converters.key", "converters.value", "transforms"),
+    (*UNSUPPORTED, *converters.UNSUPPORTED),
 )
 _OPTIONS: Final = "sink_options"
 
@@ -29,12 +32,12 @@ def definition(sink: str | None) -> ConfigDefinition[ConsumerConfig]:
     plugin = plugins.pop(sink, None) if sink else None
     if plugin is None:
         return ConfigDefinition(
-            ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink, _check_registries)
+            ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink, _check_registries, check_rules)
         )
     own = Group(f"Sink {plugin.name}", (_OPTIONS,))
     others = _others(plugins, {entry.name for entry in options_of(plugin)})
     sections = {_OPTIONS: plugin.options}
-    checks = (_check_dead_letters, _check_registries, *plugin.checks)
+    checks = (_check_dead_letters, _check_registries, check_rules, *plugin.checks)
     return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections=sections, checks=checks)
 
 

@@ -115,6 +115,7 @@ class BatchRunner:
             checkpoint=self._checkpoint,
             images=self._plugin.images,
             accept_incomplete=self.accept_incomplete,
+            rules=self._config.transforms.rules,
         )
         pipeline = Pipeline(settings, open_sink, Status("conformance", self._plugin.name))
         pipeline.start("query-1")

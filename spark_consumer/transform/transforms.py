@@ -1,0 +1,111 @@
+"""The transforms of all tables of a query, checked against the schemas as soon as these are known."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from tailrace.schemas.alteration import Alteration, AlterationKind
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.errors import TransformError
+from tailrace.spark_consumer.transform.columns import Columns, find_columns
+from tailrace.spark_consumer.transform.rules import Rules
+from tailrace.spark_consumer.transform.table_transform import TableTransform
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+
+_SETTINGS: Final = {"spark.sql.variable.substitute": "false"}
+
+log = structlog.get_logger(__name__)
+
+
+class Transforms:
+    """Finds the transform of each schema once; several threads may use it."""
+
+    def __init__(self, spark: SparkSession, rules: Rules, schemas: SchemaTracker) -> None:
+        """``spark`` is a session of its own: expressions are checked in it."""
+        self._spark = spark
+        self._rules = rules
+        self._schemas = schemas
+        self._known: dict[str, TableTransform] = {}
+        self._latest: dict[str, TableTransform] = {}
+        self._lock = threading.Lock()
+        for name, value in _SETTINGS.items():
+            spark.conf.set(name, value)
+
+    def of(self, schema: TableSchema) -> TableTransform:
+        """Return the transform of a table. Raises TransformError if its rule does not fit the schema."""
+        with self._lock:
+            found = self._known.get(schema.fingerprint)
+            if found is None:
+                found, faults = self._find(schema)
+                if found is None:
+                    raise self._error(schema, faults)
+                self._known[schema.fingerprint] = found
+            self._latest[schema.topic] = found
+            return found
+
+    def alterations(self, topic: str) -> Sequence[Alteration]:
+        """Return what the alterations of a table mean for its target."""
+        found = self._schemas.alterations(topic)
+        latest = self._latest.get(topic)
+        return found if latest is None else latest.alterations(found)
+
+    def problems(self, is_read: Callable[[TableSchema], bool] = lambda _: True) -> list[str]:
+        """Return the faults of the rules in all tables whose schemas are published and that are read.
+
+        A rule that fits an earlier schema of a table is none: the source was altered since, and only this table stops.
+        """
+        faults: dict[str, list[str]] = {}
+        matched: set[str] = set()
+        for topic in self._schemas.topics():
+            *earlier, latest = self._schemas.versions(topic)
+            rule = self._rules.transform_of(latest.database, latest.table)
+            if not is_read(latest) or rule is None:
+                continue
+            matched.add(rule.name)
+            found, wrong = self._find(latest)
+            if found is None and not any(self._find(schema)[0] for schema in earlier):
+                for fault in wrong:
+                    faults.setdefault(fault, []).append(f"{latest.database}.{latest.table}")
+        unused = [rule.name for rule in self._rules.transforms if rule.name not in matched]
+        if unused and self._schemas.topics():
+            log.warning("no table that is known matches a transform", transforms=unused)
+        return [f"{_with_tables(fault, tables)}" for fault, tables in faults.items()]
+
+    def _find(self, schema: TableSchema) -> tuple[TableTransform | None, list[str]]:
+        rule = self._rules.transform_of(schema.database, schema.table)
+        columns: Columns | None = None
+        if rule is not None:
+            columns, faults = find_columns(self._spark, rule, schema)
+            if columns is None:
+                return None, faults
+        return TableTransform.of(schema, self._rules.target_of(schema.database, schema.table), columns), []
+
+    def _error(self, schema: TableSchema, faults: Collection[str]) -> TransformError:
+        name = f"{schema.database}.{schema.table}"
+        rule = self._rules.transform_of(schema.database, schema.table)
+        moved = [
+            each.statement
+            for each in self._schemas.alterations(schema.topic)
+            if any(change.kind in {AlterationKind.DROP, AlterationKind.RENAME} for change in each.changes)
+        ]
+        return TransformError(
+            f"the transform {rule.name if rule else ''} does not fit {name}: " + "\n".join(faults),
+            hint="change the setting to the columns that the table has now, and start again",
+            columns=", ".join(column.name for column in schema.columns),
+            **({"source": moved[-1]} if moved else {}),
+        )
+
+
+def _with_tables(fault: str, tables: Sequence[str]) -> str:
+    """Add the tables of a fault to its first line."""
+    first, _, rest = fault.partition("\n")
+    shown = ", ".join(tables[:3]) + (f" and {len(tables) - 3} more" if len(tables) > 3 else "")
+    return f"{first} (table {shown})\n{rest}"
