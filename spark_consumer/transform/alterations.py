@@ -14,7 +14,9 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.transform.columns import Columns
 
 
-def transformed(alterations: Sequence[Alteration], columns: Columns, source: TableSchema) -> tuple[Alteration, ...]:
+def target_alterations(
+    alterations: Sequence[Alteration], columns: Columns, source: TableSchema
+) -> tuple[Alteration, ...]:
     """Return the alterations of the target, in order; those that do not concern it are left out."""
     now: dict[str, str] = {column.name.lower(): column.name for column in source.columns}
     found: list[Alteration] = []

@@ -24,7 +24,7 @@ TABLE: Final = "__table_name__"
 
 
 @dataclass(frozen=True, slots=True)
-class TargetColumn:
+class ProjectedColumn:
     """One column of the target."""
 
     field: ConnectField
@@ -42,7 +42,7 @@ class TargetColumn:
 class Columns:
     """What a rule makes of a table."""
 
-    columns: tuple[TargetColumn, ...]
+    columns: tuple[ProjectedColumn, ...]
     key: tuple[str, ...]
     condition: str = ""
     """The filter; empty: all rows."""
@@ -119,11 +119,11 @@ class _Finder:
             self._faults.append(str(error))
             return frozenset()
 
-    def _columns(self, items: Iterable[Item]) -> list[TargetColumn]:
+    def _columns(self, items: Iterable[Item]) -> list[ProjectedColumn]:
         """Return the columns in their order; ``*`` stands for those that no other item names."""
         items = list(items)
         named = [output.name.lower() for item in items if not item.is_star for output in item.outputs]
-        columns: list[TargetColumn] = []
+        columns: list[ProjectedColumn] = []
         seen: set[str] = set()
         for item in items:
             for output in item.outputs:
@@ -140,12 +140,12 @@ class _Finder:
                     columns.append(column)
         return columns
 
-    def _column(self, item: Item, output: Output) -> TargetColumn | None:
+    def _column(self, item: Item, output: Output) -> ProjectedColumn | None:
         known = {column.name: column.schema for column in self._schema.columns}
         source = output.source if output.source in known else None
         if source is not None:
             field = ConnectField(output.name, known[source])
-            return TargetColumn(field, source, item.is_star, output.references)
+            return ProjectedColumn(field, source, item.is_star, output.references)
         schema = connect_schema(output.type, optional=output.nullable)
         if schema is None:
             kind = output.type.simpleString()
@@ -153,9 +153,9 @@ class _Finder:
             self._faults.append(item.fragment.fault(message, 0, len(item.fragment.text) - 1))
             return None
         field = ConnectField(output.name, schema)
-        return TargetColumn(field, None, False, output.references, item.fragment.text)
+        return ProjectedColumn(field, None, False, output.references, item.fragment.text)
 
-    def _key(self, columns: list[TargetColumn]) -> tuple[str, ...]:
+    def _key(self, columns: list[ProjectedColumn]) -> tuple[str, ...]:
         """Return the key of the target; each of its columns is a function of the key of the source."""
         if self._rule.primary_keys:
             return tuple(name for part in self._rule.primary_keys for name in self._named_key(part, columns))
@@ -174,7 +174,7 @@ class _Finder:
                 self._faults.append(Fragment(source, 0, source.text).fault(message))
         return tuple(found)
 
-    def _named_key(self, part: Fragment, columns: list[TargetColumn]) -> Iterator[str]:
+    def _named_key(self, part: Fragment, columns: list[ProjectedColumn]) -> Iterator[str]:
         name = part.text.strip("`").replace("``", "`")
         found = next((column for column in columns if column.field.name.lower() == name.lower()), None)
         if found is None:

@@ -26,8 +26,8 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.json_decoder import row_type
-from tailrace.spark_consumer.transform.alterations import transformed
-from tailrace.spark_consumer.transform.columns import Columns, TargetColumn, metadata
+from tailrace.spark_consumer.transform.alterations import target_alterations
+from tailrace.spark_consumer.transform.columns import Columns, ProjectedColumn, metadata
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -56,7 +56,7 @@ class TableTransform:
 
     def alterations(self, found: Sequence[Alteration]) -> Sequence[Alteration]:
         """Return what alterations of the source mean for the target."""
-        return found if self.columns is None else transformed(found, self.columns, self.source)
+        return found if self.columns is None else target_alterations(found, self.columns, self.source)
 
     def apply(self, decoded: DataFrame, images: Images) -> DataFrame:
         """Return decoded records (source/json_decoder.py) with the rows of the target, and with the same columns."""
@@ -100,7 +100,7 @@ class _Step:
         image: str,
         name: str,
         fields: Iterable[str],
-        columns: Sequence[TargetColumn],
+        columns: Sequence[ProjectedColumn],
         *,
         filtered: bool = True,
     ) -> DataFrame:
@@ -118,7 +118,7 @@ class _Step:
         result = fn.struct(row.alias("row"), fn.coalesce(inside, fn.lit(False)).alias("in"))
         return rows.select(*kept, result.alias(name))
 
-    def _value(self, column: TargetColumn) -> Column:
+    def _value(self, column: ProjectedColumn) -> Column:
         if column.source is not None:
             return _quoted(column.source)
         return fn.expr(column.text).cast(self._types[column.field.name])

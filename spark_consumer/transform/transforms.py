@@ -35,6 +35,8 @@ class Transforms:
         self._schemas = schemas
         self._known: dict[str, TableTransform] = {}
         self._latest: dict[str, TableTransform] = {}
+        self._targets: dict[tuple[str, str], TableSchema] = {}
+        """What is written to a target, by its name in lower case."""
         self._lock = threading.Lock()
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
@@ -47,6 +49,7 @@ class Transforms:
                 found, faults = self._find(schema)
                 if found is None:
                     raise self._error(schema, faults)
+                self._claim(schema)
                 self._known[schema.fingerprint] = found
             self._latest[schema.topic] = found
             return found
@@ -73,11 +76,43 @@ class Transforms:
             found, wrong = self._find(latest)
             if found is None and not any(self._find(schema)[0] for schema in earlier):
                 for fault in wrong:
-                    faults.setdefault(fault, []).append(f"{latest.database}.{latest.table}")
+                    faults.setdefault(fault, []).append(_name(latest))
         unused = [rule.name for rule in self._rules.transforms if rule.name not in matched]
         if unused and self._schemas.topics():
             log.warning("no table that is known matches a transform", transforms=unused)
-        return [f"{_with_tables(fault, tables)}" for fault, tables in faults.items()]
+        problems = [_with_tables(fault, tables) for fault, tables in faults.items()]
+        return problems + self._shared_targets(is_read)
+
+    def _shared_targets(self, is_read: Callable[[TableSchema], bool]) -> list[str]:
+        found: dict[tuple[str, str], list[TableSchema]] = {}
+        for topic in self._schemas.topics():
+            schema = self._schemas.versions(topic)[-1]
+            if is_read(schema):
+                found.setdefault(self._target(schema), []).append(schema)
+        return [
+            f"routes: {_listed(list(map(_name, schemas)))} would be written to one target, {'.'.join(target)}"
+            for target, schemas in found.items()
+            if len(schemas) > 1 and any(map(self._is_routed, schemas))
+        ]
+
+    def _claim(self, schema: TableSchema) -> None:
+        """Raise TransformError if another table is written to the same target."""
+        target = self._target(schema)
+        first = self._targets.setdefault(target, schema)
+        if first.topic != schema.topic and (self._is_routed(first) or self._is_routed(schema)):
+            raise TransformError(
+                f"{_name(schema)} and {_name(first)} would be written to one target, {'.'.join(target)}",
+                hint="change routes so that each table has a target of its own, and start again",
+            )
+
+    def _target(self, schema: TableSchema) -> tuple[str, str]:
+        """Return the name of a target in lower case: many catalogs know no other."""
+        database, table = self._rules.target_of(schema.database, schema.table)
+        return database.lower(), table.lower()
+
+    def _is_routed(self, schema: TableSchema) -> bool:
+        names = schema.database, schema.table
+        return self._rules.target_of(*names) != names
 
     def _find(self, schema: TableSchema) -> tuple[TableTransform | None, list[str]]:
         rule = self._rules.transform_of(schema.database, schema.table)
@@ -89,7 +124,6 @@ class Transforms:
         return TableTransform.of(schema, self._rules.target_of(schema.database, schema.table), columns), []
 
     def _error(self, schema: TableSchema, faults: Collection[str]) -> TransformError:
-        name = f"{schema.database}.{schema.table}"
         rule = self._rules.transform_of(schema.database, schema.table)
         moved = [
             each.statement
@@ -97,7 +131,7 @@ class Transforms:
             if any(change.kind in {AlterationKind.DROP, AlterationKind.RENAME} for change in each.changes)
         ]
         return TransformError(
-            f"the transform {rule.name if rule else ''} does not fit {name}: " + "\n".join(faults),
+            f"the transform {rule.name if rule else ''} does not fit {_name(schema)}: " + "\n".join(faults),
             hint="change the setting to the columns that the table has now, and start again",
             columns=", ".join(column.name for column in schema.columns),
             **({"source": moved[-1]} if moved else {}),
@@ -107,5 +141,12 @@ class Transforms:
 def _with_tables(fault: str, tables: Sequence[str]) -> str:
     """Add the tables of a fault to its first line."""
     first, _, rest = fault.partition("\n")
-    shown = ", ".join(tables[:3]) + (f" and {len(tables) - 3} more" if len(tables) > 3 else "")
-    return f"{first} (table {shown})\n{rest}"
+    return f"{first} (table {_listed(tables)})\n{rest}"
+
+
+def _listed(tables: Sequence[str]) -> str:
+    return ", ".join(tables[:3]) + (f" and {len(tables) - 3} more" if len(tables) > 3 else "")
+
+
+def _name(schema: TableSchema) -> str:
+    return f"{schema.database}.{schema.table}"

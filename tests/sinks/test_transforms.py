@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(1800)
 PRICE = ConnectField("price", decimal(10, 2))
 
 
-class TransformedDelta(DeltaBackend):
+class ProjectedDelta(DeltaBackend):
     """Delta tables of transformed tables."""
 
     more: dict[str, str]
@@ -51,7 +51,7 @@ class TransformedDelta(DeltaBackend):
         return sorted((each.asDict() for each in rows), key=lambda each: next(iter(each.values())))
 
 
-class TransformedKafka(KafkaBackend):
+class ProjectedKafka(KafkaBackend):
     """Changelog topics of transformed tables."""
 
     more: dict[str, str]
@@ -61,7 +61,7 @@ class TransformedKafka(KafkaBackend):
         return self.more
 
 
-def altered(table: Table, pos: int, *changes: ColumnChange) -> Message:
+def alteration(table: Table, pos: int, *changes: ColumnChange) -> Message:
     """Return the record of an ALTER TABLE."""
     names = table.schema.topic, table.schema.database, table.schema.table
     found = Alteration(*names, "ALTER TABLE t …", changes, Sequence(EPOCH, 7, pos, 0, 0))
@@ -73,7 +73,7 @@ def test_delta_table_has_the_projected_rows_that_the_filter_takes(
 ) -> None:
     feed = Feed(kafka_broker, prefix)
     table = feed.table(table_schema(prefix, "t", INTEGER, PRICE))
-    backend = TransformedDelta(spark, kafka_broker, tmp_path)
+    backend = ProjectedDelta(spark, kafka_broker, tmp_path)
     backend.more = {
         "transforms": "t",
         "transforms.t.source-table": "shop\\.t",
@@ -107,7 +107,7 @@ def test_delta_table_has_the_projected_rows_that_the_filter_takes(
     # A column that * stands for comes with ALTER TABLE; one that an expression uses stops the table when it goes.
     extra = ConnectField("extra", connect("int32"))
     table.schema = replace(table.schema, columns=(*table.schema.columns, extra))
-    added = altered(table, 200, ColumnChange(AlterationKind.ADD, "extra", schema=extra.schema, value=7))
+    added = alteration(table, 200, ColumnChange(AlterationKind.ADD, "extra", schema=extra.schema, value=7))
     run.batch(
         [added, table.published(prefix, version=2)], table.change("c", None, row(7, 7, price=one, extra=1), pos=210)
     )
@@ -115,7 +115,7 @@ def test_delta_table_has_the_projected_rows_that_the_filter_takes(
 
     kept = tuple(column for column in table.schema.columns if column.name != "price")
     table.schema = replace(table.schema, columns=kept)
-    dropped = altered(table, 300, ColumnChange(AlterationKind.DROP, "price"))
+    dropped = alteration(table, 300, ColumnChange(AlterationKind.DROP, "price"))
     with pytest.raises(TransformError, match="`price` cannot be resolved"):
         run.batch([dropped, table.published(prefix, version=3)], table.change("c", None, row(8, 8, extra=1), pos=310))
     assert len(backend.read("all_shop", "ts")) == 4
@@ -126,7 +126,7 @@ def test_kafka_changelog_has_inserts_and_deletes_for_rows_that_cross_the_filter(
 ) -> None:
     feed = Feed(kafka_broker, prefix)
     table = feed.table(table_schema(prefix, "t", INTEGER))
-    backend = TransformedKafka(spark, kafka_broker, tmp_path)
+    backend = ProjectedKafka(spark, kafka_broker, tmp_path)
     backend.more = {
         "sink.topic": f"{prefix}-out",
         "transforms": "t",
@@ -188,25 +188,20 @@ def test_a_query_does_not_start_with_faults_and_names_them_all(
 
     assert done.returncode == 1
     _, _, report = done.stderr.partition("error: ")
+    path = "[`system`.`builtin`, `system`.`session`, `spark_catalog`.`default`]"
+    known = "[`n`, `id`, `name`, `__table_name__`, `__schema_name__`]"
+    no_column = "A column, variable, or function parameter with name `nn` cannot be resolved"
+    first, second = (f"transforms.o.projection, line 1, column {column}:" for column in (4, 24))
+    third = "transforms.p.filter, line 1, column 1:"
     assert report.splitlines() == [
         "3 configuration problems:",
-        (
-            "- transforms.o.projection, line 1, column 4: Cannot resolve routine `uper` on search path "
-            "[`system`.`builtin`, `system`.`session`, `spark_catalog`.`default`] (table shop.orders)"
-        ),
+        f"- {first} Cannot resolve routine `uper` on search path {path} (table shop.orders)",
         "    *, uper(name) AS loud, nn + 1 AS more",
         "       ^^^^^^^^^^",
-        (
-            "- transforms.o.projection, line 1, column 24: A column, variable, or function parameter with name `nn` cannot "
-            "be resolved. Did you mean one of the following? [`n`, `id`, `name`, `__table_name__`, `__schema_name__`] "
-            "(table shop.orders)"
-        ),
+        f"- {second} {no_column}. Did you mean one of the following? {known} (table shop.orders)",
         "    *, uper(name) AS loud, nn + 1 AS more",
         "                           ^^",
-        (
-            "- transforms.p.filter, line 1, column 1: a filter is true or false, and this is of the type int "
-            "(table shop.people)"
-        ),
+        f"- {third} a filter is true or false, and this is of the type int (table shop.people)",
         "    n",
         "    ^",
     ]

@@ -338,7 +338,7 @@ def test_changelogs_equal_the_reference(spark: SparkSession) -> None:
     assert all(bytes(row["key"]) == f'{{"order_id":{row["row"]["order_id"]}}}'.encode() for row in rows)
 
 
-def altered(statement: str, pos: int, *changes: ColumnChange) -> Alteration:
+def alteration(statement: str, pos: int, *changes: ColumnChange) -> Alteration:
     """Return an ALTER TABLE of the test table."""
     return Alteration(SCHEMA.topic, "shop", "orders", statement, changes, Sequence(1, 1, pos, 0, 0))
 
@@ -348,7 +348,7 @@ def test_a_renamed_column_stops_the_table_and_names_the_statement(spark: SparkSe
         SCHEMA, columns=tuple(replace(c, name="amount") if c.name == "qty" else c for c in SCHEMA.columns)
     )
     statement = "ALTER TABLE orders RENAME COLUMN qty TO amount"
-    change = altered(statement, 5, ColumnChange(AlterationKind.RENAME, "amount", "qty"))
+    change = alteration(statement, 5, ColumnChange(AlterationKind.RENAME, "amount", "qty"))
     schemas = tracker(SCHEMA, renamed, alterations=[change])
     transforms = Transforms(spark, rules("*, price * qty AS total"), schemas)
 
@@ -362,6 +362,18 @@ def test_a_renamed_column_stops_the_table_and_names_the_statement(spark: SparkSe
     assert Transforms(spark, rules("*, price * wrong AS total"), schemas).problems() != []
 
 
+def test_two_tables_are_not_written_to_one_target(spark: SparkSession) -> None:
+    one, other = table_schema("p", "orders_1"), table_schema("p", "Orders_2")
+    routes, _ = read_rules(None, {}, "r", {"r.source-table": "shop\\.(.*)_\\d", "r.sink-table": "shop.$1"})
+    transforms = Transforms(spark, routes, tracker(one, other))
+
+    assert transforms.problems() == ["routes: shop.Orders_2, shop.orders_1 would be written to one target, shop.orders"]
+    assert transforms.problems(lambda schema: schema == one) == []
+    assert transforms.of(one).schema.table == "orders"
+    with pytest.raises(TransformError, match=r"one target, shop\.orders"):
+        transforms.of(other)
+
+
 def test_alterations_follow_the_columns_that_a_star_stands_for(spark: SparkSession) -> None:
     new = ConnectField("extra", connect("int32"))
     latest = replace(
@@ -372,10 +384,10 @@ def test_alterations_follow_the_columns_that_a_star_stands_for(spark: SparkSessi
         ),
     )
     changes = [
-        altered("1", 1, ColumnChange(AlterationKind.ADD, "extra", schema=new.schema, value=7)),
-        altered("2", 2, ColumnChange(AlterationKind.RENAME, "amount", "qty")),
-        altered("3", 3, ColumnChange(AlterationKind.DROP, "day")),
-        altered("4", 4, ColumnChange(AlterationKind.CONVERT, "name")),
+        alteration("1", 1, ColumnChange(AlterationKind.ADD, "extra", schema=new.schema, value=7)),
+        alteration("2", 2, ColumnChange(AlterationKind.RENAME, "amount", "qty")),
+        alteration("3", 3, ColumnChange(AlterationKind.DROP, "day")),
+        alteration("4", 4, ColumnChange(AlterationKind.CONVERT, "name")),
     ]
 
     def seen(projection: str, condition: str = "") -> list[tuple[str, list[tuple[str, str, str]]]]:
