@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.names import schemas_topic
 from tailrace.spark_consumer.config import ConsumerConfig
+from tailrace.spark_consumer.sink.routing import QuerySink, SinkRouter
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.topics import TableFilter
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
 
 
-def require_transforms(spark: SparkSession, config: ConsumerConfig) -> None:
+def require_transforms(spark: SparkSession, config: ConsumerConfig, sinks: Sequence[QuerySink]) -> None:
     """Raise ConfigError with all faults of the transforms in the tables that are known; new ones are checked later."""
     rules = config.transforms.rules
     if not (rules.transforms or rules.routes):
@@ -29,7 +31,10 @@ def require_transforms(spark: SparkSession, config: ConsumerConfig) -> None:
     schemas = SchemaTracker(topic)
     schemas.refresh(spark)
     tables = config.table_filter
-    problems = Transforms(clone_session(spark), rules, schemas).problems(lambda schema: _is_read(schema, tables))
+    sink_of = SinkRouter(sinks, config.topic_prefix).name_of
+    problems = Transforms(clone_session(spark), rules, schemas, sink_of).problems(
+        lambda schema: _is_read(schema, tables)
+    )
     if problems:
         raise ConfigError(problems)
 

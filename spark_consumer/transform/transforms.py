@@ -28,14 +28,17 @@ log = structlog.get_logger(__name__)
 class Transforms:
     """Finds the transform of each schema once; several threads may use it."""
 
-    def __init__(self, spark: SparkSession, rules: Rules, schemas: SchemaTracker) -> None:
-        """``spark`` is a session of its own: expressions are checked in it."""
+    def __init__(
+        self, spark: SparkSession, rules: Rules, schemas: SchemaTracker, sink_of: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        """``spark``: expressions are checked in it. ``sink_of`` returns the name of the sink of a topic."""
         self._spark = spark
         self._rules = rules
         self._schemas = schemas
+        self._sink_of = sink_of
         self._known: dict[str, TableTransform] = {}
         self._latest: dict[str, TableTransform] = {}
-        self._targets: dict[tuple[str, str], TableSchema] = {}
+        self._targets: dict[tuple[str, ...], TableSchema] = {}
         """What is written to a target, by its name in lower case."""
         self._lock = threading.Lock()
         for name, value in _SETTINGS.items():
@@ -84,13 +87,13 @@ class Transforms:
         return problems + self._shared_targets(is_read)
 
     def _shared_targets(self, is_read: Callable[[TableSchema], bool]) -> list[str]:
-        found: dict[tuple[str, str], list[TableSchema]] = {}
+        found: dict[tuple[str, ...], list[TableSchema]] = {}
         for topic in self._schemas.topics():
             schema = self._schemas.versions(topic)[-1]
             if is_read(schema):
                 found.setdefault(self._target(schema), []).append(schema)
         return [
-            f"routes: {_listed(list(map(_name, schemas)))} would be written to one target, {'.'.join(target)}"
+            f"routes: {_listed(list(map(_name, schemas)))} would be written to one target, {'.'.join(target[1:])}"
             for target, schemas in found.items()
             if len(schemas) > 1 and any(map(self._is_routed, schemas))
         ]
@@ -101,14 +104,14 @@ class Transforms:
         first = self._targets.setdefault(target, schema)
         if first.topic != schema.topic and (self._is_routed(first) or self._is_routed(schema)):
             raise TransformError(
-                f"{_name(schema)} and {_name(first)} would be written to one target, {'.'.join(target)}",
+                f"{_name(schema)} and {_name(first)} would be written to one target, {'.'.join(target[1:])}",
                 hint="change routes so that each table has a target of its own, and start again",
             )
 
-    def _target(self, schema: TableSchema) -> tuple[str, str]:
-        """Return the name of a target in lower case: many catalogs know no other."""
+    def _target(self, schema: TableSchema) -> tuple[str, ...]:
+        """Return sink, database and table of a target in lower case: many catalogs know no other."""
         database, table = self._rules.target_of(schema.database, schema.table)
-        return database.lower(), table.lower()
+        return self._sink_of(schema.topic), database.lower(), table.lower()
 
     def _is_routed(self, schema: TableSchema) -> bool:
         names = schema.database, schema.table
