@@ -16,7 +16,7 @@ class KeptRow(NamedTuple):
     row: str
 
 
-class Entry(NamedTuple):
+class RowEntry(NamedTuple):
     """A changelog entry. Entries sort by ``order``; the retract of an update comes before its add."""
 
     order: list[int]
@@ -43,7 +43,7 @@ class KeptRows:
         """The row that the target has, None if it has no row of this key."""
         return self.rows[-1].row if self.rows else None
 
-    def apply(self, entries: Iterable[Entry]) -> None:
+    def apply(self, entries: Iterable[RowEntry]) -> None:
         """Apply the entries of a micro-batch in their order."""
         for entry in sorted(entries):
             at = self._find(entry)
@@ -59,13 +59,13 @@ class KeptRows:
             else:
                 self.unmatched += 1
 
-    def _find(self, entry: Entry) -> int | None:
+    def _find(self, entry: RowEntry) -> int | None:
         for at, kept in enumerate(self.rows):
             if kept.upsert_key == entry.upsert_key if self._keyed else kept.row == entry.row:
                 return at
         return None
 
-    def _is_late(self, entry: Entry, kept: KeptRow) -> bool:
+    def _is_late(self, entry: RowEntry, kept: KeptRow) -> bool:
         """Return whether an entry is about an older version than the row. A retract precedes the add of its order."""
         if not self._ignore_late:
             return False

@@ -10,7 +10,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tailrace.spark_consumer.streams.joined_rows import JoinedRows, SideEntry, SideRow
-from tailrace.spark_consumer.streams.kept_rows import Entry, KeptRow, KeptRows
+from tailrace.spark_consumer.streams.kept_rows import KeptRow, KeptRows, RowEntry
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
@@ -24,7 +24,7 @@ _STATE_SCHEMA: Final = "version BIGINT, rows ARRAY<STRUCT<order: ARRAY<BIGINT>, 
 class UpsertMaterializer(StatefulProcessor):
     """Keeps the rows of each target key, and emits the change of the last one.
 
-    Input: ``key``, then the fields of ``Entry``. Output: ``before``, ``after``, ``version``.
+    Input: ``key``, then the fields of ``RowEntry``. Output: ``before``, ``after``, ``version``.
     """
 
     SCHEMA: Final = "before STRING, after STRING, version BIGINT"
@@ -42,13 +42,13 @@ class UpsertMaterializer(StatefulProcessor):
         version, stored = self._state.get() or (0, [])
         kept = KeptRows((KeptRow(*row) for row in stored), keyed=self._keyed, ignore_late=self._ignore_late)
         before = kept.last
-        kept.apply(Entry(*row[1:]) for row in rows)
+        kept.apply(RowEntry(*row[1:]) for row in rows)
         self._unmatched += kept.unmatched
         after = kept.last
         if after != before:
             version += 1
         if kept.rows:
-            # Plain tuples: Spark builds them anew from their elements.
+            # Plain tuples: Spark makes new ones of their elements, which a NamedTuple does not allow.
             self._state.update((version, [tuple(row) for row in kept.rows]))
         elif stored:
             self._state.clear()

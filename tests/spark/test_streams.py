@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from tests.support.changelogs import ARRIVALS, FileStream, cuts, last_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -200,7 +200,7 @@ def test_the_result_is_a_changelog(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_wrong_use_is_reported(spark: SparkSession) -> None:
     rows = spark.createDataFrame([], SCHEMA)
-    for wrong, message in (
+    cases: list[tuple[Callable[[], DataFrame], str]] = [
         (lambda: materialize(rows, []), "no key column"),
         (lambda: materialize(rows, ["nr"]), "no column 'nr'"),
         (lambda: materialize(rows, ["id"], ["nr"]), "no column 'nr'"),
@@ -208,7 +208,8 @@ def test_wrong_use_is_reported(spark: SparkSession) -> None:
         (lambda: materialize(rows, ["id"], order=["seq"]), "no column 'seq'"),
         (lambda: materialize(rows, ["id"], order=["kind"]), "the type string"),
         (lambda: join(JoinSide(rows, ["id"], ["id"]), JoinSide(rows, ["id"], ["attr"])), "different types"),
-    ):
+    ]
+    for wrong, message in cases:
         with pytest.raises(SchemaError, match=message):
             wrong()
     with pytest.raises(ConfigError, match="ignore_late needs an upsert_key"):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark_consumer.streams.kept_rows import Entry, KeptRow, KeptRows
+from tailrace.spark_consumer.streams.kept_rows import KeptRow, KeptRows, RowEntry
 from tests.support.changelogs import ARRIVALS, cuts, last_row
 
-Entries = Sequence[Entry]
+Entries = Sequence[RowEntry]
 
 
 def run(batches: Sequence[Entries], *, keyed: bool = True, ignore_late: bool = False) -> list[str | None]:
@@ -27,8 +27,8 @@ def run(batches: Sequence[Entries], *, keyed: bool = True, ignore_late: bool = F
     return last
 
 
-def entry(order: int, kind: str, upsert_key: str, row: str) -> Entry:
-    return Entry([order], kind in {"+I", "+U"}, upsert_key, row)
+def entry(order: int, kind: str, upsert_key: str, row: str) -> RowEntry:
+    return RowEntry([order], kind in {"+I", "+U"}, upsert_key, row)
 
 
 @pytest.mark.parametrize("arrival", ARRIVALS)
@@ -78,7 +78,7 @@ def test_late_versions_are_ignored_on_request() -> None:
 
 
 @st.composite
-def changelogs(draw: st.DrawFn) -> list[list[Entry]]:
+def changelogs(draw: st.DrawFn) -> list[list[RowEntry]]:
     """Return micro-batches of entries of one target key: adds and retracts of a few rows, also unmatched ones."""
     picks = draw(st.lists(st.tuples(st.sampled_from(["+I", "+U", "-U", "-D"]), st.sampled_from("abc"))))
     entries = [entry(at, kind, key, f"{key}{at % 2}") for at, (kind, key) in enumerate(picks)]
@@ -86,7 +86,7 @@ def changelogs(draw: st.DrawFn) -> list[list[Entry]]:
 
 
 @given(changelogs(), st.booleans())
-def test_equal_to_the_slow_reference(batches: list[list[Entry]], keyed: bool) -> None:
+def test_equal_to_the_slow_reference(batches: list[list[RowEntry]], keyed: bool) -> None:
     found = run(batches, keyed=keyed)
     done: list[tuple[bool, str, str]] = []
     for batch, last in zip(batches, found, strict=True):
