@@ -25,6 +25,7 @@ from tailrace.spark_consumer.monitor.http import endpoints
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, load_sink
+from tailrace.spark_consumer.sink.routing import QuerySink
 
 log = structlog.get_logger(__name__)
 
@@ -32,28 +33,38 @@ log = structlog.get_logger(__name__)
 def run(config: ConsumerConfig, *, wrap: Callable[[SinkPlugin], SinkPlugin] = lambda plugin: plugin) -> None:
     """Run one query until it ends, or until a signal stops it after the current batch.
 
-    ``wrap`` can replace the sink plug-in, for tests. Raises TailraceError if the query fails.
+    ``wrap`` can replace the plug-ins of the sinks, for tests. Raises TailraceError if the query fails.
     """
     configure_logging(config.log_format, config.log_level)
-    status = Status(config.name, config.sink)
+    status = Status(config.name, config.sink_names)
     for warning in config.warnings:
         log.warning("setting has no effect", setting=warning)
     with ExitStack() as stack:
         if config.monitor_port:
             host, port = config.monitor_host, config.monitor_port
             stack.enter_context(HttpServer(endpoints(status), address=host, port=port, port_property="monitor.port"))
-        plugin = wrap(load_sink(config.sink))
-        spark = session.build(config, plugin)
+        sinks = load_sinks(config, wrap)
+        spark = session.build(config, [sink.plugin for sink in sinks])
         try:
-            running = RunningQuery(spark, config, plugin, status)
+            running = RunningQuery(spark, config, sinks, status)
             # PySpark installs its own handler for SIGINT when the session starts; these must come later.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: running.stop())
             signal.signal(signal.SIGUSR1, lambda *_: running.retry_parked())
-            log.info("query started", name=config.name, id=running.query.id, sink=config.sink)
+            log.info("query started", name=config.name, id=running.query.id, sinks=config.sink_names)
             running.wait()
         finally:
             spark.stop()
+
+
+def load_sinks(
+    config: ConsumerConfig, wrap: Callable[[SinkPlugin], SinkPlugin] = lambda plugin: plugin
+) -> tuple[QuerySink, ...]:
+    """Return the sinks of a configuration; ``wrap`` can replace their plug-ins."""
+    return tuple(
+        QuerySink(chosen.name, wrap(load_sink(chosen.kind)), chosen.options, chosen.tables)
+        for chosen in config.chosen_sinks
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

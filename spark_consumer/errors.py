@@ -5,7 +5,8 @@
     TailraceError              runtime/errors.py
     ├── SinkError              the target rejected a batch
     │   ├── NewTopicError      a topic was deleted and created again
-    │   └── TargetUnavailableError  the target cannot be reached: no table can go on
+    │   ├── TargetUnavailableError  the target cannot be reached: no table can go on
+    │   └── UnreachableSinkError    the engine of one of several sinks cannot be reached: its tables cannot go on
     ├── IncompleteTopicError   a topic lacks records that were written to it
     ├── DamagedTopicError      rows in a topic are not those that were written to it
     └── KafkaRequestError      runtime/errors.py
@@ -15,6 +16,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from typing import Final
 
 from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, TailraceError
@@ -32,6 +34,10 @@ class TargetUnavailableError(SinkError):
     """The server of the target cannot be reached."""
 
 
+class UnreachableSinkError(SinkError):
+    """The engine of one of several sinks cannot be reached."""
+
+
 class IncompleteTopicError(TailraceError):
     """A topic lacks records that were written to it."""
 
@@ -44,9 +50,12 @@ class ControlTopicError(KafkaRequestError):
     """A control topic cannot be read."""
 
 
-_NOT_OF_ONE_TABLE: Final = re.compile(
+_SESSION_LOST: Final = re.compile(
     r"stopped SparkContext|SparkContext was shut down|cancelled job group|Job \d+ cancelled|JOB_CANCELLED"
-    r"|OutOfMemoryError|ExecutorLostFailure|Failed to create new KafkaAdminClient|BrokerNotAvailable"
+    r"|OutOfMemoryError|ExecutorLostFailure"
+)
+_UNREACHABLE: Final = re.compile(
+    r"Failed to create new KafkaAdminClient|BrokerNotAvailable"
     r"|common\.errors\.(?:Timeout|Disconnect|Network|SaslAuthentication|SslAuthentication)\w*Exception"
     r"|java\.net\.(?:Connect|SocketTimeout|UnknownHost|NoRouteToHost)Exception"
 )
@@ -58,7 +67,18 @@ def concerns_all_tables(error: BaseException) -> bool:
         return isinstance(error, (ControlTopicError, KafkaUnavailableError, TargetUnavailableError))
     if not isinstance(error, Exception) or isinstance(error, (OSError, MemoryError)):
         return True
-    return bool(_NOT_OF_ONE_TABLE.search(str(error)))
+    text = str(error)
+    return bool(_SESSION_LOST.search(text) or _UNREACHABLE.search(text))
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Return whether an error of a sink says that its server cannot be reached."""
+    if isinstance(error, TailraceError):
+        return isinstance(error, (KafkaUnavailableError, TargetUnavailableError))
+    if isinstance(error, (ConnectionError, TimeoutError, socket.gaierror)):
+        return True
+    text = str(error)
+    return bool(_UNREACHABLE.search(text)) and not _SESSION_LOST.search(text)
 
 
 def as_tailrace_error(error: BaseException, message: str = "the query failed") -> TailraceError:

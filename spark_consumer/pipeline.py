@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.spark_consumer.errors import NewTopicError, SinkError, as_tailrace_error, concerns_all_tables
-from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableStates
-from tailrace.spark_consumer.sink.base import Sink, SinkContext
+from tailrace.spark_consumer.sink.base import SinkContext
+from tailrace.spark_consumer.sink.routing import QuerySink
+from tailrace.spark_consumer.sink.table_sinks import TableSinks
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.formats.select import record_format
 from tailrace.spark_consumer.source.formats.settings import FormatSettings
@@ -35,7 +36,7 @@ from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
 from tailrace.spark_consumer.tables.base import TableServices, TableWork
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
-from tailrace.spark_consumer.tables.parts import PartedWork, Parts, Work
+from tailrace.spark_consumer.tables.parts import FailedWork, PartedWork, Parts, Work
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.tables.upsert import UpsertTable
@@ -58,7 +59,6 @@ class PipelineSettings:
     source: Mapping[str, str]
     """Further options of Spark's Kafka source."""
     checkpoint: str
-    images: Images
     accept_incomplete: bool = False
     """Whether a table goes on if its topic lacks records of its snapshot."""
     format: FormatSettings | None = None
@@ -75,24 +75,42 @@ class PipelineSettings:
     """Tables that are processed at the same time; None: one per core, at least two."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What is there once the first batch runs."""
+
+    services: Mapping[str, TableServices]
+    """By the name of the sink; they differ in nothing else."""
+    pool: TablePool
+    background: TablePool
+    """For tables that are taken up again."""
+
+    @property
+    def common(self) -> TableServices:
+        """The services, for what concerns no sink."""
+        return next(iter(self.services.values()))
+
+
 class Pipeline:
     """The function for foreachBatch; one per query."""
 
     def __init__(
         self,
         settings: PipelineSettings,
-        open_sink: Callable[[SparkSession, SinkContext], Sink],
+        sinks: Sequence[QuerySink],
         status: Status,
     ) -> None:
         self._settings = settings
-        self._open_sink = open_sink
+        self._sinks = TableSinks(sinks, settings.prefix)
         self._status = status
-        limit = settings.max_offsets if settings.images is Images.UPSERT else sys.maxsize
-        self._parked = ParkedTables(settings.checkpoint, limit, settings.retry_s)
+        status.sink_of = self._sinks.router.name_of
+        self._parked = ParkedTables(
+            settings.checkpoint, settings.max_offsets, settings.retry_s, unlimited=self._sinks.is_changelog
+        )
         self._parts = Parts(self._parked, settings.max_bytes)
         self._runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
         self._errors: dict[str, TailraceError] = {}
-        self._opened: tuple[TableServices, TablePool, TablePool] | None = None
+        self._opened: _Opened | None = None
         self._opening = threading.Lock()
         self._ids: TopicIds | None = None
         self._query_id = ""
@@ -112,7 +130,8 @@ class Pipeline:
         self._started.wait()
         started = time.monotonic()
         spark = batch.sparkSession
-        services, pool, _ = self._open(spark)
+        opened = self._open(spark)
+        services = opened.common
         ranges = ranges_of_batch(spark, self._settings.checkpoint, batch_id)
         admitted = self._parked.admit(spark, self._without_control(ranges))
         self._status.batch_started({topic: found.offsets for topic, found in admitted.items()})
@@ -120,10 +139,10 @@ class Pipeline:
             with self._phase(spark, "certificates"):
                 idle = self._idle_with_ends(spark, services, ranges)
             works = [
-                self._work(services, topic, admitted.get(topic), ranges.end[topic], batch_id)
+                self._work(opened, topic, admitted.get(topic), ranges.end[topic], batch_id)
                 for topic in sorted(admitted.keys() | idle.keys())
             ]
-            errors = self._run(spark, pool, works)
+            errors = self._run(spark, opened.pool, works)
             if not any(isinstance(error, NewTopicError) for error in errors.values()):
                 self._raise_if_no_table_goes_on(errors, ranges)
             self._finish(spark, {**admitted, **idle}, errors)
@@ -150,8 +169,20 @@ class Pipeline:
         """Read which tables were parked or behind when the query ended."""
         self._parked.load(spark)
 
+    def check_sinks(self, topics: Iterable[str]) -> None:
+        """Raise ConfigError if a table does not have exactly one sink.
+
+        A table that was parked before is parked again: one that appeared in the running query must not stop the others
+        when it starts again.
+        """
+        found = set(topics)
+        problems = self._sinks.router.problems(found & self._parked.without_position(found))
+        if problems:
+            raise ConfigError(problems)
+
     def retry_parked(self) -> None:
         """Try the parked tables again at the next call of ``catch_up``."""
+        self._sinks.retry()
         self._parked.retry()
 
     def catch_up(self, spark: SparkSession) -> bool:
@@ -167,12 +198,12 @@ class Pipeline:
             self._ends_read = False  # a table that has only certificates left takes part in the next batch
             return False
         try:
-            services, _, pool = self._open(spark)
+            opened = self._open(spark)
             works = [
-                self._work(services, topic, found, _ends_of_chunk(found, ends[topic]), batch_id)
+                self._work(opened, topic, found, _ends_of_chunk(found, ends[topic]), batch_id)
                 for topic, found in chunks.items()
             ]
-            errors = self._run(spark, pool, works)
+            errors = self._run(spark, opened.background, works)
             self._finish(spark, chunks, errors)
             self._raise_if_no_table_goes_on(errors, BatchRanges({}, ends))
         finally:
@@ -192,21 +223,21 @@ class Pipeline:
             )
 
     def close(self) -> None:
-        """Close the sink; no batch may run any more."""
-        if self._opened is not None:
-            self._opened[0].sink.close()
-        if self._ids is not None:
-            self._ids.close()
+        """Close the sinks; no batch may run any more."""
+        try:
+            self._sinks.close()
+        finally:
+            if self._ids is not None:
+                self._ids.close()
 
-    def _open(self, spark: SparkSession) -> tuple[TableServices, TablePool, TablePool]:
-        """Return the services and two pools: one for the batches, one for tables in the background."""
+    def _open(self, spark: SparkSession) -> _Opened:
         with self._opening:
             if self._opened is None:
                 self._started.wait()
                 self._opened = self._new_services(clone_session(spark))
             return self._opened
 
-    def _new_services(self, spark: SparkSession) -> tuple[TableServices, TablePool, TablePool]:
+    def _new_services(self, spark: SparkSession) -> _Opened:
         _tune(spark)
         settings = self._settings
         schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
@@ -221,9 +252,9 @@ class Pipeline:
         )
         source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
         letters = settings.dead_letter_topic
-        services = TableServices(
+        services = partial(
+            TableServices,
             source=source,
-            sink=self._open_sink(spark, context),
             schemas=schemas,
             ends=SplitEnds(self._control(watermarks_topic(settings.prefix), READ_COMMITTED)),
             states=TableStates(settings.checkpoint),
@@ -236,7 +267,8 @@ class Pipeline:
             shared=SharedReads(source),
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
-        return services, TablePool(spark, settings.table_threads), TablePool(spark, 1)
+        by_sink = {name: services(sink=sink) for name, sink in self._sinks.open(spark, context).items()}
+        return _Opened(by_sink, TablePool(spark, settings.table_threads), TablePool(spark, 1))
 
     def _control(self, topic: str, isolation: str = "read_uncommitted") -> ControlTopic:
         """Return a control topic; topics that another connector writes have none."""
@@ -266,7 +298,7 @@ class Pipeline:
 
     def _work(
         self,
-        services: TableServices,
+        opened: _Opened,
         topic: str,
         found: TopicRange | None,
         ends: Mapping[str, int],
@@ -274,7 +306,11 @@ class Pipeline:
     ) -> Work:
         """Return the work of a table; ``ends`` are all partitions, with the offsets up to which they are read then."""
         read = {int(name): offset for name, offset in ends.items()}
-        kind = ChangelogTable if self._settings.images is Images.CHANGELOG else UpsertTable
+        try:
+            services = opened.services[self._sinks.router.of(topic).name]
+        except SinkError as error:
+            return FailedWork(topic, found, error)
+        kind = ChangelogTable if self._sinks.is_changelog(topic) else UpsertTable
 
         def make(part: TopicRange | None, read_then: Mapping[int, int]) -> TableWork:
             return kind(services, topic, part, batch_id, read_then)
@@ -285,7 +321,7 @@ class Pipeline:
 
     def _run(self, spark: SparkSession, pool: TablePool, works: Sequence[Work]) -> dict[str, BaseException]:
         """Run some works and return the errors by topic; raise one that does not concern only its table."""
-        services, _, _ = self._open(spark)
+        services = self._open(spark).common
         if works:
             self._runs.next_batch()
             with self._phase(spark, "schemas"):
@@ -304,7 +340,9 @@ class Pipeline:
     def _finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, BaseException]) -> None:
         found = {topic: as_tailrace_error(error, "a table cannot go on") for topic, error in errors.items()}
         for topic, error in errors.items():
-            found[topic].add_context(**describe(spark, self._open(spark)[0].source, error))
+            found[topic].add_context(**describe(spark, self._open(spark).common.source, error))
+            if len(self._sinks.router.sinks) > 1:
+                found[topic].add_context(sink=self._sinks.router.name_of(topic))
         self._errors |= found
         self._parked.finish(spark, done, found)
         self._status.parked(self._parked.as_dict())

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import StreamingQueryException
 
-from tailrace.runtime.config.section import Section
 from tailrace.schemas.names import watermarks_topic
 from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.errors import as_tailrace_error
 from tailrace.spark_consumer.monitor.listener import ProgressListener
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
-from tailrace.spark_consumer.sink.base import Sink, SinkContext
-from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.routing import QuerySink
 from tailrace.spark_consumer.source.kafka import read_stream, stream_options
+from tailrace.spark_consumer.source.kafka_admin import topic_names
+from tailrace.spark_consumer.source.topics import subscribe_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S: Final = 1
+_UNITS: Final = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600}
 
 
 class RunningQuery:
     """A started query. A signal handler can call ``stop``; ``wait`` returns when the query has ended."""
 
-    def __init__(self, spark: SparkSession, config: ConsumerConfig, plugin: SinkPlugin, status: Status) -> None:
+    def __init__(self, spark: SparkSession, config: ConsumerConfig, sinks: Sequence[QuerySink], status: Status) -> None:
+        """Raises ConfigError if a table that Kafka has does not belong to exactly one of several sinks."""
         self._spark, self._status = spark, status
         self._listener = ProgressListener(status, frozenset({watermarks_topic(config.topic_prefix)}))
         self._available_now = config.available_now
@@ -43,7 +45,6 @@ class RunningQuery:
             client=config.kafka_client,
             source=config.source_options,
             checkpoint=config.checkpoint,
-            images=plugin.images,
             accept_incomplete=config.accepts_incomplete_topics,
             format=config.format_settings,
             max_offsets=config.max_offsets,
@@ -52,12 +53,13 @@ class RunningQuery:
             retry_s=0 if config.available_now else config.retry_ms / 1000,
             dead_letter_topic=config.dead_letter_topic if config.tolerance == "all" else None,
         )
-        open_sink = partial(_open_sink, plugin, config.sink_options)
-        self._pipeline = Pipeline(settings, open_sink, status)
+        self._pipeline = Pipeline(settings, sinks, status)
         self._pipeline.pause_point = self._pause_point
         self._pipeline.load_positions(spark)
+        if config.sinks:
+            self._pipeline.check_sinks(_tables(spark, config))
         spark.streams.addListener(self._listener)
-        self.query = self._start(spark, config, plugin)
+        self.query = self._start(spark, config, sinks)
         self._listener.follow(self.query.id)
         self._pipeline.start(self.query.id)
         status.running()
@@ -122,7 +124,7 @@ class RunningQuery:
             self._paused.set()
             self._resume.wait()
 
-    def _start(self, spark: SparkSession, config: ConsumerConfig, plugin: SinkPlugin) -> StreamingQuery:
+    def _start(self, spark: SparkSession, config: ConsumerConfig, sinks: Sequence[QuerySink]) -> StreamingQuery:
         options = stream_options(
             client=config.kafka_client,
             prefix=config.topic_prefix,
@@ -135,7 +137,7 @@ class RunningQuery:
         if config.available_now:
             writer = writer.trigger(availableNow=True)
         else:
-            writer = writer.trigger(processingTime=config.processing_time or plugin.processing_time)
+            writer = writer.trigger(processingTime=config.processing_time or processing_time(sinks))
         started: StreamingQuery = writer.start()
         return started
 
@@ -152,5 +154,21 @@ class RunningQuery:
         return run
 
 
-def _open_sink(plugin: SinkPlugin, options: Section, spark: SparkSession, context: SinkContext) -> Sink:
-    return plugin.open(spark, options, context)
+def processing_time(sinks: Iterable[QuerySink]) -> str:
+    """Return the longest default of some sinks: a batch commits all of its tables."""
+    defaults = {sink.plugin.processing_time for sink in sinks}
+    return max(defaults, key=_seconds) if len(defaults) > 1 else defaults.pop()
+
+
+def _seconds(text: str) -> float:
+    """Return the length of an interval such as ``10 seconds``; raises ValueError for another form."""
+    number, _, unit = text.partition(" ")
+    return float(number) * _UNITS[unit.removesuffix("s")]
+
+
+def _tables(spark: SparkSession, config: ConsumerConfig) -> list[str]:
+    """Return the topics of tables that Kafka has and the query reads."""
+    prefix = config.topic_prefix
+    pattern = re.compile(subscribe_pattern(prefix, config.table_filter))
+    names = topic_names(spark, config.kafka_client)
+    return [name for name in names if pattern.match(name) and name != watermarks_topic(prefix)]

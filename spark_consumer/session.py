@@ -1,4 +1,4 @@
-"""The Spark session: jars and settings of the Kafka source and of the sink.
+"""The Spark session: jars and settings of the Kafka source and of the sinks.
 
 Under spark-submit the master and the jars are set by spark-submit; here only the settings are added that must hold.
 """
@@ -9,7 +9,7 @@ import atexit
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from functools import cache
 from importlib.resources import as_file, files
@@ -43,15 +43,46 @@ _LOCAL: Final = {
 """Defaults of a session that spark-submit has not started."""
 
 
-def coordinates(plugin: SinkPlugin, spark_version: str) -> tuple[str, ...]:
-    """Return the Maven coordinates for a sink and a Spark version; raises ConfigError if there are none."""
+def coordinates(plugins: Iterable[SinkPlugin], spark_version: str) -> tuple[str, ...]:
+    """Return the Maven coordinates for some sinks and a Spark version; raises ConfigError if there are none."""
     line = ".".join(spark_version.split(".")[:2])
-    supported = [version for version in KAFKA_JARS if not plugin.jars or version in plugin.jars]
-    if line not in supported:
-        raise ConfigError(
-            [f"the {plugin.name} sink is not available for Spark {spark_version}; use Spark {', '.join(supported)}"]
-        )
-    return (*KAFKA_JARS[line], *plugin.jars.get(line, ()))
+    found = dict.fromkeys(KAFKA_JARS.get(line, ()))
+    problems = []
+    for plugin in plugins:
+        supported = [version for version in KAFKA_JARS if not plugin.jars or version in plugin.jars]
+        if line not in supported:
+            problems.append(
+                f"the {plugin.name} sink is not available for Spark {spark_version}; use Spark {', '.join(supported)}"
+            )
+        found |= dict.fromkeys(plugin.jars.get(line, ()))
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return tuple(found)
+
+
+_LISTS: Final = frozenset({"spark.sql.extensions", "spark.plugins", "spark.extraListeners"})
+"""Settings that are lists: each sink adds its own entries."""
+
+
+def required_settings(plugins: Iterable[SinkPlugin]) -> dict[str, str]:
+    """Return the settings that some sinks need together; raises ConfigError if two need different values."""
+    found: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    problems = []
+    for plugin in plugins:
+        for name, value in plugin.spark_settings.items():
+            if name in _LISTS:
+                entries = [*found.get(name, "").split(","), *value.split(",")]
+                found[name] = ",".join(dict.fromkeys(entry.strip() for entry in entries if entry.strip()))
+            elif found.setdefault(name, value) != value:
+                problems.append(
+                    f"sinks: {owners[name]} needs {name}={found[name]}, and {plugin.name} needs {value}; use a query "
+                    "for each"
+                )
+            owners.setdefault(name, plugin.name)
+    if problems:
+        raise ConfigError(problems)
+    return found
 
 
 def is_submitted() -> bool:
@@ -60,10 +91,11 @@ def is_submitted() -> bool:
 
 
 def settings(
-    config: ConsumerConfig, plugin: SinkPlugin, environment: Mapping[str, str], *, spark_version: str
+    config: ConsumerConfig, plugins: Collection[SinkPlugin], environment: Mapping[str, str], *, spark_version: str
 ) -> dict[str, str]:
     """Return the settings of the session; the configuration overrides the defaults."""
-    merged: dict[str, str] = {"spark.sql.session.timeZone": "UTC", _CALL_SITES: "false", **plugin.spark_settings}
+    required = required_settings(plugins)
+    merged: dict[str, str] = {"spark.sql.session.timeZone": "UTC", _CALL_SITES: "false", **required}
     if not is_submitted():
         merged |= _LOCAL
         jars = environment.get("SPARK_JARS", "")
@@ -71,7 +103,7 @@ def settings(
             if jars:
                 merged["spark.jars"] = ",".join(part for part in re.split(r"[,\s]+", jars) if part)
             else:
-                merged["spark.jars.packages"] = ",".join(coordinates(plugin, spark_version))
+                merged["spark.jars.packages"] = ",".join(coordinates(plugins, spark_version))
     merged |= dict(config.spark)
     if not is_submitted():
         merged[_JAVA_OPTIONS] = _java_options(merged.get(_JAVA_OPTIONS, ""), run_ends=config.available_now)
@@ -131,14 +163,14 @@ def require_driver(config: ConsumerConfig, environment: Mapping[str, str]) -> No
         )
 
 
-def build(config: ConsumerConfig, plugin: SinkPlugin) -> SparkSession:
+def build(config: ConsumerConfig, plugins: Collection[SinkPlugin]) -> SparkSession:
     """Return the session. Raises ConfigError for a session of Spark Connect."""
     require_driver(config, os.environ)
     import pyspark  # noqa: PLC0415 - importing all of it takes a second; configuration errors are reported before
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = pyspark.sql.SparkSession.builder.appName(config.name)
-    for name, value in settings(config, plugin, os.environ, spark_version=pyspark.__version__).items():
+    for name, value in settings(config, plugins, os.environ, spark_version=pyspark.__version__).items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     import_classes(session)

@@ -39,14 +39,17 @@ class ConfigDefinition(Generic[C]):
         model: type[C],
         groups: Sequence[Group],
         *,
-        sections: Mapping[str, type[Section]] | None = None,
+        sections: Mapping[str, type[Section] | SectionSpec] | None = None,
         checks: Sequence[Check] = (),
         redact_name: Callable[[str], str] = str,
     ) -> None:
         """``redact_name`` masks the secret part of a name that has one."""
         self.model = model
         self.groups = tuple(groups)
-        replaced = {path: SectionSpec(section) for path, section in (sections or {}).items()}
+        replaced = {
+            path: found if isinstance(found, SectionSpec) else SectionSpec(found)
+            for path, found in (sections or {}).items()
+        }
         self.sections = {**sections_of(model), **replaced}
         self._checks = tuple(checks)
         self._redact_name = redact_name

@@ -83,12 +83,20 @@ def fill_in(entry: Property, words: Mapping[str, str]) -> Property:
     return replace(entry, name=fill(entry.name), doc=fill(entry.doc), aliases=aliases, default_note=note)
 
 
+def _with_prefix(entry: Property, prefix: str) -> Property:
+    aliases = tuple(prefix + alias for alias in entry.aliases)
+    fallback = prefix + entry.fallback if entry.fallback else ""
+    return replace(entry, name=prefix + entry.name, aliases=aliases, fallback=fallback)
+
+
 @dataclass(frozen=True, slots=True)
 class SectionSpec:
     """One section of a configuration, and the words that its properties contain."""
 
     model: type[Section]
     words: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+    """Stands before the names of its properties, for a section that is there several times."""
 
 
 def properties_of(spec: SectionSpec, path: str = "") -> Iterator[Property]:
@@ -97,7 +105,7 @@ def properties_of(spec: SectionSpec, path: str = "") -> Iterator[Property]:
         for entry in info.metadata:
             if isinstance(entry, Property):
                 target = f"{path}.{attribute}" if path else attribute
-                yield replace(fill_in(entry, spec.words), target=target)
+                yield replace(_with_prefix(fill_in(entry, spec.words), spec.prefix), target=target)
 
 
 def sections_of(model: type[Section], path: str = "", words: Mapping[str, str] | None = None) -> dict[str, SectionSpec]:

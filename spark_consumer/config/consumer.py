@@ -13,6 +13,7 @@ from tailrace.runtime.config.section import RootConfig, Section, prefixed, secti
 from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, TOPIC_PART, integer, one_of
 from tailrace.runtime.logging import LogFormat, LogLevel
 from tailrace.spark_consumer.config.converters import ConvertersConfig
+from tailrace.spark_consumer.config.sinks import NAMES, ChosenSink, NamedSinkConfig, attribute_of
 from tailrace.spark_consumer.source.formats.settings import FormatSettings
 from tailrace.spark_consumer.source.topics import TableFilter
 
@@ -33,7 +34,10 @@ _CLIENT_VARIABLES: Final = (
 
 
 class ConsumerConfig(RootConfig):
-    """The whole configuration of a consumer. ``sink_options`` are the settings of the sink, as its plug-in declares."""
+    """The whole configuration of a consumer. ``sink_options`` are the settings of the sink, as its plug-in declares.
+
+    With several sinks, ``named_sinks`` has a section for each.
+    """
 
     bootstrap_servers: str = supported(
         "bootstrap.servers",
@@ -121,7 +125,8 @@ class ConsumerConfig(RootConfig):
     processing_time: str | None = supported(
         "trigger.processingTime",
         TEXT,
-        default_note="`10 seconds` for the sinks delta and iceberg, `1 minute` for parquet, otherwise `1 second`",
+        default_note="`10 seconds` for the sinks delta and iceberg, `1 minute` for parquet, otherwise `1 second`; of "
+        "several sinks the longest",
         doc="Minimum time between the starts of two micro-batches. Each one is a commit of each table that changed.",
     )
     available_now: bool = supported(
@@ -171,8 +176,15 @@ class ConsumerConfig(RootConfig):
         "snapshot, or if rows of its snapshot are not those that the producer wrote. fail: the table stops. warn: a "
         "message in the log, and the table goes on.",
     )
-    sink: str = supported("sink", TEXT, required=True, doc="Name of the sink.")
+    sink: str | None = supported("sink", TEXT, doc="Name of the sink; or set `sinks`.")
     sink_options: Section = section(Section)
+    sinks: tuple[str, ...] | None = supported(
+        "sinks",
+        NAMES,
+        default_note="one sink, that of `sink`",
+        doc="Names for several sinks of this query, separated by commas. Each table goes to one of them.",
+    )
+    named_sinks: Section = section(Section)
     client: Mapping[str, SecretStr] = prefixed(
         "kafka.*",
         SECRET,
@@ -194,6 +206,21 @@ class ConsumerConfig(RootConfig):
         doc="Format of the log on stderr. auto: text on a terminal, otherwise JSON.",
     )
     log_level: LogLevel = supported("log.level", one_of(LogLevel), default="info", doc="Minimum level of log messages.")
+
+    @property
+    def chosen_sinks(self) -> tuple[ChosenSink, ...]:
+        """The sinks of the query: the one of ``sink``, or those of ``sinks``."""
+        if self.sink:
+            return (ChosenSink(self.sink, self.sink, self.sink_options),)
+        found: list[tuple[str, NamedSinkConfig]] = [
+            (name, getattr(self.named_sinks, attribute_of(name))) for name in self.sinks or ()
+        ]
+        return tuple(ChosenSink(name, each.kind, each.options, each.tables) for name, each in found)
+
+    @property
+    def sink_names(self) -> str:
+        """The names of the sinks, for logs."""
+        return ",".join(chosen.name for chosen in self.chosen_sinks)
 
     @property
     def kafka_client(self) -> dict[str, str]:

@@ -1,20 +1,28 @@
-"""Loads the consumer's configuration: its own properties and those that the sink's plug-in declares."""
+"""Loads the consumer's configuration: its own properties and those that the plug-ins of its sinks declare."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tailrace.runtime.config.definition import ConfigDefinition, Group
+from tailrace.runtime.config.definition import Check, ConfigDefinition, Group
 from tailrace.runtime.config.draft import Draft
-from tailrace.runtime.config.property import Property, Support
+from tailrace.runtime.config.property import Property, Support, ignored
 from tailrace.runtime.config.section import SectionSpec, properties_of
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.config import converters
 from tailrace.spark_consumer.config.consumer import UNSUPPORTED, ConsumerConfig
+from tailrace.spark_consumer.config.sinks import (
+    NamedSinkConfig,
+    names_in,
+    path_of,
+    prefix_of,
+    sections_of_sinks,
+)
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, installed_sinks, load_sink
 
 COMMON: Final = Group(
@@ -23,9 +31,14 @@ COMMON: Final = Group(
 _OPTIONS: Final = "sink_options"
 
 
-def definition(sink: str | None) -> ConfigDefinition[ConsumerConfig]:
-    """Return the definition for a sink. The properties of other installed sinks are known and ignored."""
+def definition(sink: str | None, named: Mapping[str, str | None] | None = None) -> ConfigDefinition[ConsumerConfig]:
+    """Return the definition for a sink. The properties of other installed sinks are known and ignored.
+
+    ``named`` are the kinds of several sinks by name, None where the kind is not known.
+    """
     plugins = installed_sinks()
+    if named:
+        return _definition_of_several(plugins, named)
     plugin = plugins.pop(sink, None) if sink else None
     if plugin is None:
         return ConfigDefinition(
@@ -34,8 +47,26 @@ def definition(sink: str | None) -> ConfigDefinition[ConsumerConfig]:
     own = Group(f"Sink {plugin.name}", (_OPTIONS,))
     others = _others(plugins, {entry.name for entry in options_of(plugin)})
     sections = {_OPTIONS: plugin.options}
-    checks = (_check_dead_letters, _check_registries, *plugin.checks)
+    checks = (_check_one_choice, _check_dead_letters, _check_registries, *plugin.checks)
     return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections=sections, checks=checks)
+
+
+def _definition_of_several(
+    plugins: Mapping[str, SinkPlugin], named: Mapping[str, str | None]
+) -> ConfigDefinition[ConsumerConfig]:
+    chosen = {name: plugins.get(kind or "") for name, kind in named.items()}
+    groups, checks = [COMMON], [_check_one_choice, _check_dead_letters, _check_registries]
+    for name, plugin in chosen.items():
+        path, prefix = path_of(name), prefix_of(name)
+        # The fault is the kind: without one no property of the sink is known.
+        unknown = ignored(f"{prefix}*", "Property of an unknown kind of sink.", "its kind is not known")
+        groups.append(Group(f"Sink {name}", (path, f"{path}.options"), () if plugin else (unknown,)))
+        checks.append(partial(_check_kind, name))
+        if plugin is not None:
+            checks += [partial(_check_named, name, plugin, check) for check in plugin.checks]
+    groups.append(_others(plugins, set(), "sinks is set; write it as sinks.<name>.{property}"))
+    sections = sections_of_sinks({name: plugin.options if plugin else None for name, plugin in chosen.items()})
+    return ConfigDefinition(ConsumerConfig, groups, sections=sections, checks=checks)
 
 
 def options_of(plugin: SinkPlugin) -> tuple[Property, ...]:
@@ -43,13 +74,21 @@ def options_of(plugin: SinkPlugin) -> tuple[Property, ...]:
     return tuple(properties_of(SectionSpec(plugin.options), _OPTIONS))
 
 
-def _others(plugins: Mapping[str, SinkPlugin], own: set[str]) -> Group:
+def options_of_named(name: str) -> tuple[Property, ...]:
+    """Return the properties that each of several sinks has."""
+    return tuple(properties_of(SectionSpec(NamedSinkConfig, {"name": name})))
+
+
+_OF_ANOTHER: Final = "it is a property of the sink {sink}"
+
+
+def _others(plugins: Mapping[str, SinkPlugin], own: set[str], reason: str = _OF_ANOTHER) -> Group:
     found: dict[str, Property] = {}
     for plugin in plugins.values():
         for entry in options_of(plugin):
             if entry.name not in own:
-                reason = f"it is a property of the sink {plugin.name}"
-                found.setdefault(entry.name, replace(entry, support=Support.IGNORED, reason=reason))
+                why = reason.format(sink=plugin.name, property=entry.name)
+                found.setdefault(entry.name, replace(entry, support=Support.IGNORED, reason=why))
     return Group("Other sinks", (), tuple(found.values()))
 
 
@@ -59,6 +98,38 @@ def _check_sink(draft: Draft) -> None:
             load_sink(draft.settings["sink"].value.strip())
         except ConfigError as error:
             draft.problems += error.problems
+    elif not draft.is_set("sinks") and not draft.file_unread:
+        draft.problems.append("sink is missing: Name of the sink; or set sinks. Expected: a text that is not empty")
+
+
+def _check_one_choice(draft: Draft) -> None:
+    if draft.is_set("sink") and draft.is_set("sinks"):
+        draft.problems.append("sinks: sink is set too; use one of them")
+
+
+def _check_kind(name: str, draft: Draft) -> None:
+    kind = f"{prefix_of(name)}type"
+    if draft.is_set(kind):
+        try:
+            load_sink(draft.settings[kind].value.strip())
+        except ConfigError as error:
+            draft.problems += [kind + problem.removeprefix("sink") for problem in error.problems]
+
+
+def _check_named(name: str, plugin: SinkPlugin, check: Check, draft: Draft) -> None:
+    """Run a check of a plug-in on the settings of one of several sinks, under the names that the plug-in knows."""
+    prefix = prefix_of(name)
+    names = [entry.name.partition("*")[0] for entry in options_of(plugin)]
+    common = {key: setting for key, setting in draft.settings.items() if not key.startswith((prefix, "sink."))}
+    own = {key.removeprefix(prefix): setting for key, setting in draft.settings.items() if key.startswith(prefix)}
+    view = Draft(draft.table, {**common, **own}, draft.values)
+    check(view)
+
+    def named(text: str) -> str:
+        return prefix + text if text.startswith(tuple(names)) else f"sinks.{name}: {text}"
+
+    draft.problems += [named(problem) for problem in view.problems]
+    draft.warnings += [named(warning) for warning in view.warnings]
 
 
 def _check_registries(draft: Draft) -> None:
@@ -88,8 +159,14 @@ def load(
 ) -> ConsumerConfig:
     """Return the configuration of a file, the environment and flags. Raises ConfigError with all problems."""
     environ = os.environ if environ is None else environ
-    sink = definition(None).peek("sink", path, environ, overrides)
-    return definition(sink).load(path, environ, overrides)
+    first = definition(None)
+    sink = first.peek("sink", path, environ, overrides)
+    names = names_in(first.peek("sinks", path, environ, overrides))
+    if not names:
+        return definition(sink).load(path, environ, overrides)
+    kinds = definition(None, dict.fromkeys(names))
+    named = {name: kinds.peek(f"{prefix_of(name)}type", path, environ, overrides) for name in names}
+    return definition(None, named).load(path, environ, overrides)
 
 
 def parse(settings: Mapping[str, str]) -> ConsumerConfig:
@@ -99,4 +176,5 @@ def parse(settings: Mapping[str, str]) -> ConsumerConfig:
 
 def describe(config: ConsumerConfig) -> dict[str, str]:
     """Return the effective settings by property, secrets masked."""
-    return definition(config.sink).describe(config)
+    named = {} if config.sink else {chosen.name: chosen.kind for chosen in config.chosen_sinks}
+    return definition(config.sink, named).describe(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -63,11 +64,15 @@ def _by_table(tables: dict[str, dict[str, Any]]) -> Iterator[Metric]:
             if table[field] is not None:
                 family.add_metric([topic], table[field])
         yield family
-    parked = GaugeMetricFamily("tailrace_table_parked", "1 for a table that cannot go on", labels=["topic"])
+    parked = GaugeMetricFamily("tailrace_table_parked", "1 for a table that cannot go on", labels=["topic", "sink"])
     for topic, table in tables.items():
         if table["state"] == "parked":
-            parked.add_metric([topic], 1)
+            parked.add_metric([topic, table["sink"]], 1)
     yield parked
+    by_sink = GaugeMetricFamily("tailrace_sink_tables", "Tables by sink and state", labels=["sink", "state"])
+    for (sink, state), count in sorted(Counter((each["sink"], each["state"]) for each in tables.values()).items()):
+        by_sink.add_metric([sink, state], count)
+    yield by_sink
 
 
 def _rows(tables: dict[str, dict[str, Any]]) -> Iterator[Metric]:

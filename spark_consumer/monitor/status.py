@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -36,6 +36,9 @@ class Status:
     """Written by the threads of the query and its tables, read by the threads of the HTTP server."""
 
     def __init__(self, query: str, sink: str) -> None:
+        """``sink``: the name of the sink; those of several are separated by commas."""
+        self.sink_of: Callable[[str], str] = lambda _topic: sink
+        """Returns the name of the sink of a table; '' if it has none."""
         self._lock = threading.Lock()
         self._query, self._sink = query, sink
         self._tables: dict[str, _Table] = {}
@@ -143,6 +146,7 @@ class Status:
     def _describe(self, topic: str, table: _Table) -> dict[str, Any]:
         found = table.snapshot or SnapshotStatus()
         described = {
+            "sink": self.sink_of(topic),
             "state": self._state_of(topic, table),
             "records_applied": table.records,
             "rows": dict(table.rows),

@@ -41,6 +41,7 @@ class SinkPlugin:
     options: type[Section]
     """The sink's settings; the section declares their properties."""
     images: Images
+    """What the sink reads of the changes of its tables."""
     guarantee: str
     """What the target contains after failures."""
     open: Callable[[SparkSession, Any, SinkContext], Sink]
@@ -51,6 +52,8 @@ class SinkPlugin:
     """Spark version (``4.1``) to Maven coordinates, without Kafka's. Empty: every Spark version, no jars."""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that the session must have."""
+    table_images: Callable[[Any, str, str], Images] | None = None
+    """Chooses the images of one table, instead of ``images``, by ``options``, database and table."""
     processing_time: str = "1 second"
     """The default of ``trigger.processingTime``."""
 

@@ -20,3 +20,12 @@ def open_admin(spark: SparkSession, client: Mapping[str, str]) -> Any:
         if name.startswith("kafka."):
             settings.setProperty(name.removeprefix("kafka."), value)
     return jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+
+
+def topic_names(spark: SparkSession, client: Mapping[str, str]) -> list[str]:
+    """Return the names of the topics that Kafka has."""
+    admin = open_admin(spark, client)
+    try:
+        return [str(name) for name in admin.listTopics().names().get()]
+    finally:
+        admin.close()

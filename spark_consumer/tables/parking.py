@@ -9,9 +9,10 @@ only excludes what is applied already; it is removed when a batch starts at it.
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,16 @@ class TablePosition:
 class ParkedTables:
     """The positions of a query. A batch and the background never have the same table at the same time."""
 
-    def __init__(self, checkpoint: str, max_offsets: int, retry_s: float) -> None:
+    def __init__(
+        self,
+        checkpoint: str,
+        max_offsets: int,
+        retry_s: float,
+        *,
+        unlimited: Callable[[str], bool] = lambda _topic: False,
+    ) -> None:
+        """``max_offsets``: of a chunk. ``unlimited``: whether the backlog of a topic is one chunk."""
+        self._unlimited = unlimited
         self._root = f"{checkpoint.rstrip('/')}/tailrace/parked"
         self._max_offsets = max_offsets
         self._retry_s = retry_s
@@ -112,7 +122,10 @@ class ParkedTables:
         if position.reason is not None or topic in self._busy:
             return None
         own = position.range_to(batch.end[topic])
-        return own if own.offsets <= self._max_offsets else None
+        return own if own.offsets <= self._limit(topic) else None
+
+    def _limit(self, topic: str) -> int:
+        return sys.maxsize if self._unlimited(topic) else self._max_offsets
 
     def without_position(self, topics: set[str]) -> set[str]:
         """Return the topics that take part in the batches without a position of their own."""
@@ -129,7 +142,7 @@ class ParkedTables:
             for topic, position in list(self._positions.items()):
                 if self._is_resuming(position) and topic not in self._busy:
                     ends = committed.get(topic, {})
-                    chunk = position.range_to(ends).first(self._max_offsets)
+                    chunk = position.range_to(ends).first(self._limit(topic))
                     if not chunk.partitions and not (ends and position.is_at(ends)):
                         continue
                     self._requested.discard(topic)

@@ -16,6 +16,7 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.source.kafka import read_raw
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
@@ -95,6 +96,22 @@ class Work(Protocol):
 
     def run(self, spark: SparkSession) -> TableResult:
         """Do the work; ``spark`` is a session that no other table uses now."""
+
+
+class FailedWork:
+    """The work of a table that cannot begin."""
+
+    def __init__(self, topic: str, found: TopicRange | None, error: TailraceError) -> None:
+        self.topic, self.found, self._error = topic, found, error
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets that are not read."""
+        return self.found.offsets if self.found else 0
+
+    def run(self, spark: SparkSession) -> TableResult:  # noqa: ARG002 - part of the protocol
+        """Raise the error."""
+        raise self._error
 
 
 class PartedWork:

@@ -25,9 +25,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import config, session
+from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
-from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.small_data import by_operator
 from tailrace.spark_consumer.tables.pool import clone_session
 from tests.bench.options import setting
@@ -68,16 +68,16 @@ def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
         **dict(options.set),
     }
     parsed = config.parse(given)
-    plugin = load_sink(parsed.sink)
-    spark = session.build(parsed, plugin)
+    sinks = load_sinks(parsed)
+    spark = session.build(parsed, [sink.plugin for sink in sinks])
     paths = [str(work / "tables" / table.schema.database / table.schema.table) for table in tables]
     try:
         for number in range(options.rounds):
             feed.write(message for table in tables for message in _changes(table, number, options.changes))
             before, cpu = _jobs(spark), _cpu_s(spark)
-            status = Status(parsed.name, parsed.sink)
+            status = Status(parsed.name, parsed.sink_names)
             started = time.monotonic()
-            RunningQuery(spark, parsed, plugin, status).wait()
+            RunningQuery(spark, parsed, sinks, status).wait()
             seconds = time.monotonic() - started, _cpu_s(spark) - cpu
             _report(number, seconds, status, _jobs(spark) - before, len(tables))
         for _ in range(options.appends):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from tailrace.runtime.config.section import Section
 from tailrace.schemas.names import watermarks_topic
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.plugin import load_sink
+from tailrace.spark_consumer.sink.routing import QuerySink
 from tests.sinks.backend import SinkBackend
 from tests.spark.records import Feed, Message, Table
 from tests.support.topics import end_offset
@@ -101,8 +104,8 @@ class BatchRunner:
             self._pipeline(self._spark.range(0), self._number)
 
     def _new_pipeline(self, cut: tuple[str, str] | None) -> Pipeline:
-        def open_sink(spark: SparkSession, context: SinkContext) -> Sink:
-            sink = self._plugin.open(spark, self._config.sink_options, context)
+        def open_sink(spark: SparkSession, options: Section, context: SinkContext) -> Sink:
+            sink = self._plugin.open(spark, options, context)
             if cut is not None:
                 _cut(sink, *cut)
                 self._repair = partial(delattr, sink, cut[1])
@@ -113,10 +116,10 @@ class BatchRunner:
             client=self._config.kafka_client,
             source={},
             checkpoint=self._checkpoint,
-            images=self._plugin.images,
             accept_incomplete=self.accept_incomplete,
         )
-        pipeline = Pipeline(settings, open_sink, Status("conformance", self._plugin.name))
+        query_sink = QuerySink(self._plugin.name, replace(self._plugin, open=open_sink), self._config.sink_options)
+        pipeline = Pipeline(settings, [query_sink], Status("conformance", self._plugin.name))
         pipeline.start("query-1")
         return pipeline
 

@@ -12,9 +12,10 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer import config
+from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
-from tailrace.spark_consumer.sink.plugin import SinkPlugin, load_sink
+from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tests.embedded.kafka import KafkaBroker
 from tests.support.topics import end_offset
 
@@ -48,9 +49,9 @@ def run_query(
 ) -> tuple[Status, TailraceError | None]:
     """Run a query to its end; return its status and the error that it ended with. ``wrap`` can replace the sink."""
     parsed = config.parse(given)
-    status = Status(parsed.name, parsed.sink)
+    status = Status(parsed.name, parsed.sink_names)
     try:
-        RunningQuery(spark, parsed, wrap(load_sink(parsed.sink)), status).wait()
+        RunningQuery(spark, parsed, load_sinks(parsed, wrap), status).wait()
     except TailraceError as error:
         return status, error
     return status, None

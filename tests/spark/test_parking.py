@@ -13,10 +13,10 @@ import pytest
 from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, SchemaError
 from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import config
+from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.errors import ControlTopicError, SinkError, concerns_all_tables
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
-from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange
 from tailrace.spark_consumer.tables.parking import ParkedTables, TablePosition
 from tests.embedded import supervised
@@ -116,8 +116,8 @@ def test_running_query_resumes_a_table_on_request(
     feed.write([*good.change("c", None, row, pos=1), *bad.change("c", None, row, pos=1)])
     changes = {"trigger.availableNow": "false", "tailrace.parked.table.retry.ms": "0"}
     parsed = config.parse({**settings(kafka_broker, prefix, tmp_path), **changes})
-    status = Status(parsed.name, parsed.sink)
-    running = RunningQuery(spark, parsed, load_sink(parsed.sink), status)
+    status = Status(parsed.name, parsed.sink_names)
+    running = RunningQuery(spark, parsed, load_sinks(parsed), status)
     ended = threading.Thread(target=running.wait)
     ended.start()
 

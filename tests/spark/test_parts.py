@@ -304,9 +304,9 @@ def test_decimal_beyond_38_digits_is_refused_with_a_hint() -> None:
 
 
 def test_jars_are_known_for_this_spark_version_only() -> None:
-    assert any("delta-spark_4.1" in jar for jar in coordinates(load_sink("delta"), "4.1.3"))
+    assert any("delta-spark_4.1" in jar for jar in coordinates([load_sink("delta")], "4.1.3"))
     with pytest.raises(ConfigError, match=r"Spark 4\.3\.0; use Spark 4\.1"):
-        coordinates(load_sink("delta"), "4.3.0")
+        coordinates([load_sink("delta")], "4.3.0")
 
 
 def test_compiler_directives_are_set_for_a_run_that_ends() -> None:
@@ -319,7 +319,7 @@ def test_compiler_directives_are_set_for_a_run_that_ends() -> None:
 
     def options(**changes: str) -> str:
         parsed = parse({**given, **{name.replace("__", "."): value for name, value in changes.items()}})
-        return session.settings(parsed, load_sink(parsed.sink), {}, spark_version="4.1.3")[
+        return session.settings(parsed, [load_sink("console")], {}, spark_version="4.1.3")[
             "spark.driver.extraJavaOptions"
         ]
 

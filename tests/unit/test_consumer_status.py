@@ -80,7 +80,8 @@ def test_metrics_of_each_table() -> None:
     assert found['tailrace_offsets_behind{topic="parked"}'] == 9
     assert found['tailrace_splits_done{topic="loading"}'] == 1
     assert found['tailrace_splits_expected{topic="loading"}'] == 3
-    assert found['tailrace_table_parked{topic="parked"}'] == 1
+    assert found['tailrace_table_parked{sink="delta",topic="parked"}'] == 1
+    assert found['tailrace_sink_tables{sink="delta",state="parked"}'] == 1
     assert found['tailrace_phase_seconds_total{phase="spark.addBatch"}'] == 1.2
     assert {state: found[f'tailrace_tables{{state="{state}"}}'] for state in TABLE_STATES} == {
         "waiting": 0,
@@ -89,6 +90,21 @@ def test_metrics_of_each_table() -> None:
         "complete": 1,
         "parked": 1,
     }
+
+
+def test_each_table_names_its_sink() -> None:
+    status = status_of_four()
+    status.sink_of = lambda topic: "lake" if topic in {"complete", "loading"} else "pg"
+    found = metrics(status)
+
+    assert {topic: table["sink"] for topic, table in tables(status).items()} == {
+        "complete": "lake",
+        "loading": "lake",
+        "parked": "pg",
+        "streaming": "pg",
+    }
+    assert found['tailrace_table_parked{sink="pg",topic="parked"}'] == 1
+    assert found['tailrace_sink_tables{sink="lake",state="complete"}'] == 1
 
 
 def test_series_of_a_deleted_topic_are_removed() -> None:

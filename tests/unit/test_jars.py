@@ -41,7 +41,7 @@ def test_jars_of_a_sink_are_pinned_in_the_version_that_it_declares(sink: str) ->
     """``spark.jars.packages`` and the pinned list name the same files."""
     pinned = {f"{each.group}:{each.name}:{each.version}" for each in jars.pins()}
 
-    assert set(coordinates(load_sink(sink), version("pyspark"))) <= pinned
+    assert set(coordinates([load_sink(sink)], version("pyspark"))) <= pinned
 
 
 def test_unknown_section_of_jars_is_an_error() -> None:
