@@ -13,6 +13,7 @@ LAYERS = (
     {"config", "pipeline"},
     {"tables"},
     {"sink"},
+    {"streams"},
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}
