@@ -149,7 +149,15 @@ def _events(table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Lay
         (fn.col("op") == Op.READ.value).alias("_is_read"),
         fn.struct("partition", "offset", "part").alias("_place"),
     )
-    return rows.select(
+    # Only the key of a deleted row is used: if there is no version before it, nothing of the row is known.
+    given = rows.withColumns(
+        {
+            name: fn.when(~fn.col("_is_delete"), fn.col(quote(name)))
+            for name in source_columns(schema, evolved)
+            if name not in schema.key
+        }
+    )
+    return given.select(
         _struct(schema.key).alias("key"),
         fn.col(SEQUENCE_COLUMN).alias("seq"),
         fn.col("_at").alias("at"),
