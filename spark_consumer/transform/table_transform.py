@@ -65,8 +65,8 @@ class TableTransform:
             return decoded
         if self.columns.condition and images is Images.UPSERT_WITH_BEFORE:
             raise TransformError(
-                f"{self.source.database}.{self.source.table} has a filter, and its target keeps deleted rows: rows that "
-                "the filter leaves out would be there as deleted ones",
+                f"{self.source.database}.{self.source.table} has a filter, and its target keeps deleted rows: rows "
+                "that the filter leaves out would be there as deleted ones",
                 hint="remove the filter, or set another shape for the table in sink.shape.overrides",
             )
         return _Step(self.source, self.schema, self.columns, images).apply(decoded)
