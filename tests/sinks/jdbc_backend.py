@@ -52,6 +52,7 @@ class JdbcBackend(SinkBackend):
 
     sink = "jdbc"
     cuts = (("after", "_fill"), ("after", "_change_rows"), ("after", "_note"), ("after", "_apply"))
+    kills = ("after-fill:1", "after-change_rows:2", "after-note:1", "after-unstage:1", "after-write_batch:2")
     server: ClassVar[JdbcServer]
 
     def __init__(self, spark: SparkSession, broker: KafkaBroker, work: Path) -> None:
@@ -129,6 +130,7 @@ class JdbcBackend(SinkBackend):
             password=self.server.password,
             driver=self.dialect.driver,
             dbtable=self.dialect.table_name(self.schema, schema.table),
+            preferTimestampNTZ="true",
             **self.server.properties,
         )
         rows = reader.load().drop("_seq").collect()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 from collections import defaultdict
 from contextlib import AbstractContextManager, redirect_stdout
+from decimal import Decimal
 from typing import Any, ClassVar
-
-import orjson
 
 from tailrace.schemas.table import TableSchema
 from tests.sinks.backend import Changelog, ChangelogBackend
@@ -38,7 +38,7 @@ class ConsoleBackend(ChangelogBackend):
             _, kind, text = line.split(" ", 2)
             if kind == "truncate":
                 continue
-            each = orjson.loads(text)
+            each = json.loads(text, parse_float=Decimal)
             found[each["id"]].append((kind, each))
         return dict(found)
 
@@ -52,6 +52,11 @@ class TestConsoleSink(SinkConformance):
         "test_out_of_order": "a changelog keeps the order of the topic and compares no sequences",
         "test_repeated_batch": _NO_TARGET,
         "test_batch_cut_off": _NO_TARGET,
+    }
+    not_applicable: ClassVar = {
+        "test_killed": _NO_TARGET,
+        "test_million_rows": "only the first rows of a batch are printed",
+        "test_restored_checkpoint": _NO_TARGET,
     }
     # The console prints the changelog that the Kafka sink writes, whose cases are quick tests.
     long: ClassVar = frozenset(

@@ -32,6 +32,7 @@ class TestJdbcSinkOnMySql(SinkConformance):
     """Conformance of the JDBC sink on MySQL."""
 
     backend_type = MySqlBackend
+    variant = "MySQL"
     not_claimed: ClassVar = {"test_type_change": "numbers that are stored become text with their column"}
     # What the dialect does not change is tested quickly with PostgreSQL.
     long: ClassVar = frozenset(

@@ -32,6 +32,7 @@ class TestJdbcSinkOnPostgres(SinkConformance):
     """Conformance of the JDBC sink on PostgreSQL."""
 
     backend_type = PostgresBackend
+    variant = "PostgreSQL"
     long: ClassVar = frozenset(
         {
             "test_insert",

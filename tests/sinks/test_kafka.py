@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
+from decimal import Decimal
 from typing import ClassVar
 
-import orjson
 from confluent_kafka import Consumer, TopicPartition
 
 from tailrace.schemas.table import TableSchema
@@ -37,7 +38,7 @@ class KafkaBackend(ChangelogBackend):
             while read < end:
                 for message in client.consume(1000, timeout=1):
                     read = (message.offset() or 0) + 1
-                    body = orjson.loads(message.value() or b"")
+                    body = json.loads(message.value() or b"", parse_float=Decimal)
                     headers = dict(message.headers() or [])
                     order = tuple(int(headers[name] or b"") for name in (PARTITION_HEADER, OFFSET_HEADER, PART_HEADER))
                     key = body["data"]["id"]

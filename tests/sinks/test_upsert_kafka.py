@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
 from typing import ClassVar
 
-import orjson
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -22,6 +23,7 @@ class UpsertKafkaBackend(SinkBackend):
 
     sink = "upsert-kafka"
     cuts = (("before", "write_batch"), ("before", "_store"), ("after", "write_batch"))
+    kills = ("before-write_batch:1", "before-store:2", "after-store:1", "after-write_batch:2")
 
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Return the last value of each key; the key of a record must be that of its row."""
@@ -48,7 +50,8 @@ class UpsertKafkaBackend(SinkBackend):
                 for message in client.consume(1000, timeout=1):
                     read = (message.offset() or 0) + 1
                     value = message.value()
-                    found.append((orjson.loads(message.key() or b""), orjson.loads(value) if value else None))
+                    row = json.loads(value, parse_float=Decimal) if value else None
+                    found.append((json.loads(message.key() or b""), row))
         finally:
             client.close()
         return found
