@@ -39,9 +39,9 @@ class FanOut(Stack):
 
     def target_of(self, table: str) -> Target:
         """Return the sink of a table. Copies of one sample table go to different sinks."""
-        names = list(self.targets)
+        sinks = list(self.targets)
         number = self.tables.index(table)
-        return self.targets[names[(number + number // 4) % len(names)]]
+        return self.targets[sinks[(number + number // len(sinks)) % len(sinks)]]
 
     def consumer_settings(self) -> dict[str, Any]:
         """Return the consumer's configuration."""
