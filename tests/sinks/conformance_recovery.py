@@ -181,5 +181,7 @@ class RecoveryCases:
         return table
 
 
+RECOVERY: Final = frozenset(name for name in vars(RecoveryCases) if name.startswith("test_"))
+"""The names of the cases."""
 LONG: Final = frozenset({"test_million_rows", "test_killed"})
 """Cases that are long for every sink."""

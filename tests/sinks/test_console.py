@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from tailrace.schemas.table import TableSchema
 from tests.sinks.backend import Changelog, ChangelogBackend
 from tests.sinks.conformance import SinkConformance, row
+from tests.sinks.conformance_recovery import RECOVERY
 from tests.sinks.harness import BatchRunner
 
 _NO_TARGET = "the console sink has no target; its guarantee is none"
@@ -71,6 +72,7 @@ class TestConsoleSink(SinkConformance):
             "test_type_change",
             "test_batch_cut_off",
         }
+        | RECOVERY
     )
 
     def test_truncate(self, run: BatchRunner) -> None:

@@ -13,6 +13,7 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tests.sinks.backend import SinkBackend
 from tests.sinks.conformance import SinkConformance, row
+from tests.sinks.conformance_recovery import RECOVERY
 from tests.sinks.harness import BatchRunner
 from tests.spark.records import Row
 from tests.support.topics import end_offset
@@ -79,6 +80,7 @@ class TestUpsertKafkaSink(SinkConformance):
             "test_update",
             "test_wider_number",
         }
+        | RECOVERY
     )
 
     def test_out_of_order(self, run: BatchRunner) -> None:
