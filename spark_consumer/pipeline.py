@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +40,8 @@ from tailrace.spark_consumer.tables.parts import FailedWork, PartedWork, Parts, 
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.tables.upsert import UpsertTable
+from tailrace.spark_consumer.transform.rules import Rules
+from tailrace.spark_consumer.transform.transforms import Transforms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +69,8 @@ class PipelineSettings:
     """The topic that takes bad records; None: a bad record stops its table."""
     retry_s: float = 0
     """Seconds after which a parked table is tried again; 0: at the next start."""
+    rules: Rules = field(default_factory=Rules)
+    """Transforms and routes of tables."""
     max_offsets: int = 2_000_000
     """The size of a batch, and of the chunks in which the backlog of a table is read."""
     max_bytes: int = 2 << 30
@@ -242,13 +246,14 @@ class Pipeline:
         _tune(spark)
         settings = self._settings
         schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
+        transforms = Transforms(spark, settings.rules, schemas, self._sinks.router.name_of)
         self._ids = TopicIds(settings.client)
         context = SinkContext(
             query_id=self._query_id,
             prefix=settings.prefix,
             client=settings.client,
             runs=self._runs,
-            alterations=schemas.alterations,
+            alterations=transforms.alterations,
             topic_id=self._ids.get,
         )
         source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
@@ -262,6 +267,7 @@ class Pipeline:
             carry_over=CarryOver(settings.checkpoint),
             deletes=RememberedDeletes(settings.checkpoint),
             format=record_format(settings.format),
+            transforms=transforms,
             topic_id=self._ids.get,
             phases=self._status.phases,
             accept_incomplete=settings.accept_incomplete,

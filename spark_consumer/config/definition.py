@@ -23,10 +23,13 @@ from tailrace.spark_consumer.config.sinks import (
     prefix_of,
     sections_of_sinks,
 )
+from tailrace.spark_consumer.config.transforms import check_rules
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, installed_sinks, load_sink
 
 COMMON: Final = Group(
-    "Properties of all sinks", ("", "converters.key", "converters.value"), (*UNSUPPORTED, *converters.UNSUPPORTED)
+    "Properties of all sinks",
+    ("", "converters.key", "converters.value", "transforms"),
+    (*UNSUPPORTED, *converters.UNSUPPORTED),
 )
 _OPTIONS: Final = "sink_options"
 
@@ -42,12 +45,12 @@ def definition(sink: str | None, named: Mapping[str, str | None] | None = None) 
     plugin = plugins.pop(sink, None) if sink else None
     if plugin is None:
         return ConfigDefinition(
-            ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink, _check_registries)
+            ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink, _check_registries, check_rules)
         )
     own = Group(f"Sink {plugin.name}", (_OPTIONS,))
     others = _others(plugins, {entry.name for entry in options_of(plugin)})
     sections = {_OPTIONS: plugin.options}
-    checks = (_check_one_choice, _check_dead_letters, _check_registries, *plugin.checks)
+    checks = (_check_one_choice, _check_dead_letters, _check_registries, check_rules, *plugin.checks)
     return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections=sections, checks=checks)
 
 
@@ -55,7 +58,7 @@ def _definition_of_several(
     plugins: Mapping[str, SinkPlugin], named: Mapping[str, str | None]
 ) -> ConfigDefinition[ConsumerConfig]:
     chosen = {name: plugins.get(kind or "") for name, kind in named.items()}
-    groups, checks = [COMMON], [_check_one_choice, _check_dead_letters, _check_registries]
+    groups, checks = [COMMON], [_check_one_choice, _check_dead_letters, _check_registries, check_rules]
     for name, plugin in chosen.items():
         path, prefix = path_of(name), prefix_of(name)
         # The fault is the kind: without one no property of the sink is known.

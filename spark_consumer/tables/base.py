@@ -28,6 +28,8 @@ from tailrace.spark_consumer.source.topic_ids import unknown_id
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
 from tailrace.spark_consumer.tables.shared_read import SharedReads
+from tailrace.spark_consumer.transform.table_transform import TableTransform
+from tailrace.spark_consumer.transform.transforms import Transforms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +54,8 @@ class TableServices:
     deletes: RememberedDeletes
     format: RecordFormat
 
+    transforms: Transforms | None = None
+    """What is done with rows before the sink gets them; None: nothing."""
     topic_id: Callable[[str], str] = unknown_id
     """Kafka's id of a topic; empty if it is not known."""
     phases: Phases = field(default_factory=Phases)
@@ -91,6 +95,10 @@ class TableServices:
         found = self.format.resolve(raw, topic, self.schemas)
         alterations = self.schemas.alterations(topic)
         return decode_versions(found.records, found.schemas, images, alterations, read=found.read)
+
+    def transform(self, schema: TableSchema) -> TableTransform:
+        """Return what is done with decoded records of a schema. Raises TransformError."""
+        return TableTransform(schema, schema) if self.transforms is None else self.transforms.of(schema)
 
     def newest_schema(self, spark: SparkSession, found: TopicRange) -> TableSchema:
         """Return the newest known schema of a topic; records of the range are read if none is known."""

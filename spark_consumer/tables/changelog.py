@@ -56,6 +56,7 @@ class ChangelogTable(TableWork):
         cached = bool(before.progress.open or self._services.ends.pending(self._topic))
         raw = raw.persist(CACHE) if cached else raw
         schema, rows = self._services.decode(raw, self._topic, Images.CHANGELOG)
+        self._services.transform(schema)  # a rule that does not fit stops the table before its state is stored
         small = self._range.offsets <= SMALL_OFFSETS
         with interpreted(spark, when=small):
             decoded = rows.persist(CACHE)
@@ -184,12 +185,13 @@ class ChangelogTable(TableWork):
         resolved = resolve_splits(ready, state.completed)
         if state.released or any(stat.incremental for stat in stats):
             resolved = with_contained_sequence(resolved)
-        rows = to_changelog(resolved).persist(CACHE)
+        transform = self._services.transform(schema)
+        rows = to_changelog(transform.apply(resolved, Images.CHANGELOG)).persist(CACHE)
         try:
             kinds = [fn.count_if(fn.col("kind") == kind.value).alias(kind.name.lower()) for kind in RowKind]
             totals = rows.agg(fn.count("*"), fn.max("ts_ms"), *kinds).collect()[0]
             if totals[0] or truncated is not None:
-                batch = TableBatch(schema, rows, truncated=truncated, name=self._write_name(state))
+                batch = TableBatch(transform.schema, rows, truncated=truncated, name=self._write_name(state))
                 self._services.sink.write_batch(batch, self._batch_id)
             counts = {kind.name.lower(): totals[kind.name.lower()] for kind in RowKind}
             return self._result(state, totals[0], totals[1], counts)

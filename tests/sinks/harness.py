@@ -131,6 +131,7 @@ class BatchRunner:
             source={},
             checkpoint=self._checkpoint,
             accept_incomplete=self.accept_incomplete,
+            rules=self._config.transforms.rules,
         )
         query_sink = QuerySink(self._plugin.name, replace(self._plugin, open=open_sink), self._config.sink_options)
         pipeline = Pipeline(settings, [query_sink], Status("conformance", self._plugin.name))

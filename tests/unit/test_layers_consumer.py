@@ -10,9 +10,11 @@ PACKAGE = "tailrace.spark_consumer"
 LAYERS = (
     {"app", "cli"},
     {"query", "session"},
+    {"start_checks"},
     {"config", "pipeline"},
     {"tables"},
     {"sink"},
+    {"streams", "transform"},
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}
