@@ -175,8 +175,8 @@ class TableSink(ABC, Generic[Table]):
         after = ledger.written(query, batch.write)
         spark = batch.records.sparkSession
         if layout.shape == "history":
-            again = found is None or ledger.is_again(query, batch.write)
-            table.append(history_rows(table, batch, evolved, layout, again=again), after.metadata)
+            repeated = found is None or ledger.is_repeat(query, batch.write)
+            table.append(history_rows(table, batch, evolved, layout, repeated=repeated), after.metadata)
             changed = 0
         else:
             changed = self._merge_versions(table, batch, after.metadata)
