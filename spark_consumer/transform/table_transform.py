@@ -134,6 +134,8 @@ class _Step:
     def _upserts(self) -> dict[str, Column]:
         """Return the columns of an upsert record: one with a row outside of the filter deletes its key."""
         op, after = fn.col(self._record)["op"], fn.col(self._after)
+        if self._keeps_deleted:  # without a filter every row is in the target
+            return {"after": after["row"], "before": fn.col(self._before)["row"]}
         out = op.isin(*_ROWS) & ~after["in"]
         members = [after["row"].getField(column.field.name).alias(column.field.name) for column in self._key]
         key = fn.struct(*members) if members else fn.lit(None).cast(tp.StructType([]))
