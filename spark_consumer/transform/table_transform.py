@@ -24,6 +24,7 @@ from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
+from tailrace.spark_consumer.errors import TransformError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.transform.alterations import target_alterations
@@ -62,6 +63,12 @@ class TableTransform:
         """Return decoded records (source/json_decoder.py) with the rows of the target, and with the same columns."""
         if self.columns is None:
             return decoded
+        if self.columns.condition and images is Images.UPSERT_WITH_BEFORE:
+            raise TransformError(
+                f"{self.source.database}.{self.source.table} has a filter, and its target keeps deleted rows: rows "
+                "that the filter leaves out would be there as deleted ones",
+                hint="remove the filter, or set another shape for the table in sink.shape.overrides",
+            )
         return _Step(self.source, self.schema, self.columns, images).apply(decoded)
 
 
@@ -71,7 +78,8 @@ class _Step:
     def __init__(self, source: TableSchema, schema: TableSchema, columns: Columns, images: Images) -> None:
         self._source = source
         self._columns = columns
-        self._upsert = images is Images.UPSERT
+        self._upsert = images is not Images.CHANGELOG
+        self._keeps_deleted = images is Images.UPSERT_WITH_BEFORE
         self._types = {each.name: each.dataType for each in row_type(schema)}
         self._key = [column for name in schema.key for column in columns.columns if column.field.name == name]
         self._own_key = schema.key != source.key or any(column.source is None for column in self._key)
@@ -84,7 +92,7 @@ class _Step:
         rows = decoded.select(fn.struct(*map(_quoted, decoded.columns)).alias(self._record))
         names = [column.name for column in self._source.columns]
         rows = self._with_image(rows, "after", self._after, names, self._columns.columns)
-        if self._upsert:
+        if self._upsert and not self._keeps_deleted:
             rows = self._with_image(rows, "before", self._before, self._source.key, self._key, filtered=False)
         else:
             rows = self._with_image(rows, "before", self._before, names, self._columns.columns)
