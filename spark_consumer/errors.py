@@ -9,6 +9,7 @@
     │   └── UnreachableSinkError    the engine of one of several sinks cannot be reached: its tables cannot go on
     ├── IncompleteTopicError   a topic lacks records that were written to it
     ├── DamagedTopicError      rows in a topic are not those that were written to it
+    ├── TransformError         a transform does not fit a table
     └── KafkaRequestError      runtime/errors.py
         └── ControlTopicError  a control topic cannot be read: no table can go on
 """
@@ -44,6 +45,10 @@ class IncompleteTopicError(TailraceError):
 
 class DamagedTopicError(TailraceError):
     """Rows in a topic are not those that were written to it."""
+
+
+class TransformError(TailraceError):
+    """A transform does not fit a table."""
 
 
 class ControlTopicError(KafkaRequestError):

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,7 @@ import structlog
 from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.spark_consumer.errors import NewTopicError, SinkError, as_tailrace_error, concerns_all_tables
+from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
@@ -40,6 +41,8 @@ from tailrace.spark_consumer.tables.parts import FailedWork, PartedWork, Parts, 
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.tables.upsert import UpsertTable
+from tailrace.spark_consumer.transform.rules import Rules
+from tailrace.spark_consumer.transform.transforms import Transforms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +70,8 @@ class PipelineSettings:
     """The topic that takes bad records; None: a bad record stops its table."""
     retry_s: float = 0
     """Seconds after which a parked table is tried again; 0: at the next start."""
+    rules: Rules = field(default_factory=Rules)
+    """Transforms and routes of tables."""
     max_offsets: int = 2_000_000
     """The size of a batch, and of the chunks in which the backlog of a table is read."""
     max_bytes: int = 2 << 30
@@ -101,7 +106,7 @@ class Pipeline:
         status: Status,
     ) -> None:
         self._settings = settings
-        self._sinks = TableSinks(sinks, settings.prefix)
+        self._sinks = TableSinks(sinks, settings.prefix, settings.checkpoint)
         self._status = status
         status.sink_of = self._sinks.router.name_of
         self._parked = ParkedTables(
@@ -138,10 +143,9 @@ class Pipeline:
         try:
             with self._phase(spark, "certificates"):
                 idle = self._idle_with_ends(spark, services, ranges)
-            works = [
-                self._work(opened, topic, admitted.get(topic), ranges.end[topic], batch_id)
-                for topic in sorted(admitted.keys() | idle.keys())
-            ]
+            topics = sorted(admitted.keys() | idle.keys())
+            self._sinks.note(spark, topics)
+            works = [self._work(opened, topic, admitted.get(topic), ranges.end[topic], batch_id) for topic in topics]
             errors = self._run(spark, opened.pool, works)
             if not any(isinstance(error, NewTopicError) for error in errors.values()):
                 self._raise_if_no_table_goes_on(errors, ranges)
@@ -168,6 +172,7 @@ class Pipeline:
     def load_positions(self, spark: SparkSession) -> None:
         """Read which tables were parked or behind when the query ended."""
         self._parked.load(spark)
+        self._sinks.load(spark)
 
     def check_sinks(self, topics: Iterable[str]) -> None:
         """Raise ConfigError if a table does not have exactly one sink.
@@ -177,6 +182,7 @@ class Pipeline:
         """
         found = set(topics)
         problems = self._sinks.router.problems(found & self._parked.without_position(found))
+        problems += self._sinks.moved(found)
         if problems:
             raise ConfigError(problems)
 
@@ -241,13 +247,14 @@ class Pipeline:
         _tune(spark)
         settings = self._settings
         schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
+        transforms = Transforms(spark, settings.rules, schemas, self._sinks.router.name_of)
         self._ids = TopicIds(settings.client)
         context = SinkContext(
             query_id=self._query_id,
             prefix=settings.prefix,
             client=settings.client,
             runs=self._runs,
-            alterations=schemas.alterations,
+            alterations=transforms.alterations,
             topic_id=self._ids.get,
         )
         source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
@@ -261,13 +268,16 @@ class Pipeline:
             carry_over=CarryOver(settings.checkpoint),
             deletes=RememberedDeletes(settings.checkpoint),
             format=record_format(settings.format),
+            transforms=transforms,
             topic_id=self._ids.get,
             phases=self._status.phases,
             accept_incomplete=settings.accept_incomplete,
             shared=SharedReads(source),
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
-        by_sink = {name: services(sink=sink) for name, sink in self._sinks.open(spark, context).items()}
+        fields = {sink.name: sink.plugin.fields(sink.options) for sink in self._sinks.router.sinks}
+        opened = self._sinks.open(spark, context).items()
+        by_sink = {name: services(sink=sink, fields=fields[name]) for name, sink in opened}
         return _Opened(by_sink, TablePool(spark, settings.table_threads), TablePool(spark, 1))
 
     def _control(self, topic: str, isolation: str = "read_uncommitted") -> ControlTopic:
@@ -308,12 +318,13 @@ class Pipeline:
         read = {int(name): offset for name, offset in ends.items()}
         try:
             services = opened.services[self._sinks.router.of(topic).name]
+            images = self._sinks.router.images(topic)
         except SinkError as error:
             return FailedWork(topic, found, error)
-        kind = ChangelogTable if self._sinks.is_changelog(topic) else UpsertTable
+        kind = ChangelogTable if images is Images.CHANGELOG else UpsertTable
 
         def make(part: TopicRange | None, read_then: Mapping[int, int]) -> TableWork:
-            return kind(services, topic, part, batch_id, read_then)
+            return kind(services, topic, part, batch_id, read_then, images=images)
 
         if found is None:
             return make(None, read)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from tailrace.spark_consumer.sink.routing import QuerySink
 from tailrace.spark_consumer.source.kafka import read_stream, stream_options
 from tailrace.spark_consumer.source.kafka_admin import topic_names
 from tailrace.spark_consumer.source.topics import subscribe_pattern
+from tailrace.spark_consumer.start_checks import require_transforms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +40,7 @@ class RunningQuery:
         self._paused = threading.Event()
         self._resume = threading.Event()
         self._error: BaseException | None = None
+        require_transforms(spark, config, sinks)
         settings = PipelineSettings(
             prefix=config.topic_prefix,
             client=config.kafka_client,
@@ -47,6 +48,7 @@ class RunningQuery:
             checkpoint=config.checkpoint,
             accept_incomplete=config.accepts_incomplete_topics,
             format=config.format_settings,
+            rules=config.transforms.rules,
             max_offsets=config.max_offsets,
             max_bytes=config.max_bytes,
             table_threads=config.table_threads,
@@ -169,6 +171,5 @@ def _seconds(text: str) -> float:
 def _tables(spark: SparkSession, config: ConsumerConfig) -> list[str]:
     """Return the topics of tables that Kafka has and the query reads."""
     prefix = config.topic_prefix
-    pattern = re.compile(subscribe_pattern(prefix, config.table_filter))
-    names = topic_names(spark, config.kafka_client)
-    return [name for name in names if pattern.match(name) and name != watermarks_topic(prefix)]
+    names = topic_names(spark, config.kafka_client, subscribe_pattern(prefix, config.table_filter))
+    return [name for name in names if name != watermarks_topic(prefix)]

@@ -14,6 +14,7 @@ from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, TOPIC_PAR
 from tailrace.runtime.logging import LogFormat, LogLevel
 from tailrace.spark_consumer.config.converters import ConvertersConfig
 from tailrace.spark_consumer.config.sinks import NAMES, ChosenSink, NamedSinkConfig, attribute_of
+from tailrace.spark_consumer.config.transforms import TransformsConfig
 from tailrace.spark_consumer.source.formats.settings import FormatSettings
 from tailrace.spark_consumer.source.topics import TableFilter
 
@@ -143,6 +144,7 @@ class ConsumerConfig(RootConfig):
         "JSON, e.g. `table.schema.shop.orders`. The comment of a TIMESTAMP_NTZ column names how it is written, e.g. "
         "`io.debezium.time.MicroTimestamp`.",
     )
+    transforms: TransformsConfig = section(TransformsConfig)
     tolerance: Tolerance = supported(
         "errors.tolerance",
         one_of(Tolerance),

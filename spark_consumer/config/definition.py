@@ -23,10 +23,15 @@ from tailrace.spark_consumer.config.sinks import (
     prefix_of,
     sections_of_sinks,
 )
+from tailrace.spark_consumer.config.transforms import check_rules
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, installed_sinks, load_sink
+from tailrace.spark_consumer.sink.shape import PROPERTIES as SHAPE_PROPERTIES
+from tailrace.spark_consumer.sink.shape import ShapeOptions
 
 COMMON: Final = Group(
-    "Properties of all sinks", ("", "converters.key", "converters.value"), (*UNSUPPORTED, *converters.UNSUPPORTED)
+    "Properties of all sinks",
+    ("", "converters.key", "converters.value", "transforms"),
+    (*UNSUPPORTED, *converters.UNSUPPORTED),
 )
 _OPTIONS: Final = "sink_options"
 
@@ -42,12 +47,12 @@ def definition(sink: str | None, named: Mapping[str, str | None] | None = None) 
     plugin = plugins.pop(sink, None) if sink else None
     if plugin is None:
         return ConfigDefinition(
-            ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink, _check_registries)
+            ConsumerConfig, (COMMON, _others(plugins, set())), checks=(_check_sink, _check_registries, check_rules)
         )
     own = Group(f"Sink {plugin.name}", (_OPTIONS,))
     others = _others(plugins, {entry.name for entry in options_of(plugin)})
     sections = {_OPTIONS: plugin.options}
-    checks = (_check_one_choice, _check_dead_letters, _check_registries, *plugin.checks)
+    checks = (_check_one_choice, _check_dead_letters, _check_registries, check_rules, *plugin.checks)
     return ConfigDefinition(ConsumerConfig, (COMMON, own, others), sections=sections, checks=checks)
 
 
@@ -55,7 +60,7 @@ def _definition_of_several(
     plugins: Mapping[str, SinkPlugin], named: Mapping[str, str | None]
 ) -> ConfigDefinition[ConsumerConfig]:
     chosen = {name: plugins.get(kind or "") for name, kind in named.items()}
-    groups, checks = [COMMON], [_check_one_choice, _check_dead_letters, _check_registries]
+    groups, checks = [COMMON], [_check_one_choice, _check_dead_letters, _check_registries, check_rules]
     for name, plugin in chosen.items():
         path, prefix = path_of(name), prefix_of(name)
         # The fault is the kind: without one no property of the sink is known.
@@ -88,8 +93,18 @@ def _others(plugins: Mapping[str, SinkPlugin], own: set[str], reason: str = _OF_
         for entry in options_of(plugin):
             if entry.name not in own:
                 why = reason.format(sink=plugin.name, property=entry.name)
-                found.setdefault(entry.name, replace(entry, support=Support.IGNORED, reason=why))
+                # Tables of another shape than the one that was asked for would be wrong.
+                if entry.name in SHAPE_PROPERTIES:
+                    why = f"only the sinks {_with_shapes(plugins)} have it" if reason == _OF_ANOTHER else why
+                    other = replace(entry, support=Support.REJECTED, no_op_values=(entry.default or "",))
+                else:
+                    other = replace(entry, support=Support.IGNORED)
+                found.setdefault(entry.name, replace(other, reason=why))
     return Group("Other sinks", (), tuple(found.values()))
+
+
+def _with_shapes(plugins: Mapping[str, SinkPlugin]) -> str:
+    return ", ".join(name for name, each in plugins.items() if issubclass(each.options, ShapeOptions))
 
 
 def _check_sink(draft: Draft) -> None:

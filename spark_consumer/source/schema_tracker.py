@@ -64,6 +64,10 @@ class SchemaTracker:
         log.debug("table schema read", topic=schema.topic, sequence=sequence, columns=len(schema.columns))
         return schema.topic
 
+    def topics(self) -> list[str]:
+        """Return the topics with a published schema."""
+        return sorted(self._versions)
+
     def versions(self, topic: str) -> list[TableSchema]:
         """Return the schemas of a topic, the latest last; raises SchemaError if none is published."""
         known = self._versions.get(topic)

@@ -11,7 +11,6 @@ import structlog
 
 from tailrace.spark_consumer.background import run_in_background
 from tailrace.spark_consumer.errors import NewTopicError
-from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_partition
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
@@ -33,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class UpsertTable(TableWork):
-    """The work of one table for ``Images.UPSERT``."""
+    """The work of one table for ``Images.UPSERT`` and ``Images.UPSERT_WITH_BEFORE``."""
 
     def run(self, spark: SparkSession) -> TableResult:
         """Write the part of the range that the target has not applied."""
@@ -42,7 +41,7 @@ class UpsertTable(TableWork):
         newest = self._services.newest_schema(spark, self._range)
         if not newest.columns:  # a connector has written no row yet
             return TableResult(0, None)
-        applied = self._services.sink.applied(newest)
+        applied = self._services.sink.applied(self._services.transform(newest).schema)
         left = self._range.after(applied)
         if left != self._range:
             self._require_same_topic(spark, applied)
@@ -84,24 +83,27 @@ class UpsertTable(TableWork):
 
     def _write(self, spark: SparkSession, raw: DataFrame, found: TopicRange) -> TableResult:
         sink = self._services.sink
-        schema, rows = self._services.decode(raw, self.topic, Images.UPSERT)
+        source, rows = self._services.decode(raw, self.topic, self._images)
+        transform = self._services.transform(source)
         small = found.offsets <= SMALL_OFFSETS
         with interpreted(spark, when=small):
             decoded = rows.persist(CACHE)
+        # Certificates count the records of the source, also those that the filter turns into deletes.
+        records = transform.apply(decoded, self._images)
         try:
             with (
-                run_in_background(spark, partial(self._prepare, spark, schema)),
+                run_in_background(spark, partial(self._prepare, spark, transform.schema)),
                 self._phase(spark, "decode"),
                 interpreted(spark, when=small),
             ):
                 stats = summarize(decoded)
             with self._phase(spark, "state"):
-                state, before = self._advance(spark, stats, decoded)
+                state, before = self._advance(spark, stats, decoded, records)
             if stats:
                 # Deletes of the batch itself are ordered by the sink.
-                left = self._services.deletes.without_older(decoded, self._topic, before.moved_keys.deletes)
+                left = self._services.deletes.without_older(records, self._topic, before.moved_keys.deletes)
                 loaded = state.progress.complete
-                batch = TableBatch(schema, left, stats, found, truncated=state.truncated, loaded=loaded)
+                batch = TableBatch(transform.schema, left, stats, found, truncated=state.truncated, loaded=loaded)
                 with self._phase(spark, "write"):
                     sink.write_batch(batch, self._batch_id)
             return self._result(state, stats)
@@ -124,10 +126,10 @@ class UpsertTable(TableWork):
         """Use certificates that arrived after the last record; a table without rows is created when it is read."""
         sink = self._services.sink
         with self._phase(spark, "state"):
-            state, before = self._advance(spark, (), None)
+            state, before = self._advance(spark, (), None, None)
         truncates = state.truncated != before.truncated
         if state.progress.complete or truncates:
-            schema = self._services.schemas.versions(self._topic)[-1]
+            schema = self._services.transform(self._services.schemas.versions(self._topic)[-1]).schema
             sink.applied(schema)
             self._prepare(spark, schema)
             if truncates:
@@ -135,9 +137,16 @@ class UpsertTable(TableWork):
         return self._result(state)
 
     def _advance(
-        self, spark: SparkSession, stats: Collection[SplitStats], decoded: DataFrame | None
+        self,
+        spark: SparkSession,
+        stats: Collection[SplitStats],
+        decoded: DataFrame | None,
+        records: DataFrame | None,
     ) -> tuple[TableState, TableState]:
-        """Return the states after and before the batch; the former is stored before the sink gets the records."""
+        """Return the states after and before the batch; the former is stored before the sink gets the records.
+
+        ``decoded`` are the records of the source, ``records`` those that the sink gets.
+        """
         states = self._services.states
         before, after = states.load(spark, self._topic, self._batch_id, self._range)
         if after is not None:
@@ -153,22 +162,22 @@ class UpsertTable(TableWork):
             ends=before.ends_after(self._range),
             progress=step.progress,
             truncated=later(later(before.truncated, truncated), self._services.ends.created(self._topic)),
-            moved_keys=self._moved_keys(spark, before, decoded if stats else None),
+            moved_keys=self._moved_keys(spark, before, records if stats else None),
         )
         if state.differs(before):
             states.save(spark, self._topic, state, before)
         return state, before
 
-    def _moved_keys(self, spark: SparkSession, before: TableState, decoded: DataFrame | None) -> MovedKeys:
+    def _moved_keys(self, spark: SparkSession, before: TableState, records: DataFrame | None) -> MovedKeys:
         """Remember the deletes of the batch if keys can have moved to other partitions."""
         known = before.moved_keys
         if not known.partitions:
             return MovedKeys(len(self._ends))
-        if decoded is None or not known.grown(len(self._ends)):
+        if records is None or not known.grown(len(self._ends)):
             return known
         deletes, step = self._services.deletes, before.step + 1
-        after = known.advance(greatest_by_partition(decoded), self._ends)
+        after = known.advance(greatest_by_partition(records), self._ends)
         above = after.lowest if after.passed.keys() >= self._ends.keys() else None
         deletes.keep(spark, self._topic, known.deletes)
-        last = deletes.write(decoded, self._topic, step, above=above)
+        last = deletes.write(records, self._topic, step, above=above)
         return after if last is None else replace(after, deletes={**after.deletes, step: last})

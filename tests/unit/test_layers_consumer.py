@@ -10,14 +10,15 @@ PACKAGE = "tailrace.spark_consumer"
 LAYERS = (
     {"app", "cli"},
     {"query", "session"},
+    {"start_checks"},
     {"config", "pipeline"},
     {"tables"},
     {"sink"},
-    {"streams"},
+    {"streams", "transform"},
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}
-    | {"small_data"},
+    | {"metadata_fields", "small_data"},
 )
 """Modules and packages of each layer, the highest layer first."""
 

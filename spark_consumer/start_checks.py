@@ -1,0 +1,51 @@
+"""What is checked before a query starts, because one setting can concern many tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.names import schemas_topic
+from tailrace.spark_consumer.config import ConsumerConfig
+from tailrace.spark_consumer.sink.routing import QuerySink, SinkRouter
+from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.topics import TableFilter
+from tailrace.spark_consumer.tables.pool import clone_session
+from tailrace.spark_consumer.transform.transforms import Transforms
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.schemas.table import TableSchema
+
+
+def require_transforms(spark: SparkSession, config: ConsumerConfig, sinks: Sequence[QuerySink]) -> None:
+    """Raise ConfigError with all faults of the transforms in the tables that are known; new ones are checked later."""
+    rules = config.transforms.rules
+    if not (rules.transforms or rules.routes):
+        return
+    topic = ControlTopic(schemas_topic(config.topic_prefix), config.kafka_client, optional=True)
+    schemas = SchemaTracker(topic)
+    schemas.refresh(spark)
+    tables = config.table_filter
+    sink_of = SinkRouter(sinks, config.topic_prefix).name_of
+    problems = Transforms(clone_session(spark), rules, schemas, sink_of).problems(
+        lambda schema: _is_read(schema, tables)
+    )
+    if problems:
+        raise ConfigError(problems)
+
+
+def _is_read(schema: TableSchema, tables: TableFilter) -> bool:
+    name = f"{schema.database}.{schema.table}"
+    return (not tables.included or _matches(tables.included, name)) and not _matches(tables.excluded, name)
+
+
+def _matches(expressions: tuple[str, ...], name: str) -> bool:
+    try:
+        return any(re.fullmatch(expression, name, re.IGNORECASE) for expression in expressions)
+    except re.error:
+        return False  # valid in Java only

@@ -1,0 +1,176 @@
+"""What happens to the records and to the alterations of one table between decoding and its sink.
+
+The sink sees the transformed table only: its schema, its rows, its alterations. A record keeps its place (partition,
+offset, sequence, split), so that order, snapshots and what a target has applied are those of the source.
+
+A row that does not match the filter is not in the target:
+
+- Upsert: a record with such a row becomes a delete of its key. No record is left out: what the target has under the
+  key is removed, whatever was read before.
+- Changelog: an update across the filter becomes an insert or a delete; a record whose rows are all outside is left out.
+  A row of an incremental snapshot, which says what the row of a key is, becomes a delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+from tailrace.schemas.alteration import Alteration
+from tailrace.schemas.rowkind import Op
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
+from tailrace.spark_consumer.errors import TransformError
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.transform.alterations import target_alterations
+from tailrace.spark_consumer.transform.columns import Columns, ProjectedColumn, metadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_RESERVED: Final = "__tailrace"
+_ROWS: Final = (Op.CREATE.value, Op.READ.value, Op.UPDATE.value)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTransform:
+    """The step for the records of one schema of a table."""
+
+    source: TableSchema
+    schema: TableSchema
+    """The schema of the target; its topic is that of the source."""
+    columns: Columns | None = None
+    """None: rows stay as they are."""
+
+    @classmethod
+    def of(cls, source: TableSchema, target: tuple[str, str], columns: Columns | None) -> TableTransform:
+        """Return the step that gives a table a name and columns."""
+        schema = replace(source, database=target[0], table=target[1])
+        if columns is not None:
+            schema = replace(schema, columns=tuple(column.field for column in columns.columns), key=columns.key)
+        return cls(source, schema, columns)
+
+    def alterations(self, found: Sequence[Alteration]) -> Sequence[Alteration]:
+        """Return what alterations of the source mean for the target."""
+        return found if self.columns is None else target_alterations(found, self.columns, self.source)
+
+    def apply(self, decoded: DataFrame, images: Images) -> DataFrame:
+        """Return decoded records (source/json_decoder.py) with the rows of the target, and with the same columns."""
+        if self.columns is None:
+            return decoded
+        if self.columns.condition and images is Images.UPSERT_WITH_BEFORE:
+            raise TransformError(
+                f"{self.source.database}.{self.source.table} has a filter, and its target keeps deleted rows: rows "
+                "that the filter leaves out would be there as deleted ones",
+                hint="remove the filter, or set another shape for the table in sink.shape.overrides",
+            )
+        return _Step(self.source, self.schema, self.columns, images).apply(decoded)
+
+
+class _Step:
+    """The transform of the records of one table; the texts of the expressions see its columns by their names."""
+
+    def __init__(self, source: TableSchema, schema: TableSchema, columns: Columns, images: Images) -> None:
+        self._source = source
+        self._columns = columns
+        self._upsert = images is not Images.CHANGELOG
+        self._keeps_deleted = images is Images.UPSERT_WITH_BEFORE
+        self._types = {each.name: each.dataType for each in row_type(schema)}
+        self._key = [column for name in schema.key for column in columns.columns if column.field.name == name]
+        self._own_key = schema.key != source.key or any(column.source is None for column in self._key)
+        reserved = _RESERVED
+        while any(column.name.lower().startswith(reserved) for column in source.columns):
+            reserved += "_"
+        self._record, self._after, self._before = (f"{reserved}_{word}" for word in ("record", "after", "before"))
+
+    def apply(self, decoded: DataFrame) -> DataFrame:
+        rows = decoded.select(fn.struct(*map(_quoted, decoded.columns)).alias(self._record))
+        names = [column.name for column in self._source.columns]
+        rows = self._with_image(rows, "after", self._after, names, self._columns.columns)
+        if self._upsert and not self._keeps_deleted:
+            rows = self._with_image(rows, "before", self._before, self._source.key, self._key, filtered=False)
+        else:
+            rows = self._with_image(rows, "before", self._before, names, self._columns.columns)
+        result = self._upserts() if self._upsert else self._changes()
+        if not self._upsert and self._columns.condition:
+            rows = rows.where(self._is_left())
+        record = fn.col(self._record)
+        return rows.select(*(result.get(name, record[name]).alias(name) for name in decoded.columns))
+
+    def _with_image(
+        self,
+        rows: DataFrame,
+        image: str,
+        name: str,
+        fields: Iterable[str],
+        columns: Sequence[ProjectedColumn],
+        *,
+        filtered: bool = True,
+    ) -> DataFrame:
+        """Add a struct: ``row``, the image with the columns of the target, and ``in``, whether the filter takes it."""
+        kept = list(rows.columns)
+        found = fn.col(self._record)[image]
+        values = [found.getField(field).alias(field) for field in fields]
+        constants = [fn.lit(text).alias(name) for name, text in metadata(self._source).items()]
+        rows = rows.select(*kept, *values, *constants)
+        members = [self._value(column).alias(column.field.name) for column in columns]
+        present = found.isNotNull()
+        row = fn.when(present, fn.struct(*members)) if members else fn.lit(None).cast(tp.StructType([]))
+        condition = self._columns.condition if filtered else ""
+        inside = fn.when(present, fn.coalesce(fn.expr(condition), fn.lit(False))) if condition else present
+        result = fn.struct(row.alias("row"), fn.coalesce(inside, fn.lit(False)).alias("in"))
+        return rows.select(*kept, result.alias(name))
+
+    def _value(self, column: ProjectedColumn) -> Column:
+        if column.source is not None:
+            return _quoted(column.source)
+        return fn.expr(column.text).cast(self._types[column.field.name])
+
+    def _upserts(self) -> dict[str, Column]:
+        """Return the columns of an upsert record: one with a row outside of the filter deletes its key."""
+        op, after = fn.col(self._record)["op"], fn.col(self._after)
+        out = op.isin(*_ROWS) & ~after["in"]
+        members = [after["row"].getField(column.field.name).alias(column.field.name) for column in self._key]
+        key = fn.struct(*members) if members else fn.lit(None).cast(tp.StructType([]))
+        return {
+            "op": fn.when(out, Op.DELETE.value).otherwise(op),
+            "after": fn.when(~out, after["row"]),
+            "before": fn.when(out, key).otherwise(fn.col(self._before)["row"]),
+        }
+
+    def _is_left(self) -> Column:
+        """Return whether a record of a changelog is not left out."""
+        record = fn.col(self._record)
+        either = fn.col(self._after)["in"] | fn.col(self._before)["in"]
+        return either | record["incremental"] | (record["op"] == Op.TRUNCATE.value)
+
+    def _changes(self) -> dict[str, Column]:
+        """Return the columns of a changelog record."""
+        record, after, before = (fn.col(name) for name in (self._record, self._after, self._before))
+        op = record["op"]
+        result: dict[str, Column] = {}
+        first, second = before["row"], after["row"]
+        if self._columns.condition:
+            row_out = op.isin(*_ROWS) & ~after["in"]
+            enters = (op == Op.UPDATE.value) & after["in"] & ~before["in"] & ~record["incremental"]
+            kind = fn.when(row_out, Op.DELETE.value).when(enters, Op.CREATE.value).otherwise(op)
+            # What leaves has a row before it, or is a row of an incremental snapshot, which has only one.
+            first = fn.when(row_out, fn.coalesce(before["row"], after["row"])).when(~enters, before["row"])
+            second = fn.when(~row_out, after["row"])
+            result["op"] = kind
+        if self._own_key:
+            row = fn.coalesce(after["row"], before["row"])
+            members = [row.getField(column.field.name).alias(column.field.name) for column in self._key]
+            if members:
+                text = fn.to_json(fn.struct(*members), JSON_OPTIONS).cast("binary")
+                result["key"] = fn.when(record["key"].isNotNull(), text)
+        return {**result, "before": first, "after": second}
+
+
+def _quoted(name: str) -> Column:
+    return fn.col("`" + name.replace("`", "``") + "`")

@@ -1,0 +1,82 @@
+"""Histories in each table format: the rows of the changelog, each of them once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from tailrace.schemas.table import TableSchema
+from tests.sinks.backend import Changelog, ChangelogBackend
+from tests.sinks.conformance import SinkConformance
+from tests.sinks.shapes import ShapeConformance
+from tests.sinks.test_delta import DeltaBackend
+from tests.sinks.test_iceberg import IcebergBackend
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+CASES = SinkConformance.cases()
+CUTS = (("before", "write_batch"), ("after", "prepare_table"), ("after", "_write_changelog"))
+SHAPE = {"sink.shape": "history"}
+
+
+def changelog_of(rows: DataFrame) -> Changelog:
+    """Return the rows of a history by key, ordered as its readers order them."""
+    found: Changelog = defaultdict(list)
+    for each in rows.orderBy("_seq", "__partition", "__offset", "__part").collect():
+        values = {name: value for name, value in each.asDict().items() if not name.startswith("_")}
+        found[values["id"]].append((each["__kind"], values))
+    return found
+
+
+class DeltaHistory(DeltaBackend, ChangelogBackend):
+    """Delta tables at a path."""
+
+    cuts = CUTS
+
+    def settings(self) -> dict[str, str]:
+        """Return the directory and the shape."""
+        return {**super().settings(), **SHAPE}
+
+    def changelog(self, schema: TableSchema) -> Changelog:
+        """Read the table."""
+        path = self.work / "tables" / schema.database / schema.table
+        return changelog_of(self.spark.read.format("delta").load(str(path))) if path.exists() else {}
+
+    rows = ChangelogBackend.rows
+
+
+class IcebergHistory(IcebergBackend, ChangelogBackend):
+    """Iceberg tables."""
+
+    cuts = CUTS
+
+    def settings(self) -> dict[str, str]:
+        """Return the name of the tables and the shape."""
+        return {**super().settings(), **SHAPE}
+
+    def changelog(self, schema: TableSchema) -> Changelog:
+        """Read the table."""
+        name = self.name(schema.table)
+        return changelog_of(self.spark.read.table(name)) if self.spark.catalog.tableExists(name) else {}
+
+    rows = ChangelogBackend.rows
+
+
+class TestDeltaHistory(ShapeConformance):
+    """Delta."""
+
+    backend_type = DeltaHistory
+    variant = "history"
+    not_claimed: ClassVar[Mapping[str, str]] = {}
+    long = CASES - {"test_batch_cut_off", "test_truncate"}
+
+
+class TestIcebergHistory(ShapeConformance):
+    """Iceberg."""
+
+    backend_type = IcebergHistory
+    variant = "history"
+    not_claimed: ClassVar[Mapping[str, str]] = {}
+    long = CASES - {"test_truncate"}

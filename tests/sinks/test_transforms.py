@@ -1,0 +1,212 @@
+"""Transforms before sinks: filters, renames, types and computed columns reach the targets; routes name them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
+from tailrace.schemas.connect import ConnectField
+from tailrace.schemas.names import schemas_topic
+from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.errors import TransformError
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.spark import spark_environment, spark_settings
+from tests.sinks.conformance import INTEGER, row
+from tests.sinks.harness import BatchRunner
+from tests.sinks.test_delta import DeltaBackend
+from tests.sinks.test_kafka import KafkaBackend
+from tests.spark.records import EPOCH, Feed, Message, Table, connect, decimal, table_schema, unscaled
+from tests.spark.running import consume, settings, table_rows, topic_records
+from tests.spark.test_app import APP
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(1800)
+
+PRICE = ConnectField("price", decimal(10, 2))
+
+
+class ProjectedDelta(DeltaBackend):
+    """Delta tables of transformed tables."""
+
+    more: dict[str, str]
+
+    def settings(self) -> dict[str, str]:
+        """Return the directory of the tables, and the transform."""
+        return {**super().settings(), **self.more}
+
+    def read(self, *path: str) -> list[dict[str, Any]]:
+        """Return the rows of a table, ordered by the first column."""
+        rows = self.spark.read.format("delta").load(str(self.work.joinpath("tables", *path))).drop("_seq").collect()
+        return sorted((each.asDict() for each in rows), key=lambda each: next(iter(each.values())))
+
+
+class ProjectedKafka(KafkaBackend):
+    """Changelog topics of transformed tables."""
+
+    more: dict[str, str]
+
+    def settings(self) -> dict[str, str]:
+        """Return the transform."""
+        return self.more
+
+
+def alteration(table: Table, pos: int, *changes: ColumnChange) -> Message:
+    """Return the record of an ALTER TABLE."""
+    names = table.schema.topic, table.schema.database, table.schema.table
+    found = Alteration(*names, "ALTER TABLE t …", changes, Sequence(EPOCH, 7, pos, 0, 0))
+    return Message(schemas_topic(table.schema.topic.split(".")[0]), found.record_key(), found.to_json())
+
+
+def test_delta_table_has_the_projected_rows_that_the_filter_takes(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t", INTEGER, PRICE))
+    backend = ProjectedDelta(spark, kafka_broker, tmp_path)
+    backend.more = {
+        "transforms": "t",
+        "transforms.t.source-table": "shop\\.t",
+        "transforms.t.projection": "id AS `order id`, upper(name) AS name, price * n AS total, * EXCEPT (id, name)",
+        "transforms.t.filter": "n < 100",
+        "routes": "r",
+        "routes.r.source-table": "(\\w+)\\.(\\w)",
+        "routes.r.sink-table": "all_$1.$2s",
+    }
+    run = BatchRunner(feed, table, backend, tmp_path)
+    one = unscaled(150)
+    a, b, c, d = (row(key, n, price=one) for key, n in ((1, 1), (2, 2), (3, 300), (4, None)))
+
+    split = table.snapshot(prefix, 0, [a, b, c, d], low=10, high=20)
+    run.batch([*split, table.end(prefix, 0, high=20, rows=4)])
+    run.batch(
+        table.change("u", a, {**a, "n": 100}, pos=100),  # leaves
+        table.change("u", c, {**c, "n": 3}, pos=110),  # enters
+        table.change("d", d, None, pos=120),  # was never in
+        table.change("c", None, row(5, 500, price=one), pos=130),
+        table.change("c", None, row(6, 6, price=one), pos=140),
+    )
+    run.repeat()
+
+    def expected(key: int, n: int) -> dict[str, Any]:
+        price = Decimal("1.50")
+        return {"order id": key, "name": f"NAME {key}", "total": price * n, "n": n, "price": price}
+
+    assert backend.read("all_shop", "ts") == [expected(2, 2), expected(3, 3), expected(6, 6)]
+
+    # A column that * stands for comes with ALTER TABLE; one that an expression uses stops the table when it goes.
+    extra = ConnectField("extra", connect("int32"))
+    table.schema = replace(table.schema, columns=(*table.schema.columns, extra))
+    added = alteration(table, 200, ColumnChange(AlterationKind.ADD, "extra", schema=extra.schema, value=7))
+    run.batch(
+        [added, table.published(prefix, version=2)], table.change("c", None, row(7, 7, price=one, extra=1), pos=210)
+    )
+    assert [each["extra"] for each in backend.read("all_shop", "ts")] == [7, 7, 7, 1]
+
+    kept = tuple(column for column in table.schema.columns if column.name != "price")
+    table.schema = replace(table.schema, columns=kept)
+    dropped = alteration(table, 300, ColumnChange(AlterationKind.DROP, "price"))
+    with pytest.raises(TransformError, match="`price` cannot be resolved"):
+        run.batch([dropped, table.published(prefix, version=3)], table.change("c", None, row(8, 8, extra=1), pos=310))
+    assert len(backend.read("all_shop", "ts")) == 4
+
+
+def test_kafka_changelog_has_inserts_and_deletes_for_rows_that_cross_the_filter(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    backend = ProjectedKafka(spark, kafka_broker, tmp_path)
+    backend.more = {
+        "sink.topic": f"{prefix}-out",
+        "transforms": "t",
+        "transforms.t.source-table": "shop\\.t",
+        "transforms.t.projection": "id AS k, n",
+        "transforms.t.filter": "n < 100",
+    }
+    run = BatchRunner(feed, table, backend, tmp_path)
+
+    # The rows of a split wait for its end, with a change that leaves the filter meanwhile.
+    run.batch(
+        table.snapshot(prefix, 0, [row(1, 1), row(2, 2), row(3, 300)], low=10, high=20),
+        table.change("u", row(1, 1), row(1, 100), pos=15, split=table.split_id(0)),
+        table.change("u", row(2, 2), row(2, 200), pos=30),
+    )
+    run.batch([table.end(prefix, 0, high=20, rows=3, backfill=1)])
+    run.batch(
+        table.change("u", row(1, 100), row(1, 101), pos=100),
+        table.change("u", row(1, 101), row(1, 10), pos=110),
+        table.change("u", row(1, 10), row(1, 11), pos=120),
+        table.change("u", row(1, 11), row(1, 102), pos=130),
+        table.change("d", row(1, 102), None, pos=140),
+    )
+
+    def entry(kind: str, key: int, n: int) -> tuple[str, dict[str, int]]:
+        return kind, {"k": key, "n": n}
+
+    assert topic_records(kafka_broker, f"{prefix}-out") == {
+        b'{"k":2}': [entry("+I", 2, 2), entry("-D", 2, 2)],
+        b'{"k":1}': [entry("+I", 1, 10), entry("-U", 1, 10), entry("+U", 1, 11), entry("-D", 1, 11)],
+    }
+
+
+def test_a_query_does_not_start_with_faults_and_names_them_all(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    for name in ("orders", "people"):
+        table = feed.table(table_schema(prefix, name, INTEGER))
+        feed.write(table.change("c", None, row(1, 1), pos=100))
+    given = settings(kafka_broker, prefix, tmp_path) | {
+        "transforms": "o, p",
+        "transforms.o.source-table": "shop\\.orders",
+        "transforms.o.projection": "*, uper(name) AS loud, nn + 1 AS more",
+        "transforms.p.source-table": "shop\\.people",
+        "transforms.p.filter": "n",
+    }
+
+    file = tmp_path / "consumer.json"
+    file.write_text(json.dumps({**given, **spark_settings(tmp_path), "spark.driver.memory": "1g"}), encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, str(APP), "--config", str(file)],
+        env={**os.environ, **spark_environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    _, _, report = done.stderr.partition("error: ")
+    path = "[`system`.`builtin`, `system`.`session`, `spark_catalog`.`default`]"
+    known = "[`n`, `id`, `name`, `__table_name__`, `__schema_name__`]"
+    no_column = "A column, variable, or function parameter with name `nn` cannot be resolved"
+    first, second = (f"transforms.o.projection, line 1, column {column}:" for column in (4, 24))
+    third = "transforms.p.filter, line 1, column 1:"
+    assert report.splitlines() == [
+        "3 configuration problems:",
+        f"- {first} Cannot resolve routine `uper` on search path {path} (table shop.orders)",
+        "    *, uper(name) AS loud, nn + 1 AS more",
+        "       ^^^^^^^^^^",
+        f"- {second} {no_column}. Did you mean one of the following? {known} (table shop.orders)",
+        "    *, uper(name) AS loud, nn + 1 AS more",
+        "                           ^^",
+        f"- {third} a filter is true or false, and this is of the type int (table shop.people)",
+        "    n",
+        "    ^",
+    ]
+    assert not (tmp_path / "tables").exists()
+
+    # A table that is not read does not matter.
+    consume(spark, {**given, "table.include.list": "shop\\.people", "transforms.p.filter": "n > 0"})
+    assert table_rows(spark, tmp_path, "people") == {1: row(1, 1)}

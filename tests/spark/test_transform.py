@@ -1,0 +1,409 @@
+"""Transforms: expressions are checked with the position of a fault, and rows equal those of a slow reference."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from pyspark.sql import types as tp
+
+from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
+from tailrace.schemas.connect import ConnectField
+from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.rowkind import to_changelog
+from tailrace.spark_consumer.errors import TransformError
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.json_decoder import image_fields, row_type
+from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.transform.columns import find_columns
+from tailrace.spark_consumer.transform.reading import read_rules
+from tailrace.spark_consumer.transform.rules import Rules
+from tailrace.spark_consumer.transform.table_transform import TableTransform
+from tailrace.spark_consumer.transform.transforms import Transforms
+from tests.spark.records import connect, decimal, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+SCHEMA: Final = table_schema(
+    "p",
+    "orders",
+    ConnectField("price", decimal(10, 2)),
+    ConnectField("qty", connect("int32")),
+    ConnectField("st`at.us", connect("string", name="io.debezium.data.Enum", allowed="a,b")),
+    ConnectField("day", connect("int32", name="io.debezium.time.Date")),
+)
+
+
+def rules(projection: str = "", condition: str = "", keys: str = "") -> Rules:
+    """Return one transform for all tables."""
+    given = {"t.source-table": ".*", "t.projection": projection, "t.filter": condition, "t.primary-keys": keys}
+    found, problems = read_rules("t", given, None, {})
+    assert problems == []
+    return found
+
+
+def transform(
+    spark: SparkSession, projection: str = "", condition: str = "", keys: str = "", schema: TableSchema = SCHEMA
+) -> TableTransform:
+    """Return the transform of the test table."""
+    columns, faults = find_columns(spark, rules(projection, condition, keys).transforms[0], schema)
+    assert faults == []
+    return TableTransform.of(schema, (schema.database, schema.table), columns)
+
+
+def faults(spark: SparkSession, projection: str = "", condition: str = "", keys: str = "") -> list[str]:
+    """Return the faults of a transform of the test table."""
+    return find_columns(spark, rules(projection, condition, keys).transforms[0], SCHEMA)[1]
+
+
+def tracker(*schemas: TableSchema, alterations: Iterable[Alteration] = ()) -> SchemaTracker:
+    """Return published schemas, the latest last."""
+    found = SchemaTracker(ControlTopic("schemas", {}))
+    for number, schema in enumerate(schemas):
+        found.add(schema.to_json(sequence=Sequence(1, 1, 10 * number, 0, 0)))
+    for alteration in alterations:
+        found.add(alteration.to_json())
+    return found
+
+
+def shown(schema: TableSchema) -> dict[str, str]:
+    """Return the Spark types of the columns of a schema."""
+    return {each.name: each.dataType.simpleString() for each in row_type(schema)}
+
+
+def test_projection_passes_through_renames_casts_and_computes(spark: SparkSession) -> None:
+    found = transform(
+        spark,
+        "id AS order_id, upper(name) AS name, price * qty AS total, cast(price AS decimal(12,4)) AS exact,\n"
+        "  `st``at.us` AS state, cast(qty AS tinyint) AS small, qty > 1 AS many, to_timestamp(day) AS since,\n"
+        "  __schema_name__ AS shard, named_struct('a', qty) AS nested, * EXCEPT (id, qty)",
+    )
+
+    assert shown(found.schema) == {
+        "order_id": "bigint",
+        "name": "string",
+        "total": "decimal(21,2)",
+        "exact": "decimal(12,4)",
+        "state": "string",
+        "small": "smallint",
+        "many": "boolean",
+        "since": "timestamp",
+        "shard": "string",
+        "nested": "struct<a:int>",
+        "price": "decimal(10,2)",
+        "st`at.us": "string",
+        "day": "date",
+    }
+    assert found.schema.key == ("order_id",)
+    by_name = {column.name: column.schema for column in found.schema.columns}
+    assert by_name["state"] == SCHEMA.columns[4].schema, "a column that is passed through keeps its type of the source"
+    assert (by_name["order_id"].optional, by_name["shard"].optional, by_name["total"].optional) == (False, False, True)
+
+
+def test_star_stands_for_the_columns_that_no_other_item_names(spark: SparkSession) -> None:
+    found = transform(spark, "upper(name) AS NAME, *")
+
+    assert list(shown(found.schema)) == ["NAME", "id", "price", "qty", "st`at.us", "day"]
+
+
+FAULTS: Final = [
+    ("upper(nmae) AS name, *", 7, 4, "`nmae` cannot be resolved"),
+    ("*, price *  * 2 AS x", 15, 1, "Syntax error at or near '2'"),
+    ("*, id FROM t", 7, 1, "Syntax error at or near 'FROM'"),
+    ("*, price * qty", 4, 11, "needs a name"),
+    ("*, (SELECT 1) AS x", 4, 10, "subquery"),
+    ("*, id IN (SELECT 1) AS x", 7, 13, "subquery"),
+    ("*, 1 + sum(id) OVER () AS x", 8, 15, "window"),
+    ("*, count(id) AS x", 4, 14, "aggregate"),
+    ("*, explode(array(1)) AS x", 4, 22, "returns rows"),
+    ("*, 1 + rand() AS x", 8, 6, "another one each time"),
+    ("*, current_date AS x", 4, 12, "depends on the time"),
+    ("*, now() AS x", 4, 5, "depends on the time"),
+    ("*, current_user() AS x", 4, 14, "the session"),
+    ("*, java_method('java.lang.System', 'exit', 1) AS x", 4, 42, "another one each time"),
+    ("*, struct(*) AS x", 11, 1, "within an expression"),
+    ("*, NULL AS x", 4, 9, "type void"),
+    ("*, array(day) AS x", 4, 15, "type array<date>"),
+    ("*, of_somebody(id) AS x", 4, 15, "registered"),
+    ("*, name AS ID, id", 16, 1, "given twice"),
+    ("*, *", 4, 1, "given twice"),
+    ("*,\n  name, nope(id) AS x", 9, 8, "`nope`"),
+    ("*, ", 4, 1, "Syntax error"),
+    ("name", 1, 1, "the key column id of shop.orders is left out"),
+]
+
+
+def test_each_fault_of_a_projection_is_refused_with_its_position(spark: SparkSession) -> None:
+    spark.udf.register("of_somebody", lambda value: value, "bigint")
+    for text, column, length, message in FAULTS:
+        found = faults(spark, text)
+
+        assert len(found) == 1, (text, found)
+        first, line, marks = found[0].splitlines()
+        number = 2 if "\n" in text else 1
+        assert first.startswith(f"transforms.t.projection, line {number}, column {column}: "), (text, first)
+        assert message in first, (text, first)
+        assert line.strip() == text.splitlines()[number - 1].strip()
+        assert (marks.index("^") - 3, marks.count("^")) == (column, length), (text, marks)
+
+
+def test_all_faults_are_reported_at_once(spark: SparkSession) -> None:
+    found = faults(spark, "*, upper(nmae) AS a, lower(emial) AS b", "price * 2", "qty")
+
+    assert [text.partition(":")[0] for text in found] == [
+        "transforms.t.projection, line 1, column 10",
+        "transforms.t.projection, line 1, column 28",
+        "transforms.t.filter, line 1, column 1",
+        "transforms.t.primary-keys, line 1, column 1",
+    ]
+    assert "true or false" in found[2]
+    assert "depends on qty, which an update can change" in found[3]
+
+
+def test_variables_are_not_replaced(spark: SparkSession) -> None:
+    session = spark.newSession()
+    found = Transforms(session, rules("*, '${system:user.name}' AS x"), tracker(SCHEMA)).of(SCHEMA)
+
+    row = found.apply(records(session, [entry("c", 0, after=line(1))], Images.UPSERT), Images.UPSERT).first()
+    assert row is not None
+    assert row["after"]["x"] == "${system:user.name}"
+
+
+def test_key_can_be_computed_from_the_key(spark: SparkSession) -> None:
+    found = transform(spark, "concat(__table_name__, '-', id) AS code, name", keys="code")
+
+    assert found.schema.key == ("code",)
+    upserts = found.apply(records(spark, [entry("d", 0, before=line(7))], Images.UPSERT), Images.UPSERT).collect()
+    assert [row["before"].asDict() for row in upserts] == [{"code": "orders-7"}]
+    changes = found.apply(records(spark, [entry("d", 0, before=line(7))], Images.CHANGELOG), Images.CHANGELOG).collect()
+    assert [bytes(row["key"]) for row in changes] == [b'{"code":"orders-7"}']
+
+
+def line(key: int, **values: Any) -> dict[str, Any]:
+    """Return a row of the test table."""
+    return {"id": key, "name": "n", "price": Decimal("1.50"), "qty": 2, "st`at.us": "a", "day": None, **values}
+
+
+def entry(op: str, offset: int, **more: Any) -> dict[str, Any]:
+    """Return a decoded record."""
+    images = [row for row in (more.get("after"), more.get("before")) if row is not None]
+    return {
+        "partition": 0,
+        "offset": offset,
+        "key": f'{{"id":{images[0]["id"]}}}'.encode() if images else None,
+        "split": None,
+        "incremental": False,
+        "seq": (1, 1, 100 + offset, 0, 0),
+        "op": op,
+        "ts_ms": 1000 + offset,
+        "checksum": None,
+        "before": None,
+        "after": None,
+        **more,
+    }
+
+
+def records(spark: SparkSession, entries: Iterable[Mapping[str, Any]], images: Images) -> Any:
+    """Return decoded records as the decoder makes them."""
+    types = {each.name: each for each in row_type(SCHEMA)}
+    rows = {
+        name: tp.StructType([types[field.name] for field in image_fields(SCHEMA, name, images)])
+        for name in ("before", "after")
+    }
+    fields = {
+        "partition": tp.IntegerType(),
+        "offset": tp.LongType(),
+        "key": tp.BinaryType(),
+        "split": tp.StringType(),
+        "incremental": tp.BooleanType(),
+        "seq": SEQUENCE_TYPE,
+        "op": tp.StringType(),
+        "ts_ms": tp.LongType(),
+        "checksum": tp.LongType(),
+        **rows,
+    }
+
+    def image(name: str, row: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
+        return None if row is None else tuple(row[field.name] for field in rows[name])
+
+    values = [tuple(image(name, each[name]) if name in rows else each[name] for name in fields) for each in entries]
+    return spark.createDataFrame(values, tp.StructType([tp.StructField(name, kind) for name, kind in fields.items()]))
+
+
+CONDITION: Final = "qty > 3 AND name <> 'test'"
+PROJECTION: Final = "id AS order_id, upper(name) AS name, price * qty AS total"
+MIX: Final = [None, "test", "ab", "Ü"]
+
+
+def is_in(row: Mapping[str, Any] | None) -> bool:
+    """Evaluate the filter: SQL's NULL does not match."""
+    if row is None or row["qty"] is None or row["name"] is None:
+        return False
+    return bool(row["qty"] > 3 and row["name"] != "test")
+
+
+def projected(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Evaluate the projection."""
+    if row is None:
+        return None
+    total = None if row["qty"] is None else row["price"] * row["qty"]
+    return {"order_id": row["id"], "name": row["name"] and row["name"].upper(), "total": total}
+
+
+def random_entries(seed: int, count: int) -> list[dict[str, Any]]:
+    """Return changes of a few keys, each with the images that its op has; some belong to an incremental snapshot."""
+    chance = random.Random(seed)
+    rows: dict[int, dict[str, Any]] = {}
+    found = []
+    for offset in range(count):
+        key = chance.randrange(40)
+        before = rows.get(key)
+        new = line(key, name=chance.choice(MIX), qty=chance.choice([None, 1, 3, 4, 9]), price=Decimal(offset) / 100)
+        op = chance.choice("ud") if before else chance.choice("cr")
+        if before and chance.random() < 0.2:
+            op, new = "r", before  # a row that is read again
+        incremental = chance.random() < 0.3
+        more = {"incremental": incremental, "before": before if op in "ud" else None}
+        found.append(entry(op, offset, **more, after=None if op == "d" else new))
+        if op == "d":
+            del rows[key]
+        else:
+            rows[key] = new
+    return [*found, entry("t", count)]
+
+
+def as_dict(row: Row | None) -> dict[str, Any] | None:
+    """Return a struct as a dictionary."""
+    return None if row is None else row.asDict()
+
+
+def test_upserts_equal_the_reference(spark: SparkSession) -> None:
+    entries = random_entries(5, 1500)
+    found = transform(spark, PROJECTION, CONDITION).apply(records(spark, entries, Images.UPSERT), Images.UPSERT)
+
+    expected = []
+    for each in entries:
+        leaves = each["op"] in "cru" and not is_in(each["after"])
+        image = each["after"] or each["before"]
+        key = None if image is None else {"order_id": image["id"]}
+        has_key = leaves or each["before"] is not None
+        expected.append(
+            {
+                **each,
+                "op": "d" if leaves else each["op"],
+                "before": key if has_key else None,
+                "after": None if leaves else projected(each["after"]),
+            }
+        )
+    rows = [
+        {**row.asDict(), "key": row["key"] and bytes(row["key"]), "seq": tuple(row["seq"])}
+        | {name: as_dict(row[name]) for name in ("before", "after")}
+        for row in found.orderBy("offset").collect()
+    ]
+    assert rows == expected
+
+
+def test_changelogs_equal_the_reference(spark: SparkSession) -> None:
+    entries = random_entries(6, 1500)
+    found = transform(spark, PROJECTION, CONDITION).apply(records(spark, entries, Images.CHANGELOG), Images.CHANGELOG)
+
+    expected: list[tuple[int, str, dict[str, Any] | None]] = []
+    for each in entries:
+        before, after, at = each["before"], each["after"], each["offset"]
+        if each["incremental"]:
+            if each["op"] == "d":
+                expected.append((at, "-D", projected(before)))
+            elif is_in(after):
+                expected.append((at, "+U", projected(after)))
+            else:
+                expected.append((at, "-D", projected(before if before is not None else after)))
+            continue
+        was, now = is_in(before), is_in(after)
+        if was and now:
+            expected += [(at, "-U", projected(before)), (at, "+U", projected(after))]
+        elif now:
+            expected.append((at, "+I", projected(after)))
+        elif was:
+            expected.append((at, "-D", projected(before)))
+    rows = to_changelog(found).orderBy("offset", "part").collect()
+    assert [(row["offset"], row["kind"], as_dict(row["row"])) for row in rows] == expected
+    assert all(bytes(row["key"]) == f'{{"order_id":{row["row"]["order_id"]}}}'.encode() for row in rows)
+
+
+def alteration(statement: str, pos: int, *changes: ColumnChange) -> Alteration:
+    """Return an ALTER TABLE of the test table."""
+    return Alteration(SCHEMA.topic, "shop", "orders", statement, changes, Sequence(1, 1, pos, 0, 0))
+
+
+def test_a_renamed_column_stops_the_table_and_names_the_statement(spark: SparkSession) -> None:
+    renamed = replace(
+        SCHEMA, columns=tuple(replace(c, name="amount") if c.name == "qty" else c for c in SCHEMA.columns)
+    )
+    statement = "ALTER TABLE orders RENAME COLUMN qty TO amount"
+    change = alteration(statement, 5, ColumnChange(AlterationKind.RENAME, "amount", "qty"))
+    schemas = tracker(SCHEMA, renamed, alterations=[change])
+    transforms = Transforms(spark, rules("*, price * qty AS total"), schemas)
+
+    with pytest.raises(TransformError) as caught:
+        transforms.of(renamed)
+
+    assert "transforms.t.projection, line 1, column 12: " in caught.value.message
+    assert caught.value.context["source"] == statement
+    assert "amount" in str(caught.value.context["columns"])
+    assert transforms.problems() == [], "the configuration was right: the other tables go on"
+    assert Transforms(spark, rules("*, price * wrong AS total"), schemas).problems() != []
+
+
+def test_two_tables_are_not_written_to_one_target(spark: SparkSession) -> None:
+    one, other = table_schema("p", "orders_1"), table_schema("p", "Orders_2")
+    routes, _ = read_rules(None, {}, "r", {"r.source-table": "shop\\.(.*)_\\d", "r.sink-table": "shop.$1"})
+    transforms = Transforms(spark, routes, tracker(one, other))
+
+    assert transforms.problems() == ["routes: shop.Orders_2, shop.orders_1 would be written to one target, shop.orders"]
+    assert transforms.problems(lambda schema: schema == one) == []
+    assert transforms.of(one).schema.table == "orders"
+    with pytest.raises(TransformError, match=r"one target, shop\.orders"):
+        transforms.of(other)
+
+
+def test_alterations_follow_the_columns_that_a_star_stands_for(spark: SparkSession) -> None:
+    new = ConnectField("extra", connect("int32"))
+    latest = replace(
+        SCHEMA,
+        columns=(
+            *(replace(c, name="amount") if c.name == "qty" else c for c in SCHEMA.columns if c.name != "day"),
+            new,
+        ),
+    )
+    changes = [
+        alteration("1", 1, ColumnChange(AlterationKind.ADD, "extra", schema=new.schema, value=7)),
+        alteration("2", 2, ColumnChange(AlterationKind.RENAME, "amount", "qty")),
+        alteration("3", 3, ColumnChange(AlterationKind.DROP, "day")),
+        alteration("4", 4, ColumnChange(AlterationKind.CONVERT, "name")),
+    ]
+
+    def seen(projection: str, condition: str = "") -> list[tuple[str, list[tuple[str, str, str]]]]:
+        found = transform(spark, projection, condition, schema=latest).alterations(changes)
+        return [(each.statement, [(c.kind.value, c.column, c.old) for c in each.changes]) for each in found]
+
+    assert seen("*") == [
+        ("1", [("add", "extra", "")]),
+        ("2", [("rename", "amount", "qty")]),
+        ("3", [("drop", "day", "")]),
+        ("4", [("convert", "name", "")]),
+    ]
+    assert seen("id, amount AS n, extra AS more") == [("1", [("add", "more", "")])]
+    assert seen("* EXCEPT (extra), upper(name) AS loud", "name > ''") == [
+        ("2", [("rename", "amount", "qty")]),
+        ("3", [("drop", "day", "")]),
+        ("4", [("convert", "", "")]),
+    ]
+    assert seen("id, upper(name) AS loud") == [("4", [("convert", "loud", "")])]
