@@ -245,7 +245,7 @@ class Pipeline:
         _tune(spark)
         settings = self._settings
         schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
-        transforms = Transforms(spark, settings.rules, schemas, self._sinks.router.name_of)
+        transforms = Transforms(spark, settings.rules, schemas, self._sinks.router)
         self._ids = TopicIds(settings.client)
         context = SinkContext(
             query_id=self._query_id,

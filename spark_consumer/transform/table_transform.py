@@ -13,8 +13,8 @@ A row that does not match the filter is not in the target:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
@@ -45,14 +45,22 @@ class TableTransform:
     """The schema of the target; its topic is that of the source."""
     columns: Columns | None = None
     """None: rows stay as they are."""
+    shard: Mapping[str, object] = field(default_factory=dict)
+    """Key columns of the target that have one value in all rows of the table."""
 
     @classmethod
-    def of(cls, source: TableSchema, target: tuple[str, str], columns: Columns | None) -> TableTransform:
+    def of(
+        cls,
+        source: TableSchema,
+        target: tuple[str, str],
+        columns: Columns | None,
+        shard: Mapping[str, object] | None = None,
+    ) -> TableTransform:
         """Return the step that gives a table a name and columns."""
         schema = replace(source, database=target[0], table=target[1])
         if columns is not None:
             schema = replace(schema, columns=tuple(column.field for column in columns.columns), key=columns.key)
-        return cls(source, schema, columns)
+        return cls(source, schema, columns, shard or {})
 
     def alterations(self, found: Sequence[Alteration]) -> Sequence[Alteration]:
         """Return what alterations of the source mean for the target."""

@@ -160,6 +160,49 @@ def test_kafka_changelog_has_inserts_and_deletes_for_rows_that_cross_the_filter(
     }
 
 
+SHARDS = {
+    "transforms": "t",
+    "transforms.t.source-table": "shop_\\d\\..*",
+    "transforms.t.projection": "int(substr(__schema_name__, 6)) AS shard, *",
+    "transforms.t.primary-keys": "shard, id",
+    "routes": "r",
+    "routes.r.source-table": "shop_\\d\\.(.*)",
+    "routes.r.sink-table": "shop.$1",
+}
+"""Tables of the databases shop_1, shop_2, … become one."""
+
+
+def shards(feed: Feed) -> tuple[Table, Table]:
+    """Create the topics of two shards."""
+    schema = table_schema(feed.prefix, "t", INTEGER)
+    one, other = (
+        feed.table(replace(schema, topic=f"{feed.prefix}.{database}.t", database=database))
+        for database in ("shop_1", "shop_2")
+    )
+    return one, other
+
+
+def test_kafka_changelog_of_shards_has_their_rows_side_by_side(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    one, other = shards(feed)
+    backend = ProjectedKafka(spark, kafka_broker, tmp_path)
+    backend.more = {**SHARDS, "sink.topic": f"{prefix}.{{database}}.{{table}}"}
+    run = BatchRunner(feed, one, backend, tmp_path)
+    run.others = [other]
+    run.batch(*(table.change("c", None, row(1, number), pos=100) for number, table in enumerate((one, other))))
+    run.batch(one.truncate(pos=200), other.change("u", row(1, 1), row(1, 2), pos=210))
+
+    def entry(kind: str, shard: int, n: int) -> tuple[str, dict[str, Any]]:
+        return kind, {"shard": shard, **row(1, n)}
+
+    assert topic_records(kafka_broker, f"{prefix}.shop.t") == {
+        b'{"shard":1,"id":1}': [entry("+I", 1, 0), entry("-D", 1, 0)],
+        b'{"shard":2,"id":1}': [entry("+I", 2, 1), entry("-U", 2, 1), entry("+U", 2, 2)],
+    }
+
+
 def test_a_query_does_not_start_with_faults_and_names_them_all(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
