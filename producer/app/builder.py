@@ -20,7 +20,7 @@ from tailrace.producer.app.resources import Resources
 from tailrace.producer.app.resume import ResumeRules, resume_point
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
 from tailrace.producer.app.signals import SignalService, ensure_signal_topics
-from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
+from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory, start_workers_early
 from tailrace.producer.app.validation import faults_of_new_tables, validate_tables
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import PrerequisiteError
@@ -52,6 +52,7 @@ from tailrace.producer.streaming.stream_transaction import CommitSettings, Strea
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.producer.streaming.topics import CaptureTopics
+from tailrace.schemas.names import state_topic
 
 log = structlog.get_logger(__name__)
 
@@ -134,7 +135,7 @@ class SessionBuilder:
         session = self._resources.add(self._source.open_snapshot_session())
         tables = CapturedTables(config, session.describe, source_offset=session.current_offset)
         checked = self._check_source(session, tables)
-        topics = self._ensure_topics()
+        topics = self._ensure_topics(checked.captured)
         restored = self._restore(checked.captured, topics, tables, session)
         checked = replace(checked, captured=restored.captured)
         captured = checked.captured
@@ -207,9 +208,12 @@ class SessionBuilder:
             checked = self._check_tables(session, CapturedTables(self._config, session.describe), new)
         return sorted([*present, *(table for table in checked.captured if table not in checked.faults)])
 
-    def _ensure_topics(self) -> CaptureTopics:
+    def _ensure_topics(self, captured: Sequence[TableId]) -> CaptureTopics:
         """Create the topics that do not belong to a table."""
-        admin = Topics(kafka_settings(self._config))
+        admin, reads = Topics(kafka_settings(self._config)), self._config.snapshot.should_snapshot
+        if any(reads(str(table)) for table in captured) and admin.missing([state_topic(self._config.topics.prefix)]):
+            # Nothing is captured yet: snapshot readers are needed in a moment.
+            start_workers_early()
         topics = CaptureTopics(self._config, admin)
         self._created_topics = topics.ensure_own()
         ensure_signal_topics(self._config, admin)

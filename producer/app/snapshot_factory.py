@@ -23,6 +23,11 @@ from tailrace.producer.snapshot.workers import ProcessWorkers, ThreadWorkers, Wo
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 
 
+def start_workers_early() -> None:
+    """Import what snapshot readers need, in the background; ``WorkerFactory.start`` then takes little time."""
+    ProcessWorkers.start_early(process_main.__module__)
+
+
 class WorkerFactory:
     """Starts snapshot readers: processes, or threads if hooks of a test must be called."""
 

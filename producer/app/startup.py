@@ -6,7 +6,9 @@ The order matters: the state topic is complete only when every producer that may
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import orjson
@@ -29,6 +31,7 @@ from tailrace.schemas.names import state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
 
+_FENCED_TOGETHER: Final = 8
 _STREAMED: Final = frozenset({TableMode.STREAMING, TableMode.INCREMENTAL})
 
 
@@ -56,11 +59,16 @@ def acquire_state(
     state = state_store.read(kafka, topic, read_offset)
     # A reader of an older instance that registers after its id was fenced here finds this generation, and ends.
     fence = generation.claim(kafka, producer, topic, own, state.generation)
-    for worker in range(max(state.readers, readers)):
-        reader = TransactionalProducer(kafka, reader_transactional_id(prefix, worker))
-        reader.init_transactions()
-        reader.close()
+    with ThreadPoolExecutor(_FENCED_TOGETHER, "fence") as pool:
+        ids = (reader_transactional_id(prefix, worker) for worker in range(max(state.readers, readers)))
+        list(pool.map(partial(_fence, kafka), ids))
     return Acquired(state_store.read(kafka, topic, read_offset) if state.readers else state, fence)
+
+
+def _fence(kafka: KafkaSettings, transactional_id: str) -> None:
+    producer = TransactionalProducer(kafka, transactional_id)
+    producer.init_transactions()
+    producer.close()
 
 
 def captured_before(kafka: KafkaSettings, read_offset: ReadOffset, *, prefix: str) -> set[str] | None:

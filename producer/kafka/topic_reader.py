@@ -14,12 +14,15 @@ from tailrace.producer.kafka.errors import NO_GROUP, NO_LEADER, PARTITION_EOF, U
 from tailrace.runtime.errors import KafkaUnavailableError
 
 _PAUSE_S: Final = 0.1
+_FETCH_WAIT_MS: Final = 10
 
 
 @contextmanager
 def topic_consumer(settings: KafkaSettings, topic: str, **options: str) -> Iterator[Consumer]:
     """Return a consumer for ``messages``; errors of the client are translated. ``options`` change its configuration."""
-    consumer = Consumer({**settings.consumer(), "enable.partition.eof": True, **options})
+    # The broker holds a fetch at the end of a partition until records come, half a second by default.
+    ending = {"enable.partition.eof": True, "fetch.wait.max.ms": _FETCH_WAIT_MS}
+    consumer = Consumer({**settings.consumer(), **ending, **options})
     try:
         yield consumer
     except KafkaException as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -26,6 +27,8 @@ Headers = list[tuple[str, str | bytes | None]]
 
 _SLICE_S: Final = 0.5
 """A wait is cut into parts of this length: between them a stop is noticed, and signal handlers run."""
+_CONNECTED_BY: Final = "__transaction_state"
+"""A topic to ask for, because a request for all topics is long: registering creates it if it does not exist."""
 _STOP_GRACE_S: Final = 4.0
 """How long a wait continues after a stop was requested."""
 _REASON_S: Final = 2.0
@@ -55,8 +58,19 @@ class TransactionalProducer:
 
     def init_transactions(self) -> None:
         """Register the transactional id: this fences an older producer with the id and aborts its open transaction."""
+        self._connect()
         operation = f"registering transactional id {self.transactional_id}"
         self._repeat(self._producer.init_transactions, self._timeout, operation)
+
+    def _connect(self) -> None:
+        """Wait for a connection: if the client has none when it registers, it looks again after half a second.
+
+        After the first answer, connections to brokers replace that to a bootstrap server; one of them gives the second.
+        """
+        # Registering waits as well, for longer, and its error says more.
+        with suppress(KafkaException):
+            for _ in range(2):
+                self._producer.list_topics(_CONNECTED_BY, _SLICE_S)
 
     def begin(self) -> None:
         """Open a transaction, unless one is open."""

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from tailrace.producer.model.codec import KeyTuple, KeyValue
+
 INTERFACE: int
 """Changes with the signatures below, so that a module of another version is not used."""
 
@@ -85,20 +87,35 @@ class PacketEncoder:
         """
 
 class ImageEncoder:
-    """Encodes row images; ``prefix`` precedes each row, ``between`` follows the first image."""
+    """Encodes row images; ``prefix`` precedes each row, ``between`` follows the first image.
+
+    ``raw_key`` has the columns of the raw key, each with the function from the bytes of a value; None for an integer.
+    """
 
     def __init__(
         self,
         rows: Rows,
+        raw_key: Sequence[tuple[int, Callable[[bytes], KeyValue] | None]],
         prefix: bytes,
         between: bytes,
         *,
         pairs: bool,
+        deletes: bool,
         tombstones: bool,
         skips: bool,
         avro: bool,
     ) -> None: ...
     def encode(
-        self, data: bytes, start: int, end: int, head: bytes, tail: bytes, row: int
+        self,
+        data: bytes,
+        start: int,
+        end: int,
+        head: bytes,
+        tail: bytes,
+        row: int,
+        keys: list[tuple[KeyTuple | None, KeyTuple | None]] | None,
     ) -> tuple[list[tuple[bytes, bytes | None]], int] | None:
-        """Return the records and the number after that of the last row; None if the event is declined."""
+        """Return the records and the number after that of the last row; None if the event is declined.
+
+        Appends the raw keys of each row, before and after, to ``keys`` unless it is None, as it must be with ``skips``.
+        """

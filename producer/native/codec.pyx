@@ -15,7 +15,7 @@ cdef extern from "Python.h":
     char *PyOS_double_to_string(double value, char form, int precision, int flags, int *kind) except NULL
     int Py_DTSF_ADD_DOT_0
 
-INTERFACE = 1
+INTERFACE = 2
 
 include "values.pxi"
 include "output.pxi"

@@ -16,6 +16,7 @@ cdef class Rows:
 
     cdef Column *columns
     cdef Span *pieces
+    cdef Span *values  # of a row image, by offset; before 0 for NULL
     cdef KeyPart *parts
     cdef int count
     cdef int part_count
@@ -33,8 +34,9 @@ cdef class Rows:
         self.count, self.part_count = len(columns), len(key)
         self.columns = <Column *> PyMem_Calloc(self.count + 1, sizeof(Column))
         self.pieces = <Span *> PyMem_Calloc(self.count + 1, sizeof(Span))
+        self.values = <Span *> PyMem_Calloc(self.count + 1, sizeof(Span))
         self.parts = <KeyPart *> PyMem_Calloc(self.part_count + 1, sizeof(KeyPart))
-        if self.columns == NULL or self.pieces == NULL or self.parts == NULL:
+        if self.columns == NULL or self.pieces == NULL or self.values == NULL or self.parts == NULL:
             raise MemoryError()
         for i in range(self.count):
             self._set_column(&self.columns[i], columns[i])
@@ -48,6 +50,7 @@ cdef class Rows:
     def __dealloc__(self):
         PyMem_Free(self.columns)
         PyMem_Free(self.pieces)
+        PyMem_Free(self.values)
         PyMem_Free(self.parts)
         PyMem_Free(self.row.data)
         PyMem_Free(self.key.data)
@@ -145,6 +148,7 @@ cdef class Rows:
             if nulls[i >> 3] >> (i & 7) & 1:
                 if not column.nullable:
                     return 0
+                self.values[i].start = -1
                 if column.kind == SKIP:
                     continue
                 reserve(&self.row, column.head_size + column.null_size)
@@ -163,6 +167,7 @@ cdef class Rows:
                     size += <Py_ssize_t> data[at + k] << 8 * k
             if size > end - at:
                 return 0
+            self.values[i].start, self.values[i].end = at, at + size
             if column.kind == SKIP:
                 at += size
                 continue

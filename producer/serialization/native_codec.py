@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tailrace.producer.model.codec import EventEnvelope, EventRows, RowsEncoder, SnapshotRows
+from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyTuple, RowsEncoder, SnapshotRows
 from tailrace.producer.serialization.envelope_frame import EnvelopeFrame
-from tailrace.producer.serialization.native_columns import member_name, result_set_columns, row_image_columns
+from tailrace.producer.serialization.native_columns import (
+    member_name,
+    raw_key_columns,
+    result_set_columns,
+    row_image_columns,
+)
 from tailrace.producer.serialization.packet_decoder import WHOLE_PACKET, PacketDecoder
 from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.row_layout import RowLayout
@@ -61,24 +66,29 @@ class EventEncoders:
         self._skips = skip_unchanged
 
     def wrap(self, op: Op, python: RowsEncoder) -> RowsEncoder:
-        """Return the encoder of an operation; ``python`` encodes declined events, and all whose keys are requested."""
+        """Return the encoder of an operation; ``python`` encodes declined events."""
         event, new = self._frame.event, tuple.__new__
         native: ImageEncoder | None = None
         is_built = False
+        leaves_rows_out = self._skips and op is Op.UPDATE
+        records_per_row = 2 if op is Op.DELETE and self._tombstones else 1
 
         def encode(data: bytes, start: int, end: int, envelope: EventEnvelope, *, keys: bool = False) -> EventRows:
             nonlocal native, is_built
-            if keys:
-                return python(data, start, end, envelope, keys=True)
             if not is_built:
                 native, is_built = self._build(op), True
-            if native is None:
-                return python(data, start, end, envelope)
+            if native is None or (keys and leaves_rows_out):
+                return python(data, start, end, envelope, keys=keys)
             first_row = envelope.first_row
-            found = native.encode(data, start, end, *event(envelope, op), first_row)
+            raw_keys: list[tuple[KeyTuple | None, KeyTuple | None]] | None = [] if keys else None
+            found = native.encode(data, start, end, *event(envelope, op), first_row, raw_keys)
             if found is None:
-                return python(data, start, end, envelope)
-            return new(EventRows, (found[0], (), (), found[1] - first_row))
+                return python(data, start, end, envelope, keys=keys)
+            count = found[1] - first_row
+            if raw_keys is None:
+                return new(EventRows, (found[0], (), (), count))
+            rows = range(count) if records_per_row == 1 else [row for row in range(count) for _ in (0, 1)]
+            return new(EventRows, (found[0], rows, raw_keys, count))
 
         return encode
 
@@ -95,9 +105,11 @@ class EventEncoders:
         between = {Op.UPDATE: frame.between_rows, Op.DELETE: frame.after_delete}.get(op, b"")
         return codec.ImageEncoder(
             codec.Rows(columns, *_key_and_ends(self._layout, self._format)),
+            raw_key_columns(self._layout, self._format, columns),
             frame.before_insert if op is Op.CREATE else frame.before_update,
             between,
             pairs=op is Op.UPDATE,
+            deletes=op is Op.DELETE,
             tombstones=op is Op.DELETE and self._tombstones,
             skips=skips,
             avro=self._format.value == "avro",

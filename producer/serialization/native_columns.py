@@ -9,11 +9,12 @@ be replaced (``ColumnType.conversion``) is therefore never passed to one: the ex
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Final
 
+from tailrace.producer.model.codec import KeyValue
 from tailrace.producer.mysql.types.base import ColumnType, Expression, ExpressionKind, FixedWidth, Layout, RawBytes
 from tailrace.producer.mysql.types.binary import BinaryType
 from tailrace.producer.mysql.types.bit import BitType
@@ -132,6 +133,16 @@ def row_image_columns(layout: RowLayout, record_format: RecordFormat) -> list[Na
     return [_ColumnPlan(layout, record_format, i).of_row_image() for i in range(len(layout.types))]
 
 
+def raw_key_columns(
+    layout: RowLayout, record_format: RecordFormat, columns: Sequence[NativeColumn]
+) -> list[tuple[int, Callable[[bytes], KeyValue] | None]]:
+    """Return the columns of the raw key, each with the function that decodes its value; None: an integer."""
+    return [
+        (i, None if columns[i].kind == "integer" else _ColumnPlan(layout, record_format, i).raw_key())
+        for i in layout.key
+    ]
+
+
 def _is_usual(layout: RowLayout, record_format: RecordFormat) -> bool:
     if layout.projection.transforms or (record_format.key == "avro") != (record_format.value == "avro"):
         return False
@@ -196,7 +207,7 @@ class _ColumnPlan:
         if isinstance(column, TemporalType):
             return replace(self._temporal(column), width=width)
         settings, of_column = column.settings, column.column
-        function = self._image_function(layout)
+        function = self._image_function()
         described = replace(self._column("call"), width=width, prefix=prefix, call=function)
         if isinstance(column, IntegerType) and column.from_row_image(_PARTS).kind is ExpressionKind.INT:
             return replace(described, kind="integer", signed=not of_column.unsigned)
@@ -271,18 +282,17 @@ class _ColumnPlan:
         row = writer.row()
         return builder.compile("piece", "B", [*lines, f"return {self._piece_of(row)}"])
 
-    def _image_function(self, layout: Layout) -> Callable[[bytes], str]:
+    def raw_key(self) -> Callable[[bytes], KeyValue]:
+        """Return the generated function from the bytes of a row image, with their length, to the raw key value."""
+        builder = CodeBuilder()
+        lines, raw = _bytes_of_image(builder, self._type.layout)
+        return builder.compile("raw_key", "B", [*lines, f"return {self._type.key_from_row_image(raw)}"])
+
+    def _image_function(self) -> Callable[[bytes], str]:
         """Return the generated function from the bytes of a row image, with their length, to the piece."""
         builder = CodeBuilder()
         writer = self._writers(builder)
-        if isinstance(layout, FixedWidth):
-            parts = tuple(f"f0_{k}" for k in range(len(layout.codes)))
-            unpack = builder.bind("unpack", Struct(f"<{''.join(layout.codes)}").unpack)
-            lines = [f"{', '.join(parts)}, = {unpack}(B)"]
-            raw = RawBytes(builder.bind, parts=parts)
-        else:
-            lines = [f"S, i0, p0 = str(B, 'latin-1'), {layout.width}, len(B)"]
-            raw = RawBytes(builder.bind, "i0", "p0")
+        lines, raw = _bytes_of_image(builder, self._type.layout)
         lines += [*writer.value(0, self._type.from_row_image(raw)), *writer.escapes()]
         row = writer.row()
         return builder.compile("piece", "B", [*lines, f"return {self._piece_of(row)}"])
@@ -292,3 +302,12 @@ class _ColumnPlan:
 
     def _piece_of(self, row: str) -> str:
         return row if self._avro else f"{row}[{len(_EMPTY_MEMBER)}:-1]"
+
+
+def _bytes_of_image(builder: CodeBuilder, layout: Layout) -> tuple[list[str], RawBytes]:
+    """Return the lines that take the bytes of a value ``B`` apart, and their names."""
+    if isinstance(layout, FixedWidth):
+        parts = tuple(f"f0_{k}" for k in range(len(layout.codes)))
+        unpack = builder.bind("unpack", Struct(f"<{''.join(layout.codes)}").unpack)
+        return [f"{', '.join(parts)}, = {unpack}(B)"], RawBytes(builder.bind, parts=parts)
+    return [f"S, i0, p0 = str(B, 'latin-1'), {layout.width}, len(B)"], RawBytes(builder.bind, "i0", "p0")

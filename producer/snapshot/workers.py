@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
 import os
 import queue
 import signal
@@ -16,12 +17,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
-from typing import Protocol
+from typing import Final, Protocol
 
 from tailrace.producer.errors import ProducerFencedError, TableMissingError
 from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
 from tailrace.runtime.errors import Retryable, TailraceError
+
+_START_METHOD: Final = "forkserver"
+"""A fork of this process would have its threads' locks, and a new interpreter for each worker imports everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +141,16 @@ class ThreadWorkers:
 class ProcessWorkers:
     """Workers as processes: decoding holds the interpreter lock, so threads would share one CPU core."""
 
+    @staticmethod
+    def start_early(module: str) -> None:
+        """Start the process that workers are forked from; it imports ``module``, which has their ``main``."""
+        multiprocessing.set_forkserver_preload([module])
+        multiprocessing.forkserver.ensure_running()
+
     def __init__(self, count: int, main: Callable[[int, Pipe], None]) -> None:
-        """``main(worker, pipe)`` runs in the child and calls ``serve_pipe``; it must be importable (spawn)."""
+        """``main(worker, pipe)`` runs in the child and calls ``serve_pipe``; it must be importable."""
         self.count = count
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context(_START_METHOD)
         self._pipes: list[Pipe] = []
         self._processes: list[multiprocessing.process.BaseProcess] = []
         for worker in range(count):

@@ -10,6 +10,7 @@ import random
 import struct
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
@@ -183,6 +184,8 @@ def main() -> None:
         measure(f"{name} insert, 1 row an event", ROWS, _batches(codec.inserts, images))
         measure(f"{name} update, 20 rows an event", ROWS, _batches(codec.updates, change_batches))
         measure(f"{name} update, 1 row an event", ROWS, _batches(codec.updates, changed))
+        keys = partial(codec.updates, keys=True)
+        measure(f"{name} update, 1 row, with raw keys", ROWS, _batches(keys, changed))
         measure(f"{name} delete, 1 row an event", ROWS, _batches(codec.deletes, images))
 
 

@@ -266,7 +266,7 @@ def test_pause_of_the_producer_and_stop_of_its_servers(
     """A producer that is paused within a transaction continues; it ends on SIGTERM whatever does not answer."""
     own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     topic = f"{prefix}.{own_database.name}.t"
-    large = {"max.batch.size": 10_000_000, "tailrace.commit.interval.ms": 2000}
+    large = {"snapshot.mode": "no_data", "max.batch.size": 10_000_000, "tailrace.commit.interval.ms": 2000}
     times = {**large, "producer.override.transaction.timeout.ms": 3000}
     with CaptureProcess(properties(own_server, broker, prefix, own_database.name, times), tmp_path) as producer:
         eventually(lambda: topic in broker.admin().list_topics(timeout=60).topics, "the first start")
