@@ -10,5 +10,7 @@ class Images(Enum):
 
     UPSERT = "upsert"
     """The last change per key is enough: the whole ``after`` image and the key columns of ``before``."""
+    UPSERT_WITH_BEFORE = "upsert with before"
+    """As UPSERT, with the whole ``before`` image: a sink keeps the last values of deleted rows."""
     CHANGELOG = "changelog"
     """Every change counts: both images whole, and one row per key for each snapshot split."""

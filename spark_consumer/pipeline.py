@@ -15,6 +15,7 @@ import structlog
 from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.spark_consumer.errors import NewTopicError, SinkError, as_tailrace_error, concerns_all_tables
+from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
@@ -273,7 +274,9 @@ class Pipeline:
             shared=SharedReads(source),
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
-        by_sink = {name: services(sink=sink) for name, sink in self._sinks.open(spark, context).items()}
+        fields = {sink.name: sink.plugin.fields(sink.options) for sink in self._sinks.router.sinks}
+        opened = self._sinks.open(spark, context).items()
+        by_sink = {name: services(sink=sink, fields=fields[name]) for name, sink in opened}
         return _Opened(by_sink, TablePool(spark, settings.table_threads), TablePool(spark, 1))
 
     def _control(self, topic: str, isolation: str = "read_uncommitted") -> ControlTopic:
@@ -314,12 +317,13 @@ class Pipeline:
         read = {int(name): offset for name, offset in ends.items()}
         try:
             services = opened.services[self._sinks.router.of(topic).name]
+            images = self._sinks.router.images(topic)
         except SinkError as error:
             return FailedWork(topic, found, error)
-        kind = ChangelogTable if self._sinks.is_changelog(topic) else UpsertTable
+        kind = ChangelogTable if images is Images.CHANGELOG else UpsertTable
 
         def make(part: TopicRange | None, read_then: Mapping[int, int]) -> TableWork:
-            return kind(services, topic, part, batch_id, read_then)
+            return kind(services, topic, part, batch_id, read_then, images=images)
 
         if found is None:
             return make(None, read)

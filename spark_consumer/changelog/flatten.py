@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
@@ -18,12 +19,16 @@ DELETED_COLUMN: Final = "_deleted"
 """Added column of an upsert batch: true if the key is deleted."""
 
 
-def check_names(schema: TableSchema) -> None:
-    """Raise SchemaError if a column has a reserved name, or two column names differ only in case."""
+def check_names(schema: TableSchema, added: Iterable[str] = ()) -> None:
+    """Raise SchemaError if a column has a reserved name, or two column names differ only in case.
+
+    ``added`` are the columns that the target has besides.
+    """
     seen: dict[str, str] = {}
+    reserved = {SEQUENCE_COLUMN, DELETED_COLUMN, *(name.lower() for name in added)}
     for column in schema.columns:
         lower = column.name.lower()
-        if lower in {SEQUENCE_COLUMN, DELETED_COLUMN} or lower in seen:
+        if lower in reserved or lower in seen:
             raise SchemaError(
                 f"column {column.name!r} of {schema.database}.{schema.table} cannot be stored under its name",
                 hint="exclude the column with column.exclude.list in the producer",
@@ -32,13 +37,16 @@ def check_names(schema: TableSchema) -> None:
         seen[lower] = column.name
 
 
-def upsert_columns(schema: TableSchema) -> list[Column]:
-    """Return the table's columns: values from ``after``; for a deleted key, key columns from ``before``."""
+def upsert_columns(schema: TableSchema, *, keeps_deleted: bool = False) -> list[Column]:
+    """Return the table's columns: values from ``after``; for a deleted key, key columns from ``before``.
+
+    ``keeps_deleted``: for a deleted key all columns from ``before``.
+    """
     deleted = fn.col("op") == Op.DELETE.value
     columns = []
     for column in schema.columns:
         value = fn.col("after").getField(column.name)
-        if column.name in schema.key:
+        if keeps_deleted or column.name in schema.key:
             value = fn.when(deleted, fn.col("before").getField(column.name)).otherwise(value)
         columns.append(value.alias(column.name))
     return columns

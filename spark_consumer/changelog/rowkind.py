@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op, RowKind
+from tailrace.spark_consumer.source.json_decoder import METADATA
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,7 +31,7 @@ JSON_OPTIONS: Final[Mapping[str, str]] = {
 
 
 def to_changelog(decoded: DataFrame) -> DataFrame:
-    """Return one row per changelog entry: key, partition, offset, part, kind, seq, ts_ms, row.
+    """Return one row per changelog entry: key, partition, offset, part, kind, seq, ts_ms, op, row, metadata if given.
 
     The rows of an incremental snapshot must have the sequence of what they contain (normalize/latest.py).
     ``part`` is 0, or 1 for the second row of an update. ``row`` is the row image as a struct.
@@ -42,8 +43,9 @@ def to_changelog(decoded: DataFrame) -> DataFrame:
         .when(op == Op.DELETE.value, _entries((RowKind.DELETE, "before")))
         .otherwise(_entries((RowKind.INSERT, "after")))
     )
+    metadata = [name for name in decoded.columns if name == METADATA]
     exploded = decoded.where(op != Op.TRUNCATE.value).select(
-        "key", "partition", "offset", "seq", "ts_ms", fn.posexplode(entries).alias("part", "entry")
+        "key", "partition", "offset", "seq", "ts_ms", "op", *metadata, fn.posexplode(entries).alias("part", "entry")
     )
     return exploded.select(
         "key",
@@ -53,7 +55,9 @@ def to_changelog(decoded: DataFrame) -> DataFrame:
         fn.col("entry.kind").alias("kind"),
         "seq",
         "ts_ms",
+        "op",
         fn.col("entry.row").alias("row"),
+        *metadata,
     )
 
 

@@ -29,6 +29,13 @@ def last_truncate(decoded: DataFrame, stats: Iterable[SplitStats]) -> Sequence |
     return Sequence(**row["seq"].asDict())
 
 
+def truncate_time(decoded: DataFrame, truncated: Sequence) -> int | None:
+    """Return the time at the source of the truncate event with a sequence, in milliseconds; None if it is not there."""
+    events = decoded.where((fn.col("op") == Op.TRUNCATE.value) & (fn.col("seq") == sequence_literal(truncated)))
+    found: int | None = events.agg(fn.max("ts_ms")).collect()[0][0]
+    return found
+
+
 def later(one: Sequence | None, other: Sequence | None) -> Sequence | None:
     """Return the later of two truncations; None is no truncation."""
     if one is None or other is None:

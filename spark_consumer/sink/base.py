@@ -42,6 +42,24 @@ class SinkContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Write:
+    """The place of a write among those of a query to a changelog."""
+
+    step: int
+    """Greater than those of the writes before it, unless the query has been set back, or the write failed."""
+    begins: Mapping[int, int]
+    """Partition to the offset before which all records were read before; one that is missing begins with 0."""
+    ends: Mapping[int, int]
+    """The same after the write."""
+    settled: bool
+    """Whether no record is held after the write."""
+    truncated: sequence.Sequence | None = None
+    """That of the batch."""
+    truncated_ms: int | None = None
+    """The time of ``truncated`` at the source; None if it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableBatch:
     """The records of one table in a micro-batch; they are cached during ``write_batch``."""
 
@@ -59,6 +77,8 @@ class TableBatch:
     name: str = ""
     """Images.CHANGELOG: names the rows. An attempt to write them again after a failure has the same name, and no other
     write of the query to the table has it."""
+    write: Write | None = None
+    """Images.CHANGELOG: what the records have that are written."""
     loaded: bool = False
     """Images.UPSERT: whether the snapshot of the table is complete."""
 

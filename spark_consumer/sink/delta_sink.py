@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as fn
-
-from tailrace.schemas.rowkind import Op
-from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
@@ -20,7 +17,8 @@ from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import DeltaUpkeep, is_conflict
 from tailrace.spark_consumer.sink.ledger import is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.sink.table_columns import own_columns, stored_columns
+from tailrace.spark_consumer.sink.shape import check_fields, shape_images
+from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import retried
@@ -58,13 +56,13 @@ class DeltaSink(TableSink[DeltaTable]):
         schema, evolved, spark = batch.schema, self._evolved[batch.schema.topic], last.sparkSession
         if found.offsets > SMALL_OFFSETS or not table.is_at_path or is_applied(ledger.merge, found):
             return False
-        own = [name.lower() for name in own_columns(schema, evolved)]
-        if not can_be_rewritten(table.properties, table.columns, own, evolved.kept):
+        layout = self._layout(schema)
+        own = [name.lower() for name in own_columns(schema, evolved, layout)]
+        kept = [name.lower() for name in kept_columns(table, evolved, layout)]
+        if not can_be_rewritten(table.properties, table.columns, own, kept):
             return False
         source = not_applied(last, ledger.merge, found)
-        columns = [*stored_columns(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
-        deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
-        changes = source.select(*columns, deleted)
+        changes = source.select(*stored_columns(table, schema, evolved, layout), removed_column(layout))
         after = ledger.appended(found).merged(found)
 
         def commit() -> bool:
@@ -94,7 +92,9 @@ SINK = SinkPlugin(
     images=Images.UPSERT,
     guarantee="exactly once: each batch changes a table once, whatever fails",
     open=DeltaSink,
-    checks=(check_location,),
+    checks=(check_location, check_fields),
+    fields=attrgetter("fields"),
+    table_images=shape_images,
     jars={"4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0",)},
     # With a commit each second the log of a table would have half a million entries in a week.
     processing_time="10 seconds",

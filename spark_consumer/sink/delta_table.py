@@ -16,8 +16,16 @@ from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
 from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.target_table import ColumnChanges, TargetTable, assignments, column_list, require_key
+from tailrace.spark_consumer.sink.target_table import (
+    PLAIN,
+    ColumnChanges,
+    TargetTable,
+    assignments,
+    column_list,
+    require_key,
+)
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
@@ -186,12 +194,12 @@ class DeltaTable(TargetTable):
         found = transaction.metadata
         self._properties, self._columns = dict(found["configuration"]), columns_of(found)
 
-    def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
-        """Create the empty table with the columns of the captured table and the sequence column."""
-        check_names(schema)
+    def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
+        """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
+        check_names(schema, layout.names)
         require_key(schema)
-        columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)]
-        all_properties = {**DEFAULTS, **properties}
+        columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]
+        all_properties = {**DEFAULTS, **properties, **layout.properties({})}
         if any(needs_mapping(column.name) for column in columns):
             all_properties.setdefault(_MAPPING_MODE, "name")
         types = {column.name: column.dataType for column in columns}

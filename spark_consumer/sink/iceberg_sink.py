@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tailrace.spark_consumer.errors import SinkError
@@ -13,6 +14,7 @@ from tailrace.spark_consumer.sink.iceberg_options import IcebergOptions, check_t
 from tailrace.spark_consumer.sink.iceberg_table import IcebergTable
 from tailrace.spark_consumer.sink.iceberg_upkeep import IcebergUpkeep, is_conflict
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.shape import check_fields, shape_images
 from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import retried
@@ -66,7 +68,9 @@ SINK = SinkPlugin(
     images=Images.UPSERT,
     guarantee="exactly once: each batch changes a table once, whatever fails",
     open=IcebergSink,
-    checks=(check_table,),
+    checks=(check_table, check_fields),
+    fields=attrgetter("fields"),
+    table_images=shape_images,
     jars={"4.1": ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)},
     # Each batch is a snapshot with a metadata file.
     processing_time="10 seconds",

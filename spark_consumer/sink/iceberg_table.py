@@ -18,9 +18,10 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
-from tailrace.spark_consumer.sink.target_table import ColumnChanges, TargetTable, assignments, column_list
+from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, column_list
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
@@ -136,14 +137,14 @@ class IcebergTable(TargetTable):
             found = Ledger(topic) if self.has_no_files else None
         return found
 
-    def delete_before(self, sequence: Sequence) -> None:
-        """Delete the rows with a smaller sequence; Iceberg cannot compare a column with a struct."""
+    def before(self, sequence: Sequence) -> str:
+        """Return the condition of the rows with a smaller sequence; Iceberg cannot compare a column with a struct."""
         column, conditions, equal = quote(SEQUENCE_COLUMN), [], f"{quote(SEQUENCE_COLUMN)} IS NOT NULL"
         for name, value in sequence._asdict().items():
             stored = f"coalesce({column}.{name}, -1)"
             conditions.append(f"({equal} AND {stored} < {value}L)")
             equal = f"{equal} AND {stored} = {value}L"
-        self._spark.sql(f"DELETE FROM {self.sql_name} WHERE {' OR '.join(conditions)}")
+        return " OR ".join(conditions)
 
     def ledger_text(self) -> str:
         """Return the newest ledger as it is stored; '' if there is none."""
@@ -153,24 +154,26 @@ class IcebergTable(TargetTable):
         """Return whether the current snapshot has a ledger, as it is stored."""
         return next((summary.get(LEDGER) for summary in self._summaries()), None) == ledger
 
-    def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
-        """Create the empty table with the columns of the captured table and the sequence column."""
+    def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
+        """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
         self.check_schema(schema)
-        check_names(schema)
+        check_names(schema, layout.names)
         fields = row_type(schema).fields
         optional = {column.name for column in schema.columns if column.schema.optional}
         listed = [
             column_list([field]) + (" NOT NULL" if field.name in schema.key and field.name not in optional else "")
             for field in fields
         ]
-        listed.append(column_list([tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)]))
+        listed.append(column_list([tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]))
         self._create_schema()
         self._spark.sql(
             f"CREATE TABLE {self.sql_name} ({', '.join(listed)}) USING ICEBERG "
-            f"TBLPROPERTIES ({assignments({**DEFAULTS, **properties})})"
+            f"TBLPROPERTIES ({assignments({**DEFAULTS, **properties, **layout.properties({})})})"
         )
         self._properties = self._columns = None
         types = {field.name: field.dataType for field in fields}
+        if layout.takes_changelog:
+            return
         if not any(name in optional or isinstance(types[name], _NOT_IDENTIFYING) for name in schema.key):
             # Not every reader needs them: a table without them, after a failure here, is complete as well.
             self.alter(f"SET IDENTIFIER FIELDS {', '.join(map(quote, schema.key))}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -23,12 +23,24 @@ from tailrace.spark_consumer.errors import NewTopicError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from tailrace.spark_consumer.sink.base import Write
     from tailrace.spark_consumer.source.ranges import TopicRange
 
 AppliedOffsets = Mapping[int, int]
 """Partition to the offset before which records are applied."""
 
 _KEY: Final = "tailrace"
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """The last write to a table that takes a changelog. Its offsets say what was read, not what was written."""
+
+    query: str
+    step: int
+    """The greatest one of the query."""
+    again: bool = False
+    """Whether rows that are held can be in the table: the query had been set back when they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,8 @@ class Ledger:
     merge: AppliedOffsets = field(default_factory=dict)
     id: str = ""
     """Kafka's id of the topic; empty if it was not known. Offsets of another id belong to another topic."""
+    changelog: Changelog | None = None
+    """Only for tables that take a changelog; ``append`` and ``merge`` are then equal."""
 
     @classmethod
     def newest(cls, topic: str, metadata: Iterable[str | None]) -> Ledger | None:
@@ -47,14 +61,39 @@ class Ledger:
         for text in metadata:
             found = _entry(text)
             if found is not None and found.get("topic") == topic:
-                return cls(topic, _offsets(found["append"]), _offsets(found["merge"]), str(found.get("id", "")))
+                offsets = _offsets(found["append"]), _offsets(found["merge"])
+                return cls(topic, *offsets, str(found.get("id", "")), _changelog(found.get("changelog")))
         return None
 
     @property
     def metadata(self) -> str:
         """The user metadata of a commit."""
-        entry = {"topic": self.topic, "append": self.append, "merge": self.merge}
+        entry: dict[str, object] = {"topic": self.topic, "append": self.append, "merge": self.merge}
+        if self.changelog is not None:
+            entry["changelog"] = asdict(self.changelog)
         return json.dumps({_KEY: {**entry, "id": self.id} if self.id else entry})
+
+    def is_again(self, query: str, write: Write) -> bool:
+        """Return whether rows of a write can be in the table.
+
+        They cannot if the same query goes on from where it was: with a later step, behind the offsets of that write.
+        """
+        if self.changelog is None:
+            return bool(self.append)
+        if self.changelog.again or self.changelog.query != query or write.step <= self.changelog.step:
+            return True
+        return any(write.begins.get(number, 0) < offset for number, offset in self.append.items())
+
+    def written(self, query: str, write: Write) -> Ledger:
+        """Return the ledger after a write to a changelog."""
+        step = write.step
+        if self.changelog is not None and self.changelog.query == query:
+            step = max(step, self.changelog.step)
+        again = self.is_again(query, write) and not write.settled
+        ends = {number: max(offset, self.append.get(number, 0)) for number, offset in write.ends.items()}
+        return Ledger(
+            self.topic, {**self.append, **ends}, {**self.merge, **ends}, self.id, Changelog(query, step, again)
+        )
 
     @property
     def applied(self) -> AppliedOffsets:
@@ -119,6 +158,10 @@ def _entry(text: str | None) -> dict[str, object] | None:
         return None
     entry = found.get(_KEY) if isinstance(found, dict) else None
     return entry if isinstance(entry, dict) else None
+
+
+def _changelog(found: object) -> Changelog | None:
+    return Changelog(**found) if isinstance(found, dict) else None
 
 
 def _offsets(found: object) -> AppliedOffsets:

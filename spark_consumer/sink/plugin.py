@@ -18,6 +18,7 @@ import structlog
 from tailrace.runtime.config.section import Section
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.metadata_fields import MetadataField
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ log = structlog.get_logger(__name__)
 
 GROUP: Final = "tailrace.sinks"
 """The entry point group."""
+
+
+def _no_fields(_options: Any) -> tuple[MetadataField, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,8 @@ class SinkPlugin:
     """Spark version (``4.1``) to Maven coordinates, without Kafka's. Empty: every Spark version, no jars."""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that the session must have."""
+    fields: Callable[[Any], tuple[MetadataField, ...]] = _no_fields
+    """``options`` to the fields of the envelope that tables get as metadata columns."""
     table_images: Callable[[Any, str, str], Images] | None = None
     """Chooses the images of one table, instead of ``images``, by ``options``, database and table."""
     merges_tables: bool = False

@@ -69,7 +69,9 @@ class SinkRouter:
 
     def merges_tables(self, topic: str) -> bool:
         """Return whether the sink of a table can write several tables to one target."""
-        return all(sink.plugin.merges_tables for sink in self._matching(topic))
+        return all(
+            sink.plugin.merges_tables and self.images(topic) is sink.plugin.images for sink in self._matching(topic)
+        )
 
     def images(self, topic: str) -> Images:
         """Return what the sink of a table reads of its changes."""

@@ -30,8 +30,9 @@ from tailrace.spark_consumer.evolution.plan import (
     position_text,
 )
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
+from tailrace.spark_consumer.sink.shape import SHAPE, Layout, added_columns
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.target_table import KEY, ColumnChanges, TargetTable, assignments, key_text
+from tailrace.spark_consumer.sink.target_table import KEY, PLAIN, ColumnChanges, TargetTable, assignments, key_text
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
 
@@ -51,19 +52,24 @@ def evolve(
     schema: TableSchema,
     alterations: Sequence[Alteration],
     policy: EvolutionPolicy,
+    layout: Layout = PLAIN,
 ) -> Evolved:
-    """Change the columns of a table as the policy says (evolution/plan.py).
+    """Change the columns of a table as the policy says (evolution/plan.py), and add those of the layout.
 
     Raises SinkError for a change that the policy or the format does not allow, and for another key.
     """
     table.check_schema(schema)
-    stored = {each.name: each.dataType for each in table.columns if each.name != SEQUENCE_COLUMN}
-    if len(stored) == len(table.columns):
+    if SEQUENCE_COLUMN not in table.columns.names:
         raise SinkError(
             f"the {table.format} table {table.name} was not created by Tailrace: it has no column {SEQUENCE_COLUMN}",
             hint="set another target, or move the table away",
         )
     _require_same_key(table, schema)
+    _require_same_shape(table, layout)
+    check_names(schema, layout.names)
+    table.add_columns(layout)
+    others = {SEQUENCE_COLUMN, *(name.lower() for name in added_columns(table.properties))}
+    stored = {each.name: each.dataType for each in table.columns if each.name.lower() not in others}
     found = table.properties.get(NAMES)
     names = SourceNames(tuple(stored)) if found is None else SourceNames.from_json(found)
     since = pending(alterations, table.properties.get(LAST_ALTERATION, ""))
@@ -206,6 +212,17 @@ class _Evolution:
 
 def _widening(change: TypeChange) -> str:
     return f"ALTER COLUMN {quote(change.column)} TYPE {(change.wider or change.now).simpleString()}"
+
+
+def _require_same_shape(table: TargetTable, layout: Layout) -> None:
+    stored = table.properties.get(SHAPE, "scd1")
+    if stored != layout.shape:
+        raise SinkError(
+            f"the {table.format} table {table.name} has the shape {stored}, and the configuration asks for "
+            f"{layout.shape}",
+            hint=f"set the shape {stored} for the table in sink.shape.overrides; or move the {table.format} table away "
+            "and start with an empty checkpoint to load the table again",
+        )
 
 
 def _require_same_key(table: TargetTable, schema: TableSchema) -> None:

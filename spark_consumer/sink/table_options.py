@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tailrace.runtime.config.section import Section, prefixed, supported
 from tailrace.runtime.config.value_types import ANY_TEXT, integer, one_of, set_of
 from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior
+from tailrace.spark_consumer.sink.shape import ShapeOptions
 
 
 class SchemaChangeOptions(Section):
@@ -35,7 +36,7 @@ class SchemaChangeOptions(Section):
     )
 
 
-class TableOptions(SchemaChangeOptions):
+class TableOptions(SchemaChangeOptions, ShapeOptions):
     """Settings of a sink with tables of one format."""
 
     table_properties: Mapping[str, str] = prefixed(

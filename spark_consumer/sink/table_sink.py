@@ -10,7 +10,7 @@ says that it is applied.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final, Generic
@@ -20,9 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op
-from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
+from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
@@ -30,15 +29,19 @@ from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.history import history_rows
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
-from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, stored_columns
+from tailrace.spark_consumer.sink.merge_statement import SOURCE, merge_statement, merge_versions_statement
+from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import KEY, QUERY, TOPIC, TRUNCATED, key_text
+from tailrace.spark_consumer.sink.versions import changed_versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 
 if TYPE_CHECKING:
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     from tailrace.schemas.alteration import Alteration
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-_SOURCE: Final = "tailrace_batch"
 _SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
 
 log = structlog.get_logger(__name__)
@@ -59,6 +61,7 @@ class TableSink(ABC, Generic[Table]):
     def __init__(self, spark: SparkSession, options: TableOptions, context: SinkContext, upkeep: Upkeep[Table]) -> None:
         self._spark = spark
         self._table_properties = dict(options.table_properties)
+        self._options = options
         self._context = context
         self._tables: dict[str, Table] = {}
         self._ledgers: dict[str, Ledger | None] = {}
@@ -84,6 +87,7 @@ class TableSink(ABC, Generic[Table]):
     def applied(self, schema: TableSchema) -> Mapping[int, int]:
         """Return the offsets that the table has applied."""
         table = self._table(schema)
+        self._layout(schema)
         if schema.topic not in self._ledgers and table.exists:
             self._ledgers[schema.topic] = table.ledger(schema.topic)
         ledger = self._ledgers.get(schema.topic)
@@ -106,7 +110,8 @@ class TableSink(ABC, Generic[Table]):
         owner = table.properties.get(TOPIC)
         if owner is None:
             empty = self._ledgers[schema.topic] is not None
-            take_over(table, schema, self._context.alterations(schema.topic), self._owned_by(schema, loads=empty))
+            owner_properties = self._owned_by(schema, loads=empty)
+            take_over(table, schema, self._context.alterations(schema.topic), owner_properties, self._layout(schema))
         elif owner != schema.topic:
             raise SinkError(
                 f"the {table.format} table {table.name} belongs to another topic",
@@ -117,13 +122,16 @@ class TableSink(ABC, Generic[Table]):
             )
         alterations = tuple(self._context.alterations(schema.topic))
         if self._evolved_for.get(schema.topic) != (schema, alterations):
-            self._evolved[schema.topic] = evolve(table, schema, alterations, self._policy)
+            self._evolved[schema.topic] = evolve(table, schema, alterations, self._policy, self._layout(schema))
             self._evolved_for[schema.topic] = schema, alterations
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:
         """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
         try:
-            self._write(batch, batch_id)
+            if self._layout(batch.schema).takes_changelog:
+                self._write_changelog(batch)
+            else:
+                self._write(batch, batch_id)
         except BaseException:
             # The commit may have been made: the next attempt reads from the table what it has applied.
             self._tables.pop(batch.schema.topic, None)
@@ -155,6 +163,46 @@ class TableSink(ABC, Generic[Table]):
             replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
             self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
 
+    def _write_changelog(self, batch: TableBatch) -> None:
+        """Write the rows of a changelog in one commit with the ledger."""
+        assert batch.write is not None
+        schema, query = batch.schema, self._context.query_id
+        self.applied(schema)
+        self.prepare_table(schema)
+        table, layout, evolved = self._tables[schema.topic], self._layout(schema), self._evolved[schema.topic]
+        found = self._ledgers[schema.topic]
+        ledger = replace(found or Ledger(schema.topic), id=self._context.topic_id(schema.topic))
+        after = ledger.written(query, batch.write)
+        spark = batch.records.sparkSession
+        if layout.shape == "history":
+            again = found is None or ledger.is_again(query, batch.write)
+            table.append(history_rows(table, batch, evolved, layout, again=again), after.metadata)
+        else:
+            self._merge_versions(table, batch, after.metadata)
+        self._ledgers[schema.topic] = after
+        self._upkeep.after_batch(spark, table, 0)
+
+    def _merge_versions(self, table: Table, batch: TableBatch, metadata: str) -> None:
+        schema, layout = batch.schema, self._layout(batch.schema)
+        spark, evolved = batch.records.sparkSession, self._evolved[schema.topic]
+        source = changed_versions(table, batch, evolved, layout).persist()
+        try:
+            if source.isEmpty():
+                return
+            source.createOrReplaceTempView(SOURCE)
+            own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
+            statement = merge_versions_statement(table.sql_name, schema, own, kept)
+            with with_settings(spark, table.commit_settings(metadata)):
+                self._commit(lambda: spark.sql(statement), table)
+        finally:
+            spark.catalog.dropTempView(SOURCE)
+            source.unpersist()
+
+    def _layout(self, schema: TableSchema) -> Layout:
+        # The consumer knows a table by its topic when it decides which images it reads.
+        database, _, table = schema.topic.removeprefix(f"{self._context.prefix}.").partition(".")
+        return self._options.layout(database, table)
+
     def _table(self, schema: TableSchema) -> Table:
         if schema.topic not in self._tables:
             table = self._open_table(schema)
@@ -172,7 +220,7 @@ class TableSink(ABC, Generic[Table]):
         if truncated is None:
             return batch
         if truncated != stored:
-            table.delete_before(truncated)
+            table.truncate_before(truncated, self._layout(batch.schema))
             table.set({TRUNCATED: truncated.text})
             log.info("table truncated", table=table.name, sequence=truncated)
         if not batch.stats:
@@ -217,13 +265,13 @@ class TableSink(ABC, Generic[Table]):
 
     def _create(self, table: Table, schema: TableSchema) -> None:
         owner = self._owned_by(schema) | created_behind(schema, self._context.alterations(schema.topic))
-        table.create(schema, {**self._table_properties, **owner, **names_of(schema)})
+        table.create(schema, {**self._table_properties, **owner, **names_of(schema)}, self._layout(schema))
         log.info("table created", table=table.name, initial_load=owner.get(RUN))
 
     def _owned_by(self, schema: TableSchema, *, loads: bool = True) -> dict[str, str]:
         """Return the properties of a table of a topic; ``loads``: it is empty, so an initial load can begin."""
         owner = {TOPIC: schema.topic, KEY: key_text(schema), QUERY: self._context.query_id}
-        if not loads:
+        if not loads or self._layout(schema).takes_changelog:
             return owner
         self._context.runs.refresh(self._spark)
         return owner | InitialLoad.properties(self._context.runs.first(schema.topic))
@@ -241,10 +289,10 @@ class TableSink(ABC, Generic[Table]):
         if is_applied(ledger.append, found):
             return
         parts = [] if rows is None else [not_applied(rows, ledger.append, found)]
+        layout = self._layout(batch.schema)
         if last is not None:
-            parts.append(last.where(fn.col("op") != Op.DELETE.value))
-        evolved = self._evolved[batch.schema.topic]
-        stored = [*stored_columns(table, batch.schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN)]
+            parts.append(last if layout.keeps_deleted else last.where(fn.col("op") != Op.DELETE.value))
+        stored = stored_columns(table, batch.schema, self._evolved[batch.schema.topic], layout)
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
         after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
@@ -261,12 +309,12 @@ class TableSink(ABC, Generic[Table]):
             return
         after = ledger.appended(found).merged(found)
         schema, evolved = batch.schema, self._evolved[batch.schema.topic]
-        own = own_columns(schema, evolved)
-        deleted = (fn.col("op") == Op.DELETE.value).alias(DELETED_COLUMN)
+        layout = self._layout(schema)
+        own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
         source = not_applied(last, ledger.merge, found)
-        source = source.select(*stored_columns(table, schema, evolved), fn.col("seq").alias(SEQUENCE_COLUMN), deleted)
+        source = source.select(*stored_columns(table, schema, evolved, layout), removed_column(layout))
         spark = last.sparkSession
-        source.createOrReplaceTempView(_SOURCE)
+        source.createOrReplaceTempView(SOURCE)
         # All files of a small table are read in less time than the ranges of the keys are found.
         small = table.is_small
         planned_once = small and found.offsets <= SMALL_OFFSETS
@@ -274,11 +322,11 @@ class TableSink(ABC, Generic[Table]):
         settings = {**table.commit_settings(after.metadata), **(_SMALL_MERGE if planned_once else {})}
         try:
             within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
-            statement = merge_statement(table.sql_name, schema, own, kept_columns(table, evolved), within)
+            statement = merge_statement(table.sql_name, schema, own, kept, within)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
                 self._commit(lambda: spark.sql(statement), table)
         finally:
-            spark.catalog.dropTempView(_SOURCE)
+            spark.catalog.dropTempView(SOURCE)
         self._ledgers[batch.schema.topic] = after
 
     def _ledger(self, batch: TableBatch) -> tuple[Ledger, TopicRange]:
@@ -286,25 +334,3 @@ class TableSink(ABC, Generic[Table]):
         topic = batch.schema.topic
         ledger = self._ledgers[topic] or Ledger(topic)
         return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range
-
-
-def merge_statement(
-    target: str, schema: TableSchema, own: Iterable[str], others: Iterable[str] = (), within: str = ""
-) -> str:
-    """Return the MERGE statement from the batch view with the columns ``own``; ``others`` of the table become NULL.
-
-    ``within``: a condition on the table that all keys of the batch meet, so that files are skipped.
-    """
-    names = [quote(name) for name in own] + [quote(SEQUENCE_COLUMN)]
-    optional = {column.name for column in schema.columns if column.schema.optional}
-    on = " AND ".join(f"t.{quote(k)} {'<=>' if k in optional else '='} s.{quote(k)}" for k in schema.key)
-    on = f"{on} AND {within}" if within else on
-    assignments = [*(f"t.{n} = s.{n}" for n in names), *(f"t.{quote(n)} = NULL" for n in others)]
-    later = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
-    return (
-        f"MERGE INTO {target} AS t USING {_SOURCE} AS s ON {on}\n"
-        f"WHEN MATCHED AND {later} AND s.{DELETED_COLUMN} THEN DELETE\n"
-        f"WHEN MATCHED AND {later} THEN UPDATE SET {', '.join(assignments)}\n"
-        f"WHEN NOT MATCHED AND NOT s.{DELETED_COLUMN} THEN INSERT ({', '.join(names)})"
-        f" VALUES ({', '.join(f's.{n}' for n in names)})"
-    )

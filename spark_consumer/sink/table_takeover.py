@@ -18,9 +18,10 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.table_evolution import created_behind, names_of
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.target_table import ColumnChanges, TargetTable, assignments
+from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
@@ -37,16 +38,20 @@ log = structlog.get_logger(__name__)
 
 
 def take_over(
-    table: TargetTable, schema: TableSchema, alterations: Sequence[Alteration], properties: Mapping[str, str]
+    table: TargetTable,
+    schema: TableSchema,
+    alterations: Sequence[Alteration],
+    properties: Mapping[str, str],
+    layout: Layout = PLAIN,
 ) -> None:
     """Make an existing table the target of a captured table; ``properties`` tell whose it is then.
 
     The order of its columns does not matter, types may be wider, and further columns are left alone. Raises SinkError
     for a table that does not fit.
     """
-    check_names(schema)
+    check_names(schema, layout.names)
     table.check_schema(schema)
-    problems, statements = _differences(table, schema)
+    problems, statements = _differences(table, schema, layout)
     has_sequence = SEQUENCE_COLUMN in table.columns.names
     if not table.has_no_files and _has_foreign_rows(table, has_sequence=has_sequence):
         problems.append("it has rows that Tailrace did not write")
@@ -60,8 +65,9 @@ def take_over(
         )
     if not has_sequence:
         table.alter(f"ADD COLUMNS ({SEQUENCE_COLUMN} {SEQUENCE_TYPE.simpleString()})")
+    table.add_columns(layout)
     table.set({**properties, **created_behind(schema, alterations), **names_of(schema)})
-    log.info("existing table taken over", table=table.name, columns_of_others=_others(table, schema))
+    log.info("existing table taken over", table=table.name, columns_of_others=_others(table, schema, layout))
 
 
 def _has_foreign_rows(table: TargetTable, *, has_sequence: bool) -> bool:
@@ -71,12 +77,12 @@ def _has_foreign_rows(table: TargetTable, *, has_sequence: bool) -> bool:
     return not rows.limit(1).isEmpty()
 
 
-def _others(table: TargetTable, schema: TableSchema) -> list[str]:
-    own = {column.name.lower() for column in schema.columns} | {SEQUENCE_COLUMN}
+def _others(table: TargetTable, schema: TableSchema, layout: Layout) -> list[str]:
+    own = {SEQUENCE_COLUMN, *(name.lower() for name in (*layout.names, *(each.name for each in schema.columns)))}
     return [name for name in table.columns.names if name.lower() not in own]
 
 
-def _differences(table: TargetTable, schema: TableSchema) -> tuple[list[str], list[str]]:
+def _differences(table: TargetTable, schema: TableSchema, layout: Layout) -> tuple[list[str], list[str]]:
     """Return what does not fit, and the statements that fix it."""
     problems: list[str] = []
     changes: list[str] = []
@@ -84,12 +90,14 @@ def _differences(table: TargetTable, schema: TableSchema) -> tuple[list[str], li
     widened: list[tp.DataType] = []
     moved = False
     stored = {field.name.lower(): field for field in table.columns}
-    optional = {column.name: column.schema.optional for column in schema.columns}
-    wanted = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)]
+    optional = {column.name: column.schema.optional for column in schema.columns} | dict.fromkeys(layout.names, True)
+    # Tailrace adds these itself.
+    added_later = {SEQUENCE_COLUMN, *layout.names}
+    wanted = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]
     for field in wanted:
         found = stored.pop(field.name.lower(), None)
         if found is None:
-            if field.name != SEQUENCE_COLUMN:
+            if field.name not in added_later:
                 problems.append(f"it lacks the column {field.name}")
                 changes.append(f"ADD COLUMNS ({quote(field.name)} {field.dataType.simpleString()})")
                 added[field.name] = field.dataType

@@ -13,7 +13,9 @@ from pyspark.sql import types as tp
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.table_names import Location, quote
+from tailrace.spark_consumer.source.common_type import common_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +30,10 @@ QUERY: Final = "tailrace.query"
 """Table property: the id of the query that created the table."""
 TRUNCATED: Final = "tailrace.truncated"
 """Table property: the sequence of the last truncate event; records with a smaller sequence stay out."""
+
+
+PLAIN: Final = Layout()
+"""A table with the columns of its source alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +78,8 @@ class TargetTable(ABC):
         """Raise SinkError if the table that exists has another format."""
 
     @abstractmethod
-    def create(self, schema: TableSchema, properties: Mapping[str, str]) -> None:
-        """Create the empty table with the columns of the captured table and the sequence column."""
+    def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
+        """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
 
     @property
     @abstractmethod
@@ -138,10 +144,46 @@ class TargetTable(ABC):
         self._spark.sql(f"ALTER TABLE {self.sql_name} {change}")
         self._columns = self._properties = None
 
-    def delete_before(self, sequence: seq.Sequence) -> None:
-        """Delete the rows with a smaller sequence."""
+    def truncate_before(self, sequence: seq.Sequence, layout: Layout) -> None:
+        """Delete the rows with a smaller sequence, or mark them as deleted."""
+        rows = self.before(sequence)
+        if layout.keeps_deleted:
+            self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = true WHERE NOT {IS_DELETED} AND ({rows})")
+        else:
+            self._spark.sql(f"DELETE FROM {self.sql_name} WHERE {rows}")
+
+    def before(self, sequence: seq.Sequence) -> str:
+        """Return the SQL condition of the rows with a smaller sequence."""
         fields = ", ".join(f"'{name}', {value}L" for name, value in sequence._asdict().items())
-        self._spark.sql(f"DELETE FROM {self.sql_name} WHERE {seq.SEQUENCE_COLUMN} < named_struct({fields})")
+        return f"{seq.SEQUENCE_COLUMN} < named_struct({fields})"
+
+    def add_columns(self, layout: Layout) -> None:
+        """Add the columns of a layout that the table lacks, and note them."""
+        stored = {field.name.lower(): field.dataType for field in self.columns}
+        for column in layout.columns:
+            found = stored.get(column.name.lower(), column.dataType)
+            if common_type(column.dataType, found) != found:
+                raise SinkError(
+                    f"the {self.format} table {self.name} has a column {column.name} of another type than the metadata "
+                    "column of that name",
+                    hint="give the field another column in add.fields, as in field:name, or drop the column",
+                    stored=found.simpleString(),
+                    wanted=column.dataType.simpleString(),
+                )
+        missing = [column for column in layout.columns if column.name.lower() not in stored]
+        if layout.takes_changelog and set(missing) & set(layout.own_columns) and not self.has_no_files:
+            raise SinkError(
+                f"the {self.format} table {self.name} has rows, and not the columns of the shape {layout.shape}",
+                hint="set another target, or move the table away",
+                missing=[column.name for column in missing],
+            )
+        if missing:
+            self.alter(f"ADD COLUMNS ({column_list(missing)})")
+        if IS_DELETED in (column.name for column in missing) and not self.has_no_files:
+            self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false")
+        properties = layout.properties(self.properties)
+        if properties:
+            self.set(properties)
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""

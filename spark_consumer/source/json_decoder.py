@@ -6,7 +6,7 @@ conversion: a NULL that was not in the record fails the batch with topic, partit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.column_cache import ColumnCache
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.metadata_fields import MetadataField
 from tailrace.spark_consumer.source.row_checksum import row_checksum
 from tailrace.spark_consumer.source.sequence import sequence_column
 from tailrace.spark_consumer.source.types import FieldType, field_type
@@ -29,7 +30,16 @@ if TYPE_CHECKING:
 Read = Callable[["DataFrame", tp.StructType], "DataFrame"]
 """``(records, type)`` -> the records with a column ``e``: the envelope as a struct of that type."""
 
+METADATA: Final = "metadata"
+"""Column of decoded records and of changelog rows: a struct of the chosen fields of the envelope."""
 _CORRUPT: Final = "_corrupt"
+_SOURCE: Final[Mapping[str, tp.DataType]] = {
+    "file": tp.StringType(),
+    "pos": tp.LongType(),
+    "row": tp.LongType(),
+    "ts_ms": tp.LongType(),
+}
+"""The fields of the source block that every record needs."""
 _NO_SEQUENCE: Final = "its sequence is incomplete (header tailrace.event; source.file, pos and row)"
 _NO_HEADER: Final = "no header; if a Debezium connector began this topic, set key.converter and value.converter"
 _OPS: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value, Op.READ.value)
@@ -41,16 +51,19 @@ def read_json(records: DataFrame, envelope: tp.StructType) -> DataFrame:
     return records.withColumn("e", fn.from_json(fn.col("value").cast("string"), envelope, options))
 
 
-def decode(raw: DataFrame, schema: TableSchema, images: Images, read: Read = read_json) -> DataFrame:
+def decode(
+    raw: DataFrame, schema: TableSchema, images: Images, read: Read = read_json, fields: Sequence[MetadataField] = ()
+) -> DataFrame:
     """Decode the records of one table topic, without tombstones.
 
     ``raw`` has RAW_COLUMNS; ``read`` adds the envelope of each record as a struct (formats/record_format.py). The
     result has partition, offset, key (bytes), split, incremental, seq (struct), op, ts_ms, checksum (of a snapshot row
-    with a split), before, after. A truncate event (op t) has neither key nor images. An invalid record fails the batch
-    when ``op`` is evaluated. Spark does not evaluate unused columns, so the caller must cache the whole result or read
-    ``op``.
+    with a split), before, after, and with ``fields`` the struct metadata. A truncate event (op t) has neither key nor
+    images. An invalid record fails the batch when ``op`` is evaluated. Spark does not evaluate unused columns, so the
+    caller must cache the whole result or read ``op``.
     """
-    columns = _COLUMNS.get((schema.fingerprint, images), lambda: _columns(schema, images))
+    chosen = tuple(fields)
+    columns = _COLUMNS.get((schema.fingerprint, images, chosen), lambda: _columns(schema, images, chosen))
     rows = raw.where(columns.has_value).withColumn("incremental", columns.is_incremental)
     return read(rows, columns.envelope).select(*columns.converted).select(*columns.decoded)
 
@@ -70,7 +83,7 @@ _COLUMNS: Final = ColumnCache[_Columns]()
 _PLAIN: Final = ("partition", "offset", "key", "split", "incremental")
 
 
-def _columns(schema: TableSchema, images: Images) -> _Columns:
+def _columns(schema: TableSchema, images: Images, fields: Sequence[MetadataField]) -> _Columns:
     types = _field_types(schema)
     before = image_fields(schema, "before", images)
     is_row = fn.col("split").isNotNull() & (fn.col("e.op") == Op.READ.value)
@@ -85,6 +98,7 @@ def _columns(schema: TableSchema, images: Images) -> _Columns:
         fn.col("event"),
         fn.col("schema"),
         fn.col(f"e.{_CORRUPT}").alias(_CORRUPT),
+        *_metadata(fields),
         *_had_value("before", before, types),
         *_had_value("after", schema.columns, types),
     ]
@@ -93,12 +107,12 @@ def _columns(schema: TableSchema, images: Images) -> _Columns:
     decoded = [
         *map(fn.col, (*_PLAIN, "seq")),
         fn.when(problem.isNotNull(), failure).otherwise(fn.col("op")).alias("op"),
-        *map(fn.col, ("ts_ms", "checksum", "before", "after")),
+        *map(fn.col, ("ts_ms", "checksum", "before", "after", *([METADATA] if fields else []))),
     ]
     return _Columns(
         fn.col("value").isNotNull(),
         fn.col("incremental").isNotNull(),
-        _envelope_type(schema.columns, before, types),
+        _envelope_type(schema.columns, before, types, fields),
         converted,
         decoded,
     )
@@ -122,28 +136,37 @@ def image_fields(schema: TableSchema, image: str, images: Images) -> tuple[Conne
 
 
 def _envelope_type(
-    after: Sequence[ConnectField], before: Sequence[ConnectField], types: dict[str, FieldType]
+    after: Sequence[ConnectField],
+    before: Sequence[ConnectField],
+    types: dict[str, FieldType],
+    fields: Sequence[MetadataField],
 ) -> tp.StructType:
     def row(columns: Sequence[ConnectField]) -> tp.StructType:
         return tp.StructType([tp.StructField(column.name, types[column.name].json) for column in columns])
 
-    source = tp.StructType(
-        [
-            tp.StructField("file", tp.StringType()),
-            tp.StructField("pos", tp.LongType()),
-            tp.StructField("row", tp.LongType()),
-            tp.StructField("ts_ms", tp.LongType()),
-        ]
-    )
+    def block(name: str, needed: Mapping[str, tp.DataType]) -> list[tp.StructField]:
+        chosen = {field.name: field.type for field in fields if field.block == name}
+        return [tp.StructField(member, kind) for member, kind in {**needed, **chosen}.items()]
+
+    transaction = block("transaction", {})
     return tp.StructType(
         [
             tp.StructField("before", row(before)),
             tp.StructField("after", row(after)),
-            tp.StructField("source", source),
-            tp.StructField("op", tp.StringType()),
+            tp.StructField("source", tp.StructType(block("source", _SOURCE))),
+            *block("", {"op": tp.StringType()}),
+            *([tp.StructField("transaction", tp.StructType(transaction))] if transaction else []),
             tp.StructField(_CORRUPT, tp.StringType()),
         ]
     )
+
+
+def _metadata(fields: Sequence[MetadataField]) -> list[Column]:
+    values = [
+        fn.col(f"e.{field.block}.{field.name}" if field.block else f"e.{field.name}").alias(field.column)
+        for field in fields
+    ]
+    return [fn.struct(*values).alias(METADATA)] if values else []
 
 
 def _field(image: str, column: ConnectField) -> Column:

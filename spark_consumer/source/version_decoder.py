@@ -11,6 +11,7 @@ from pyspark.sql import functions as fn
 
 from tailrace.runtime.errors import SchemaError
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.metadata_fields import MetadataField
 from tailrace.spark_consumer.source.conversion import convert
 from tailrace.spark_consumer.source.json_decoder import Read, decode, read_json
 from tailrace.spark_consumer.source.schema_merge import merge_schemas
@@ -49,7 +50,9 @@ def decode_versions(
     schemas: Sequence[TableSchema],
     images: Images,
     alterations: Sequence[Alteration] = (),
+    *,
     read: Read = read_json,
+    fields: Sequence[MetadataField] = (),
 ) -> tuple[TableSchema, DataFrame]:
     """Decode the records of one topic; return the merged schema and the rows in its types (json_decoder.py).
 
@@ -57,10 +60,10 @@ def decode_versions(
     """
     merged = merge_schemas(schemas, alterations)
     if len(schemas) == 1:
-        return merged, convert(decode(raw, schemas[0], images, read), schemas[0], merged, images, alterations)
+        return merged, convert(decode(raw, schemas[0], images, read, fields), schemas[0], merged, images, alterations)
     parts = []
     for schema in schemas:
         named = fn.coalesce(fn.col("schema"), fn.lit(schemas[-1].fingerprint))
-        own = decode(raw.where(named == schema.fingerprint), schema, images, read)
+        own = decode(raw.where(named == schema.fingerprint), schema, images, read, fields)
         parts.append(convert(own, schema, merged, images, alterations))
     return merged, reduce(DataFrame.unionByName, parts)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.storagelevel import StorageLevel
 
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.metadata_fields import MetadataField
 from tailrace.spark_consumer.monitor.phases import Phases
 from tailrace.spark_consumer.monitor.table_result import SnapshotStatus, TableResult
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
@@ -61,6 +62,8 @@ class TableServices:
     phases: Phases = field(default_factory=Phases)
     accept_incomplete: bool = False
     """Whether a table goes on if its topic lacks records of its snapshot."""
+    fields: tuple[MetadataField, ...] = ()
+    """Fields of the envelope that the sink stores as metadata columns."""
     shared: SharedReads | None = None
     """Has records of several tables that were read together."""
     dead_letters: DeadLetters | None = None
@@ -94,7 +97,7 @@ class TableServices:
         """Decode the records of one topic; return the schema and the rows (json_decoder.py)."""
         found = self.format.resolve(raw, topic, self.schemas)
         alterations = self.schemas.alterations(topic)
-        return decode_versions(found.records, found.schemas, images, alterations, read=found.read)
+        return decode_versions(found.records, found.schemas, images, alterations, read=found.read, fields=self.fields)
 
     def transform(self, schema: TableSchema) -> TableTransform:
         """Return what is done with decoded records of a schema. Raises TransformError."""
@@ -122,13 +125,16 @@ class TableWork(ABC):
         found: TopicRange | None,
         batch_id: int,
         ends: Mapping[int, int],
+        *,
+        images: Images = Images.UPSERT,
     ) -> None:
-        """``ends`` are the offsets of all partitions of the topic at the end of the batch."""
+        """``ends`` are the offsets of all partitions of the topic at the end of the batch; ``images`` are decoded."""
         self._services = services
         self._topic = topic
         self._range = found
         self._batch_id = batch_id
         self._ends = ends
+        self._images = images
 
     @property
     def topic(self) -> str:

@@ -18,8 +18,8 @@ from tailrace.spark_consumer.normalize.latest import with_contained_sequence
 from tailrace.spark_consumer.normalize.split_resolution import resolve_splits, with_holder
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
-from tailrace.spark_consumer.normalize.truncation import last_truncate, later, without_truncated
-from tailrace.spark_consumer.sink.base import TableBatch
+from tailrace.spark_consumer.normalize.truncation import last_truncate, later, truncate_time, without_truncated
+from tailrace.spark_consumer.sink.base import TableBatch, Write
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
@@ -99,7 +99,7 @@ class ChangelogTable(TableWork):
                     state = self._store(spark, before, state, held)
             ready = without_truncated(found.where(fn.col("holder").isNull()), state.truncated)
             with self._phase(spark, "write"):
-                return self._write(records.schema, ready, state, truncated, stats)
+                return self._write(records.schema, ready, state, self._place(before, state, new, truncated), stats)
         finally:
             found.unpersist()
 
@@ -179,7 +179,7 @@ class ChangelogTable(TableWork):
         schema: TableSchema,
         ready: DataFrame,
         state: TableState,
-        truncated: Sequence | None,
+        write: Write,
         stats: Iterable[SplitStats],
     ) -> TableResult:
         resolved = resolve_splits(ready, state.completed)
@@ -190,13 +190,25 @@ class ChangelogTable(TableWork):
         try:
             kinds = [fn.count_if(fn.col("kind") == kind.value).alias(kind.name.lower()) for kind in RowKind]
             totals = rows.agg(fn.count("*"), fn.max("ts_ms"), *kinds).collect()[0]
-            if totals[0] or truncated is not None:
-                batch = TableBatch(transform.schema, rows, truncated=truncated, name=self._write_name(state))
+            if totals[0] or write.truncated is not None:
+                name = self._write_name(state)
+                batch = TableBatch(transform.schema, rows, truncated=write.truncated, name=name, write=write)
                 self._services.sink.write_batch(batch, self._batch_id)
             counts = {kind.name.lower(): totals[kind.name.lower()] for kind in RowKind}
             return self._result(state, totals[0], totals[1], counts)
         finally:
             rows.unpersist()
+
+    def _place(self, before: TableState, state: TableState, new: _Records | None, truncated: Sequence | None) -> Write:
+        event = None if new is None or truncated is None else truncate_time(new.decoded, truncated)
+        return Write(
+            step=state.step,
+            begins=before.ends,
+            ends=state.ends,
+            settled=not (state.held or state.progress.open),
+            truncated=truncated,
+            truncated_ms=event,
+        )
 
     def _write_name(self, state: TableState) -> str:
         """Return a name for the rows: that of the records that they begin with, or of the step that released them."""

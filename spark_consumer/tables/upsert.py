@@ -11,7 +11,6 @@ import structlog
 
 from tailrace.spark_consumer.background import run_in_background
 from tailrace.spark_consumer.errors import NewTopicError
-from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_partition
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
@@ -33,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class UpsertTable(TableWork):
-    """The work of one table for ``Images.UPSERT``."""
+    """The work of one table for ``Images.UPSERT`` and ``Images.UPSERT_WITH_BEFORE``."""
 
     def run(self, spark: SparkSession) -> TableResult:
         """Write the part of the range that the target has not applied."""
@@ -84,13 +83,13 @@ class UpsertTable(TableWork):
 
     def _write(self, spark: SparkSession, raw: DataFrame, found: TopicRange) -> TableResult:
         sink = self._services.sink
-        source, rows = self._services.decode(raw, self.topic, Images.UPSERT)
+        source, rows = self._services.decode(raw, self.topic, self._images)
         transform = self._services.transform(source)
         small = found.offsets <= SMALL_OFFSETS
         with interpreted(spark, when=small):
             decoded = rows.persist(CACHE)
         # Certificates count the records of the source, also those that the filter turns into deletes.
-        records = transform.apply(decoded, Images.UPSERT)
+        records = transform.apply(decoded, self._images)
         try:
             with (
                 run_in_background(spark, partial(self._prepare, spark, transform.schema)),

@@ -79,7 +79,8 @@ class _Step:
     def __init__(self, source: TableSchema, schema: TableSchema, columns: Columns, images: Images) -> None:
         self._source = source
         self._columns = columns
-        self._upsert = images is Images.UPSERT
+        self._upsert = images is not Images.CHANGELOG
+        self._whole_before = images is not Images.UPSERT
         self._types = {each.name: each.dataType for each in row_type(schema)}
         self._key = [column for name in schema.key for column in columns.columns if column.field.name == name]
         self._own_key = schema.key != source.key or any(column.source is None for column in self._key)
@@ -92,10 +93,10 @@ class _Step:
         rows = decoded.select(fn.struct(*map(_quoted, decoded.columns)).alias(self._record))
         names = [column.name for column in self._source.columns]
         rows = self._with_image(rows, "after", self._after, names, self._columns.columns)
-        if self._upsert:
-            rows = self._with_image(rows, "before", self._before, self._source.key, self._key, filtered=False)
-        else:
+        if self._whole_before:
             rows = self._with_image(rows, "before", self._before, names, self._columns.columns)
+        else:
+            rows = self._with_image(rows, "before", self._before, self._source.key, self._key, filtered=False)
         result = self._upserts() if self._upsert else self._changes()
         if not self._upsert and self._columns.condition:
             rows = rows.where(self._is_left())
@@ -135,6 +136,8 @@ class _Step:
         """Return the columns of an upsert record: one with a row outside of the filter deletes its key."""
         op, after = fn.col(self._record)["op"], fn.col(self._after)
         out = op.isin(*_ROWS) & ~after["in"]
+        if not self._columns.condition:
+            return {"after": after["row"], "before": fn.col(self._before)["row"]}
         members = [after["row"].getField(column.field.name).alias(column.field.name) for column in self._key]
         key = fn.struct(*members) if members else fn.lit(None).cast(tp.StructType([]))
         return {

@@ -22,6 +22,7 @@ import structlog
 from tailrace.schemas.alteration import Alteration, AlterationKind
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import TransformError
+from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.transform.columns import Columns, find_columns, shard_of
 from tailrace.spark_consumer.transform.rules import Rules, TransformRule
 from tailrace.spark_consumer.transform.table_transform import TableTransform
@@ -40,6 +41,9 @@ class TargetSinks(Protocol):
 
     def merges_tables(self, topic: str) -> bool:
         """Return whether the sink of a table can write several tables to one target."""
+
+    def images(self, topic: str) -> Images:
+        """Return what the sink of a table reads of its changes."""
 
 
 _MOST_CHECKED: Final = 200
@@ -169,8 +173,14 @@ class Transforms:
             columns, faults = self._columns(rule, schema)
             if columns is None:
                 return None, faults
+            if columns.condition and self._keeps_deleted(schema):
+                assert rule.filter is not None
+                return None, [rule.filter.fault("a table with soft deletes has no filter: it keeps rows that leave it")]
             shard = shard_of(self._spark, columns, schema)
         return TableTransform.of(schema, self._rules.target_of(schema.database, schema.table), columns, shard), []
+
+    def _keeps_deleted(self, schema: TableSchema) -> bool:
+        return self._sinks is not None and self._sinks.images(schema.topic) is Images.UPSERT_WITH_BEFORE
 
     def _columns(self, rule: TransformRule, schema: TableSchema) -> tuple[Columns | None, list[str]]:
         """Return the columns that a rule gives a table; shards with the same columns are checked once."""

@@ -372,6 +372,11 @@ class Sinks:
         """Return the name of the only sink."""
         return f"sink of {topic}"[:4]
 
+    def images(self, topic: str) -> Images:
+        """Return what a changelog needs."""
+        assert topic
+        return Images.CHANGELOG
+
     def merges_tables(self, topic: str) -> bool:
         """Return what the test says."""
         assert topic

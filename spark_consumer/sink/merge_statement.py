@@ -1,0 +1,51 @@
+"""The MERGE statements of the sinks of table formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.sink.table_names import quote
+
+SOURCE: Final = "tailrace_batch"
+"""The temporary view with the rows of the batch."""
+
+
+def merge_statement(
+    target: str, schema: TableSchema, own: Iterable[str], others: Iterable[str] = (), within: str = ""
+) -> str:
+    """Return the MERGE statement from the batch view with the columns ``own``; ``others`` of the table become NULL.
+
+    ``within``: a condition on the table that all keys of the batch meet, so that files are skipped.
+    """
+    later = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
+    on = f"{_same_key(schema)} AND {within}" if within else _same_key(schema)
+    return _statement(target, on, [*own, SEQUENCE_COLUMN], others, matched=f"MATCHED AND {later}")
+
+
+def merge_versions_statement(target: str, schema: TableSchema, own: Iterable[str], others: Iterable[str] = ()) -> str:
+    """Return the MERGE statement for a table with versions: a row is found by its key and its sequence."""
+    fields = Sequence._fields
+    same = " AND ".join(f"t.{SEQUENCE_COLUMN}.{name} = s.{SEQUENCE_COLUMN}.{name}" for name in fields)
+    return _statement(target, f"{_same_key(schema)} AND {same}", [*own, SEQUENCE_COLUMN], others, matched="MATCHED")
+
+
+def _same_key(schema: TableSchema) -> str:
+    optional = {column.name for column in schema.columns if column.schema.optional}
+    return " AND ".join(f"t.{quote(k)} {'<=>' if k in optional else '='} s.{quote(k)}" for k in schema.key)
+
+
+def _statement(target: str, on: str, own: Iterable[str], others: Iterable[str], *, matched: str) -> str:
+    names = [quote(name) for name in own]
+    assignments = [*(f"t.{n} = s.{n}" for n in names), *(f"t.{quote(n)} = NULL" for n in others)]
+    deleted = f"s.{DELETED_COLUMN}"
+    return (
+        f"MERGE INTO {target} AS t USING {SOURCE} AS s ON {on}\n"
+        f"WHEN {matched} AND {deleted} THEN DELETE\n"
+        f"WHEN {matched} THEN UPDATE SET {', '.join(assignments)}\n"
+        f"WHEN NOT MATCHED AND NOT {deleted} THEN INSERT ({', '.join(names)})"
+        f" VALUES ({', '.join(f's.{n}' for n in names)})"
+    )

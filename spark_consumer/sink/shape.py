@@ -1,0 +1,252 @@
+"""The shape of a table: which rows it has of the changes of its source, and which columns besides those of the source.
+
+A shape is chosen by regular expressions of ``db.table``. It decides which images the sink reads of a change event.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from pyspark.sql import types as tp
+
+from tailrace.runtime.config.section import Section, supported
+from tailrace.runtime.config.value_types import ANY_TEXT, InvalidValueError, ValueType, one_of
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.metadata_fields import FIELDS, MetadataField, read_fields
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+
+if TYPE_CHECKING:
+    from tailrace.runtime.config.draft import Draft
+
+Shape = Literal["scd1", "soft-delete", "history", "scd2"]
+SHAPE: Final = "tailrace.shape"
+"""Table property: the shape of the table; without it scd1."""
+ADDED: Final = "tailrace.addedColumns"
+"""Table property: the columns that are not columns of the source, as a JSON array; also those of earlier settings."""
+IS_DELETED: Final = "__deleted"
+"""Column of a table with soft deletes: whether the source has deleted the row. The name is Debezium's."""
+
+KIND: Final = "__kind"
+TIME: Final = "__ts"
+PARTITION: Final = "__partition"
+OFFSET: Final = "__offset"
+PART: Final = "__part"
+"""Columns of a history: the RowKind, the time at the source, and the record that the row comes from."""
+VALID_FROM: Final = "__valid_from"
+VALID_TO: Final = "__valid_to"
+CURRENT: Final = "__current"
+UNTIL: Final = "_until"
+SEEN: Final = "_seen"
+"""Columns of a table with versions (versions.py)."""
+
+_COLUMNS: Final[Mapping[Shape, tuple[tp.StructField, ...]]] = {
+    "scd1": (),
+    "soft-delete": (tp.StructField(IS_DELETED, tp.BooleanType()),),
+    "history": (
+        tp.StructField(KIND, tp.StringType()),
+        tp.StructField(TIME, tp.TimestampType()),
+        tp.StructField(PARTITION, tp.IntegerType()),
+        tp.StructField(OFFSET, tp.LongType()),
+        tp.StructField(PART, tp.IntegerType()),
+    ),
+    "scd2": (
+        tp.StructField(VALID_FROM, tp.TimestampType()),
+        tp.StructField(VALID_TO, tp.TimestampType()),
+        tp.StructField(CURRENT, tp.BooleanType()),
+        tp.StructField(UNTIL, SEQUENCE_TYPE),
+        tp.StructField(
+            SEEN, tp.StructType([tp.StructField("seq", SEQUENCE_TYPE), tp.StructField("at", tp.TimestampType())])
+        ),
+    ),
+}
+_IMAGES: Final[Mapping[Shape, Images]] = {
+    "scd1": Images.UPSERT,
+    "soft-delete": Images.UPSERT_WITH_BEFORE,
+    "history": Images.CHANGELOG,
+    "scd2": Images.CHANGELOG,
+}
+_RESERVED: Final = frozenset(
+    {SEQUENCE_COLUMN, DELETED_COLUMN, *(column.name for columns in _COLUMNS.values() for column in columns)}
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shape of one table and its metadata columns."""
+
+    shape: Shape = "scd1"
+    fields: tuple[MetadataField, ...] = ()
+
+    @cached_property
+    def columns(self) -> tuple[tp.StructField, ...]:
+        """The columns that the table has besides those of the source and the sequence."""
+        return (*_COLUMNS[self.shape], *(tp.StructField(field.column, field.type) for field in self.fields))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of these columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def own_columns(self) -> tuple[tp.StructField, ...]:
+        """The columns that the shape needs, without metadata columns."""
+        return _COLUMNS[self.shape]
+
+    @property
+    def takes_changelog(self) -> bool:
+        """Whether every change counts, and a key can have several rows."""
+        return _IMAGES[self.shape] is Images.CHANGELOG
+
+    @property
+    def keeps_deleted(self) -> bool:
+        """Whether a deleted row stays, marked as deleted."""
+        return self.shape == "soft-delete"
+
+    def properties(self, known: Mapping[str, str]) -> dict[str, str]:
+        """Return the properties of a table with this layout; ``known`` are those that it has."""
+        names = [*self.names, *(name for name in added_columns(known) if name not in self.names)]
+        wanted = {SHAPE: self.shape} if self.shape != known.get(SHAPE, "scd1") else {}
+        return wanted | ({ADDED: json.dumps(names)} if names != added_columns(known) else {})
+
+
+def added_columns(properties: Mapping[str, str]) -> list[str]:
+    """Return the columns of a table that are not columns of the source."""
+    found: list[str] = json.loads(properties.get(ADDED, "[]"))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class TableShapes:
+    """The shapes of tables."""
+
+    default: Shape = "scd1"
+    overrides: tuple[tuple[str, Shape], ...] = ()
+    """Regular expressions that match a whole ``db.table`` without regard to case, with the shapes of these tables."""
+
+    def of(self, database: str, table: str) -> Shape:
+        """Return the shape of a table. Raises SinkError if several expressions match it."""
+        found = self._matching(database, table)
+        if len(found) > 1:
+            raise SinkError(
+                f"several expressions of sink.shape.overrides match {database}.{table}",
+                hint="change the expressions, so that one of them matches the table",
+                expressions=[f"{expression}:{shape}" for expression, shape in found],
+            )
+        return found[0][1] if found else self.default
+
+    def images(self, database: str, table: str) -> Images:
+        """Return the images that the shape of a table needs; of several the first, ``of`` reports them."""
+        found = self._matching(database, table)
+        return _IMAGES[found[0][1] if found else self.default]
+
+    def _matching(self, database: str, table: str) -> list[tuple[str, Shape]]:
+        name = f"{database}.{table}"
+        return [entry for entry in self.overrides if re.fullmatch(entry[0], name, re.IGNORECASE)]
+
+
+def _read_overrides(text: str) -> tuple[tuple[str, Shape], ...]:
+    found: list[tuple[str, Shape]] = []
+    problems = []
+    for entry in filter(None, map(str.strip, text.split(";"))):
+        expression, _, name = map(str.strip, entry.rpartition(":"))
+        shape = next((each for each in get_args(Shape) if each == name.lower()), None)
+        if not expression:
+            problems.append(f"{entry!r} is not of the form db.table:shape")
+        elif shape is None:
+            problems.append(f"{name!r} is not a shape: {', '.join(get_args(Shape))}")
+        else:
+            try:
+                re.compile(expression)
+            except re.error as error:
+                problems.append(f"{expression!r} is not a regular expression: {error}")
+            else:
+                found.append((expression, shape))
+    if problems:
+        raise InvalidValueError("; ".join(problems))
+    return tuple(found)
+
+
+_OVERRIDES: Final = ValueType(
+    "a list such as shop\\.customers:soft-delete;crm\\..*:scd1",
+    _read_overrides,
+    lambda found: ";".join(f"{expression}:{shape}" for expression, shape in found),
+)
+
+
+PROPERTIES: Final = frozenset({"sink.shape", "sink.shape.overrides", "add.fields", "add.fields.prefix"})
+
+
+class ShapeOptions(Section):
+    """The shapes of tables, and their metadata columns."""
+
+    shape: Shape = supported(
+        "sink.shape",
+        one_of(Shape),
+        default="scd1",
+        doc="Shape of the tables. scd1: a row per key, equal to that of the source. soft-delete: as scd1, but a row "
+        "that the source deletes stays with its last values, and its column __deleted becomes true. history: the "
+        "changelog; rows are only added. scd2: a row for each version of a key, with the time for which it was valid.",
+    )
+    shape_overrides: tuple[tuple[str, Shape], ...] = supported(
+        "sink.shape.overrides",
+        _OVERRIDES,
+        default="",
+        doc="Shapes of some tables: regular expressions of `db.table`, each followed by a colon and the shape, "
+        "separated by semicolons. A table that several of them match is parked.",
+    )
+    added_fields: tuple[MetadataField, ...] = supported(
+        "add.fields",
+        FIELDS,
+        default="",
+        doc="Metadata columns of the tables, as a list of fields of the envelope: op, ts_ms, table, source.ts_ms, "
+        "transaction.id and so on. `field:name` gives the column another name.",
+    )
+    added_prefix: str = supported(
+        "add.fields.prefix",
+        ANY_TEXT,
+        default="__",
+        doc="What the names of metadata columns begin with: op is __op, source.ts_ms is __source_ts_ms.",
+    )
+
+    @property
+    def shapes(self) -> TableShapes:
+        """The shapes of tables."""
+        return TableShapes(self.shape, self.shape_overrides)
+
+    @property
+    def fields(self) -> tuple[MetadataField, ...]:
+        """The metadata columns, with their prefix."""
+        return tuple(field.with_prefix(self.added_prefix) for field in self.added_fields)
+
+    def layout(self, database: str, table: str) -> Layout:
+        """Return the layout of a table."""
+        return Layout(self.shapes.of(database, table), self.fields)
+
+
+def check_fields(draft: Draft) -> None:
+    """Report metadata columns with names that the sinks use themselves."""
+    if not draft.is_set("add.fields"):
+        return
+    prefix = draft.settings["add.fields.prefix"].value if "add.fields.prefix" in draft.settings else "__"
+    try:
+        fields = read_fields(draft.settings["add.fields"].value)
+    except InvalidValueError:
+        return  # the value was reported
+    used = sorted(name for field in fields if (name := f"{prefix}{field.column}").lower() in _RESERVED)
+    if used:
+        draft.problems.append(
+            f"add.fields: the sinks use {', '.join(used)} themselves; give the field another name, as in field:name"
+        )
+
+
+def shape_images(options: ShapeOptions, database: str, table: str) -> Images:
+    """Return the images that a sink with shapes reads of a table."""
+    return options.shapes.images(database, table)

@@ -1,0 +1,226 @@
+"""The rows of a table with versions (SCD type 2): one for each version of a key, with the time for which it was valid.
+
+A version begins with the record whose sequence is ``_seq`` at ``__valid_from``, and ends with the record whose
+sequence is ``_until`` at ``__valid_to``: the next version of the key, or its delete. Both are NULL and ``__current`` is
+true, for a version that is valid now. ``_seen`` is the last record that had the same values; it is no version of its
+own.
+
+Two statements hold for each key after every write: versions do not overlap in the order of their sequences, and at most
+one is current. They follow from the way in which a write is made. It takes the stored versions that end behind the
+first new record of their key, or have no end. All others end before everything that is new. The records that these
+versions stand for, and the new ones, are put in the order of their sequences, and the versions are made from them anew.
+So it does not matter in which order records arrive, in which batches, or how often: the record of a version that is
+stored already gives the same version. Of several records with the same values the first and the last one are known: if
+a change between them is read later, the values come back with the last one.
+
+A delete without a version before it is kept as a version that ends where it begins, so that an older record that is
+read later does not seem to be current. A row that is read again (op r) says nothing of the time before it was read: it
+is left out if the table has something later of its key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+
+from tailrace.schemas.rowkind import Op, RowKind
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.sink.base import TableBatch
+from tailrace.spark_consumer.sink.shape import CURRENT, SEEN, UNTIL, VALID_FROM, VALID_TO, Layout
+from tailrace.spark_consumer.sink.table_columns import changelog_columns, source_columns
+from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import Column, DataFrame
+
+    from tailrace.schemas.sequence import Sequence
+    from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.evolution.outcome import Evolved
+    from tailrace.spark_consumer.sink.target_table import TargetTable
+
+_STORED, _SEEN_POINT, _NEW, _END = range(4)
+"""Where a point comes from. Of points with one sequence the least counts: what is stored stays."""
+_VALUES: Final = "values"
+_ADDED: Final = "added"
+
+
+def changed_versions(table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout) -> DataFrame:
+    """Return the rows of a table that a write changes: those with ``_deleted`` are removed, the others are as given."""
+    schema = batch.schema
+    columns = source_columns(schema, evolved)
+    metadata = [field.column for field in layout.fields]
+    stored = table.rows()
+    events = _events(table, batch, evolved, layout)
+    if batch.truncated is not None:
+        milliseconds = None if batch.write is None else batch.write.truncated_ms
+        older = _shaped(stored.where(table.before(batch.truncated)), schema, columns, metadata)
+        ends = _truncations(older, batch.truncated, milliseconds)
+        events = events.unionByName(ends)
+    affected = affected_versions(_shaped(stored, schema, columns, metadata), events)
+    return versions(affected, events).select(
+        *(fn.col(f"{_VALUES}.{quote(name)}").alias(name) for name in columns),
+        *(fn.col(f"{_ADDED}.{quote(name)}").alias(name) for name in metadata),
+        *(fn.col(name) for name in (SEQUENCE_COLUMN, VALID_FROM, VALID_TO, CURRENT, UNTIL, SEEN, DELETED_COLUMN)),
+    )
+
+
+def versions(stored: DataFrame, events: DataFrame) -> DataFrame:
+    """Return the versions that change, from all stored versions that they concern and from new events.
+
+    ``stored`` has key, values, added (structs), and the columns of the shape; ``events`` has key, seq, at, deleted,
+    reread, values, added, place. The result has key, values, added, the columns of the shape, and ``_deleted``.
+    """
+    points = _stored_points(stored).unionByName(_new_points(events))
+    of_key = Window.partitionBy("key")
+    newest = fn.max(fn.when(fn.col("origin") != _NEW, fn.col("seq"))).over(of_key)
+    late = (fn.col("origin") == _NEW) & fn.col("reread") & fn.coalesce(fn.col("seq") < fn.col("newest"), fn.lit(False))
+    points = points.withColumn("newest", newest).where(~late)
+    first = Window.partitionBy("key", "seq").orderBy("origin", fn.col("place").desc())
+    points = points.withColumn("rank", fn.row_number().over(first)).where(fn.col("rank") == 1)
+    in_order = of_key.orderBy("seq")
+    was_open = fn.coalesce(~fn.lag("deleted").over(in_order), fn.lit(False))
+    same = fn.lag(_VALUES).over(in_order).eqNullSafe(fn.col(_VALUES))
+    begins = fn.when(fn.col("deleted"), ~was_open).otherwise(~(was_open & same))
+    points = points.withColumn("begins", begins)
+    points = points.withColumn("number", fn.sum(fn.col("begins").cast("int")).over(in_order))
+    is_row = ~fn.col("deleted") | fn.col("begins")
+    point = fn.struct("seq", "at")
+    made = points.groupBy("key", "number").agg(
+        *(fn.min_by(name, "seq").alias(name) for name in (_VALUES, _ADDED, "stored", "deleted")),
+        fn.min(point).alias("start"),
+        fn.max(fn.when(is_row, point)).alias(SEEN),
+        fn.max(fn.when(~is_row, point)).alias("end"),
+    )
+    following = fn.lead("start").over(of_key.orderBy("number"))
+    made = made.withColumn("end", fn.coalesce(fn.when(fn.col("deleted"), fn.col("start")), "end", following))
+    made = made.select(
+        "key",
+        _VALUES,
+        _ADDED,
+        fn.col("start.seq").alias(SEQUENCE_COLUMN),
+        fn.col("start.at").alias(VALID_FROM),
+        fn.col("end.at").alias(VALID_TO),
+        fn.col("end").isNull().alias(CURRENT),
+        fn.col("end.seq").alias(UNTIL),
+        SEEN,
+        fn.lit(False).alias(DELETED_COLUMN),
+        "stored",
+    )
+    now = fn.struct(fn.col(UNTIL).alias("until"), fn.col(f"{SEEN}.seq").alias("seen"))
+    changed = made.where(~fn.coalesce(fn.col("stored").eqNullSafe(now), fn.lit(False)))
+    gone = points.where(fn.col("stored").isNotNull() & ~fn.col("begins"))
+    return changed.drop("stored").unionByName(
+        gone.select("key", _VALUES, fn.col("seq").alias(SEQUENCE_COLUMN), fn.lit(True).alias(DELETED_COLUMN)),
+        allowMissingColumns=True,
+    )
+
+
+def _events(table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout) -> DataFrame:
+    """Return the changes of a batch: the row after each of them, or the last row of a deleted key."""
+    schema = batch.schema
+    changes = batch.records.where(fn.col("kind") != RowKind.UPDATE_BEFORE.value)
+    rows = changes.select(
+        *changelog_columns(table, schema, evolved, layout),
+        fn.timestamp_millis("ts_ms").alias("_at"),
+        (fn.col("kind") == RowKind.DELETE.value).alias("_is_delete"),
+        (fn.col("op") == Op.READ.value).alias("_is_read"),
+        fn.struct("partition", "offset", "part").alias("_place"),
+    )
+    return rows.select(
+        _struct(schema.key).alias("key"),
+        fn.col(SEQUENCE_COLUMN).alias("seq"),
+        fn.col("_at").alias("at"),
+        fn.col("_is_delete").alias("deleted"),
+        fn.col("_is_read").alias("reread"),
+        _struct(source_columns(schema, evolved)).alias(_VALUES),
+        _struct([field.column for field in layout.fields]).alias(_ADDED),
+        fn.col("_place").alias("place"),
+    )
+
+
+def _truncations(stored: DataFrame, truncated: Sequence, milliseconds: int | None) -> DataFrame:
+    """Return a delete of each key that has a version at a truncate event. Without a known time it is now."""
+    at = fn.current_timestamp() if milliseconds is None else fn.timestamp_millis(fn.lit(milliseconds))
+    sequence = sequence_literal(truncated)
+    still = fn.col(UNTIL).isNull() | (fn.col(UNTIL) > sequence)
+    place = fn.struct(*(fn.lit(0).cast(kind).alias(name) for name, kind in _PLACE.items()))
+    return stored.where(still).select(
+        "key",
+        sequence.alias("seq"),
+        at.alias("at"),
+        fn.lit(True).alias("deleted"),
+        fn.lit(False).alias("reread"),
+        _VALUES,
+        _ADDED,
+        place.alias("place"),
+    )
+
+
+_PLACE: Final = {"partition": "int", "offset": "bigint", "part": "int"}
+
+
+def _shaped(stored: DataFrame, schema: TableSchema, columns: Iterable[str], metadata: Iterable[str]) -> DataFrame:
+    """Return rows of the table as ``versions`` takes them."""
+    return stored.select(
+        _struct(schema.key).alias("key"),
+        _struct(columns).alias(_VALUES),
+        _struct(metadata).alias(_ADDED),
+        *(fn.col(name) for name in (SEQUENCE_COLUMN, VALID_FROM, VALID_TO, UNTIL, SEEN)),
+    )
+
+
+def affected_versions(stored: DataFrame, events: DataFrame) -> DataFrame:
+    """Return the stored versions that end behind the first event of their key, or have no end."""
+    first = events.groupBy(fn.col("key").alias("_key")).agg(fn.min("seq").alias("_first"))
+    concerned = fn.col("key").eqNullSafe(fn.col("_key")) & (
+        fn.col(UNTIL).isNull() | (fn.col(UNTIL) >= fn.col("_first"))
+    )
+    return stored.join(first, concerned, "left_semi")
+
+
+def _stored_points(stored: DataFrame) -> DataFrame:
+    """Return what versions stand for: their first record, the last one with the same values, and their end."""
+    until, start = fn.col(UNTIL), fn.col(SEQUENCE_COLUMN)
+    was = fn.struct(until.alias("until"), fn.col(f"{SEEN}.seq").alias("seen"))
+
+    def point(origin: int, seq: Column, at: Column, deleted: Column, stored_as: Column) -> Column:
+        return fn.struct(
+            fn.lit(origin).alias("origin"),
+            seq.alias("seq"),
+            at.alias("at"),
+            deleted.alias("deleted"),
+            stored_as.alias("stored"),
+        )
+
+    no, none = fn.lit(False), fn.when(fn.lit(False), was)
+    begin = point(_STORED, start, fn.col(VALID_FROM), fn.coalesce(until == start, no), was)
+    seen = point(_SEEN_POINT, fn.col(f"{SEEN}.seq"), fn.col(f"{SEEN}.at"), no, none)
+    end = point(_END, until, fn.col(VALID_TO), fn.lit(True), none)
+    exploded = stored.select("key", _VALUES, _ADDED, fn.explode(fn.array(begin, seen, end)).alias("point"))
+    return (
+        exploded.select("key", _VALUES, _ADDED, "point.*")
+        .where(fn.col("seq").isNotNull())
+        .select("*", fn.lit(False).alias("reread"), fn.lit(None).cast(_place_type()).alias("place"))
+    )
+
+
+def _new_points(events: DataFrame) -> DataFrame:
+    sequence = SEQUENCE_TYPE.simpleString()
+    none = fn.lit(None).cast(f"struct<until: {sequence}, seen: {sequence}>")
+    return events.select("*", fn.lit(_NEW).alias("origin"), none.alias("stored"))
+
+
+def _place_type() -> str:
+    return "struct<{}>".format(", ".join(f"{name}: {kind}" for name, kind in _PLACE.items()))
+
+
+def _struct(names: Iterable[str]) -> Column:
+    columns = [fn.col(quote(name)).alias(name) for name in names]
+    # Spark has no aggregates of a struct without fields.
+    return fn.struct(*columns) if columns else fn.struct(fn.lit(0).alias("none"))
