@@ -189,7 +189,12 @@ class _Evolution:
         """Rewrite the table with the values of existing rows."""
         stored = self._table.rows()
         types = {each.name.lower(): each.dataType for each in stored.schema}
-        columns = [self._filled(each.name, types).alias(each.name) for each in stored.schema.fields]
+        shard = self._table.shard
+        columns = [self._filled(each.name, types) for each in stored.schema.fields]
+        if shard is not None:
+            own, old = fn.expr(shard.condition), [fn.col(quote(each.name)) for each in stored.schema.fields]
+            columns = [fn.when(own, value).otherwise(other) for value, other in zip(columns, old, strict=True)]
+        columns = [value.alias(each.name) for value, each in zip(columns, stored.schema.fields, strict=True)]
         once = None
         if self._alterations:
             position = self._alterations[-1].sequence

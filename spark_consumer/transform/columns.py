@@ -64,8 +64,8 @@ def find_columns(spark: SparkSession, rule: TransformRule, schema: TableSchema) 
     return _Finder(spark, rule, schema).find()
 
 
-def shard_of(spark: SparkSession, columns: Columns, schema: TableSchema) -> dict[str, object]:
-    """Return the key columns that depend on the metadata columns alone, with their values for a table."""
+def shard_of(spark: SparkSession, columns: Columns, schema: TableSchema) -> dict[str, str]:
+    """Return the key columns that depend on the metadata columns alone, with their values for a table as text."""
     constants = metadata(schema)
     found = [
         column
@@ -75,8 +75,8 @@ def shard_of(spark: SparkSession, columns: Columns, schema: TableSchema) -> dict
     if not found:
         return {}
     rows = spark.sql("SELECT 1").select(*(fn.lit(text).alias(name) for name, text in constants.items()))
-    row = rows.select(*(fn.expr(column.text) for column in found)).collect()[0]
-    return {column.field.name: value for column, value in zip(found, row, strict=True)}
+    row = rows.select(*(fn.expr(column.text).cast("string") for column in found)).collect()[0]
+    return {column.field.name: value for column, value in zip(found, row, strict=True) if value is not None}
 
 
 class _Finder:

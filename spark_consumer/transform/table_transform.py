@@ -45,8 +45,8 @@ class TableTransform:
     """The schema of the target; its topic is that of the source."""
     columns: Columns | None = None
     """None: rows stay as they are."""
-    shard: Mapping[str, object] = field(default_factory=dict)
-    """Key columns of the target that have one value in all rows of the table."""
+    shard: Mapping[str, str] = field(default_factory=dict)
+    """Key columns of the target that have one value in all rows of the table, as text."""
 
     @classmethod
     def of(
@@ -54,7 +54,7 @@ class TableTransform:
         source: TableSchema,
         target: tuple[str, str],
         columns: Columns | None,
-        shard: Mapping[str, object] | None = None,
+        shard: Mapping[str, str] | None = None,
     ) -> TableTransform:
         """Return the step that gives a table a name and columns."""
         schema = replace(source, database=target[0], table=target[1])

@@ -13,7 +13,7 @@ Several tables (shards) can have one target, if the sink supports that. Then:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -93,6 +93,16 @@ class Transforms:
         latest = self._latest.get(topic)
         return found if latest is None else latest.alterations(found)
 
+    def shard(self, topic: str) -> Mapping[str, str]:
+        """Return the columns that tell the rows of a table from those of others in a shared target, with their values.
+
+        Empty if the target has one table.
+        """
+        found = self._latest.get(topic)
+        if found is None or not self._is_routed(found.source):
+            return {}
+        return found.shard if self._sinks is not None and self._sinks.merges_tables(topic) else {}
+
     def problems(self, is_read: Callable[[TableSchema], bool] = lambda _: True) -> list[str]:
         """Return the faults of the rules in all tables whose schemas are published and that are read.
 
@@ -168,7 +178,7 @@ class Transforms:
     def _find(self, schema: TableSchema) -> tuple[TableTransform | None, list[str]]:
         rule = self._rules.transform_of(schema.database, schema.table)
         columns: Columns | None = None
-        shard: dict[str, object] = {}
+        shard: dict[str, str] = {}
         if rule is not None:
             columns, faults = self._columns(rule, schema)
             if columns is None:

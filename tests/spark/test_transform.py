@@ -411,7 +411,7 @@ def test_tables_share_a_target_if_its_key_tells_them_apart(spark: SparkSession) 
 
     right = transforms("int(substr(__schema_name__, 3)) AS shard, *", "shard, id")
     assert right.problems() == []
-    assert [right.of(schema).shard for schema in (one, other)] == [{"shard": 1}, {"shard": 2}]
+    assert [right.of(schema).shard for schema in (one, other)] == [{"shard": "1"}, {"shard": "2"}]
 
 
 def test_alterations_follow_the_columns_that_a_star_stands_for(spark: SparkSession) -> None:
