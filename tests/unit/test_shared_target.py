@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tailrace.schemas.alteration import Alteration
+from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.evolution.outcome import captured_name
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, SEVERAL, Shard
@@ -62,6 +68,15 @@ def test_a_commit_has_the_ledgers_of_all_shards() -> None:
     assert Ledger.newest("two", [written("one", 9, again).metadata]) == Ledger(
         "two", {0: 7}, {0: 7}, others={"one": {"topic": "one", "append": {"0": 9}, "merge": {"0": 9}, "id": "x"}}
     )
+
+
+def test_a_routed_table_has_the_name_of_its_source_in_signals() -> None:
+    table = TableSchema("p.shop.we_ird", "shop", "we ird", (), ())
+
+    assert captured_name(table, ()) == "shop.we ird"
+    assert captured_name(replace(table, database="all", table="shop"), ()) == "shop.we_ird"
+    change = Alteration(table.topic, "shop", "we ird", "", (), Sequence(1, 1, 1, 0, 0))
+    assert captured_name(replace(table, database="all", table="shop"), [change]) == "shop.we ird"
 
 
 def test_a_commit_of_another_topic_says_nothing_of_a_table_with_one_topic() -> None:
