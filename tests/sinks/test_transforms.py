@@ -188,7 +188,7 @@ def test_kafka_changelog_of_shards_has_their_rows_side_by_side(
     feed = Feed(kafka_broker, prefix)
     one, other = shards(feed)
     backend = ProjectedKafka(spark, kafka_broker, tmp_path)
-    backend.more = {**SHARDS, "sink.topic": f"{prefix}.{{database}}.{{table}}"}
+    backend.more = {**SHARDS, "sink.topic": f"out-{prefix}.{{database}}.{{table}}"}
     run = BatchRunner(feed, one, backend, tmp_path)
     run.others = [other]
     run.batch(*(table.change("c", None, row(1, number), pos=100) for number, table in enumerate((one, other))))
@@ -197,7 +197,7 @@ def test_kafka_changelog_of_shards_has_their_rows_side_by_side(
     def entry(kind: str, shard: int, n: int) -> tuple[str, dict[str, Any]]:
         return kind, {"shard": shard, **row(1, n)}
 
-    assert topic_records(kafka_broker, f"{prefix}.shop.t") == {
+    assert topic_records(kafka_broker, f"out-{prefix}.shop.t") == {
         b'{"shard":1,"id":1}': [entry("+I", 1, 0), entry("-D", 1, 0)],
         b'{"shard":2,"id":1}': [entry("+I", 2, 1), entry("-U", 2, 1), entry("+U", 2, 2)],
     }
