@@ -1,8 +1,9 @@
 """Applies the change events of a topic prefix to tables and changelogs, with Spark.
 
-The library is what this package exports; ``changes`` has its documentation::
+The library is what this package exports; ``changes`` and ``streams`` have its documentation::
 
     from tailrace.spark_consumer import apply_changes, decode, latest, read_changes, to_changelog
+    from tailrace.spark_consumer import JoinSide, join, materialize
 
 Public modules; everything else is internal and may change:
 
@@ -12,23 +13,29 @@ Public modules; everything else is internal and may change:
 - ``sink.base``: the protocol that a sink implements.
 - ``archive``: builds the archive for ``spark-submit --py-files``.
 
-Imports point downwards: app, cli > query, session > start_checks > config, pipeline > tables > sink > transform >
-changelog, normalize, changes > source > monitor, images, background, files.
+Imports point downwards: app, cli > query, session > start_checks > config, pipeline > tables > sink > transform,
+streams > changelog, normalize, changes > source > monitor, images, background, files.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.changes import apply_changes, decode, latest, read_changes, to_changelog
+    from tailrace.spark_consumer.streams.join import JoinSide, join
+    from tailrace.spark_consumer.streams.materialize import materialize
 
-__all__ = ["apply_changes", "decode", "latest", "read_changes", "to_changelog"]
+__all__ = ["JoinSide", "apply_changes", "decode", "join", "latest", "materialize", "read_changes", "to_changelog"]
+
+_STREAMS: Final = {"JoinSide": "join", "join": "join", "materialize": "materialize"}
+"""Names of the library that are not in ``changes``, and their modules in ``streams``."""
 
 
 def __getattr__(name: str) -> Any:
     # Spark takes a second to import, and the command line does not need it.
     if name in __all__:
-        return getattr(import_module("tailrace.spark_consumer.changes"), name)
+        module = f"streams.{_STREAMS[name]}" if name in _STREAMS else "changes"
+        return getattr(import_module(f"tailrace.spark_consumer.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -110,13 +110,14 @@ def to_changelog(changes: DataFrame) -> DataFrame:
     exploded = changes.select(fn.explode(entries).alias("entry"), *others)
     kind = fn.col("entry.kind")
     return exploded.select(
-        kind.alias("kind"), _change_type(kind).alias("_change_type"), fn.col("entry.row").alias("row"), *others
+        kind.alias("kind"), change_type(kind).alias("_change_type"), fn.col("entry.row").alias("row"), *others
     )
 
 
 def latest(changes: DataFrame) -> DataFrame:
     """Return the last change of each key, by sequence and then by Kafka's order. For a batch, not for a stream."""
-    newest_first = Window.partitionBy("key").orderBy(fn.col("sequence").desc(), fn.col("position").desc())
+    order = [fn.col(name).desc() for name in ("sequence", "position") if name in changes.columns]
+    newest_first = Window.partitionBy("key").orderBy(*order)
     return changes.withColumn("_rank", fn.row_number().over(newest_first)).where(fn.col("_rank") == 1).drop("_rank")
 
 
@@ -159,6 +160,12 @@ def apply_changes(batch: DataFrame, sink: str, *, using: str = "delta") -> None:
     )
 
 
+def change_type(kind: Column) -> Column:
+    """Return Spark's word for a row kind."""
+    words = [fn.lit(text) for pair in _CHANGE_TYPES.items() for text in pair]
+    return fn.create_map(*words)[kind]
+
+
 def _published(spark: SparkSession, prefix: str, client: Mapping[str, str], *, optional: bool = False) -> SchemaTracker:
     kafka = {name: value for name, value in client.items() if name.startswith("kafka.")}
     tracker = SchemaTracker(ControlTopic(schemas_topic(prefix), kafka, optional=optional))
@@ -194,7 +201,7 @@ def _changes(rows: DataFrame, schema: TableSchema) -> DataFrame:
     key = fn.struct(*(fn.coalesce(fn.col("after")[name], fn.col("before")[name]).alias(name) for name in schema.key))
     return rows.select(
         kind.alias("kind"),
-        _change_type(kind).alias("_change_type"),
+        change_type(kind).alias("_change_type"),
         key.alias("key"),
         "before",
         "after",
@@ -206,11 +213,6 @@ def _changes(rows: DataFrame, schema: TableSchema) -> DataFrame:
         fn.col("key.headers").alias("headers"),
         fn.col("key.schema").alias("schema_version"),
     )
-
-
-def _change_type(kind: Column) -> Column:
-    words = [fn.lit(text) for pair in _CHANGE_TYPES.items() for text in pair]
-    return fn.create_map(*words)[kind]
 
 
 def _entry(kind: RowKind, image: str) -> Column:

@@ -26,11 +26,14 @@ def merge_statement(
     return _statement(target, on, [*own, SEQUENCE_COLUMN], others, matched=f"MATCHED AND {later}")
 
 
-def merge_versions_statement(target: str, schema: TableSchema, own: Iterable[str], others: Iterable[str] = ()) -> str:
+def merge_versions_statement(
+    target: str, schema: TableSchema, own: Iterable[str], others: Iterable[str] = (), within: str = ""
+) -> str:
     """Return the MERGE statement for a table with versions: a row is found by its key and its sequence."""
     fields = Sequence._fields
     same = " AND ".join(f"t.{SEQUENCE_COLUMN}.{name} = s.{SEQUENCE_COLUMN}.{name}" for name in fields)
-    return _statement(target, f"{_same_key(schema)} AND {same}", [*own, SEQUENCE_COLUMN], others, matched="MATCHED")
+    on = f"{_same_key(schema)} AND {same}" + (f" AND {within}" if within else "")
+    return _statement(target, on, [*own, SEQUENCE_COLUMN], others, matched="MATCHED")
 
 
 def _same_key(schema: TableSchema) -> str:

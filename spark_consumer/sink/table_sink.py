@@ -45,7 +45,7 @@ from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import KEY, QUERY, TOPIC, TRUNCATED, key_text
-from tailrace.spark_consumer.sink.versions import changed_versions
+from tailrace.spark_consumer.sink.versions import changed_versions, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 
 if TYPE_CHECKING:
@@ -201,26 +201,31 @@ class TableSink(ABC, Generic[Table]):
         if layout.shape == "history":
             again = found is None or ledger.is_again(query, batch.write)
             table.append(history_rows(table, batch, evolved, layout, again=again), after.metadata)
+            changed = 0
         else:
-            self._merge_versions(table, batch, after.metadata)
+            changed = self._merge_versions(table, batch, after.metadata)
         self._ledgers[schema.topic] = after
-        self._upkeep.after_batch(spark, table, 0)
+        self._upkeep.after_batch(spark, table, changed)
 
-    def _merge_versions(self, table: Table, batch: TableBatch, metadata: str) -> None:
+    def _merge_versions(self, table: Table, batch: TableBatch, metadata: str) -> int:
+        """Return the number of rows that were changed."""
         schema, layout = batch.schema, self._layout(batch.schema)
         spark, evolved = batch.records.sparkSession, self._evolved[schema.topic]
-        source = changed_versions(table, batch, evolved, layout).persist()
+        within = keys_of_changelog(batch, table)
+        # The rows come from the table itself: Spark cannot plan a MERGE of Iceberg whose source reads its target.
+        source = changed_versions(table, batch, evolved, layout, within).localCheckpoint()
+        changed = source.count()
+        if not changed:
+            return 0
+        source.createOrReplaceTempView(SOURCE)
         try:
-            if source.isEmpty():
-                return
-            source.createOrReplaceTempView(SOURCE)
             own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
-            statement = merge_versions_statement(table.sql_name, schema, own, kept)
+            statement = merge_versions_statement(table.sql_name, schema, own, kept, within)
             with with_settings(spark, table.commit_settings(metadata)):
                 self._commit(lambda: spark.sql(statement), table)
         finally:
             spark.catalog.dropTempView(SOURCE)
-            source.unpersist()
+        return changed
 
     def _layout(self, schema: TableSchema) -> Layout:
         # The consumer knows a table by its topic when it decides which images it reads.

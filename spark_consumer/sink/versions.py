@@ -28,6 +28,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op, RowKind
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.sink.base import TableBatch
 from tailrace.spark_consumer.sink.shape import CURRENT, SEEN, UNTIL, VALID_FROM, VALID_TO, Layout
 from tailrace.spark_consumer.sink.table_columns import changelog_columns, source_columns
@@ -50,18 +51,33 @@ _VALUES: Final = "values"
 _ADDED: Final = "added"
 
 
-def changed_versions(table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout) -> DataFrame:
-    """Return the rows of a table that a write changes: those with ``_deleted`` are removed, the others are as given."""
+def keys_of_changelog(batch: TableBatch, table: TargetTable) -> str:
+    """Return a condition on a table ``t`` that all keys of a batch meet; '' if there is none, or the table is small."""
+    if batch.truncated is not None or table.is_small:
+        return ""
+    images = [fn.col("row").alias(image) for image in ("before", "after")]
+    op = fn.lit(Op.CREATE.value).alias("op")
+    return predicate(key_ranges(batch.records.select(op, *images), batch.schema), "t", quote)
+
+
+def changed_versions(
+    table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout, within: str = ""
+) -> DataFrame:
+    """Return the rows of a table that a write changes: those with ``_deleted`` are removed, the others are as given.
+
+    ``within``: a condition on the table ``t`` that all keys of the batch meet.
+    """
     schema = batch.schema
     columns = source_columns(schema, evolved)
     metadata = [field.column for field in layout.fields]
-    stored = table.rows()
     events = _events(table, batch, evolved, layout)
     if batch.truncated is not None:
         milliseconds = None if batch.write is None else batch.write.truncated_ms
-        older = _shaped(stored.where(table.before(batch.truncated)), schema, columns, metadata)
+        older = _shaped(table.rows().where(table.before(batch.truncated)), schema, columns, metadata)
         ends = _truncations(older, batch.truncated, milliseconds)
         events = events.unionByName(ends)
+    stored = table.rows().alias("t")
+    stored = stored.where(within) if within else stored
     affected = affected_versions(_shaped(stored, schema, columns, metadata), events)
     return versions(affected, events).select(
         *(fn.col(f"{_VALUES}.{quote(name)}").alias(name) for name in columns),
@@ -76,7 +92,8 @@ def versions(stored: DataFrame, events: DataFrame) -> DataFrame:
     ``stored`` has key, values, added (structs), and the columns of the shape; ``events`` has key, seq, at, deleted,
     reread, values, added, place. The result has key, values, added, the columns of the shape, and ``_deleted``.
     """
-    points = _stored_points(stored).unionByName(_new_points(events))
+    # In this order: the result belongs to the session of the events.
+    points = _new_points(events).unionByName(_stored_points(stored))
     of_key = Window.partitionBy("key")
     newest = fn.max(fn.when(fn.col("origin") != _NEW, fn.col("seq"))).over(of_key)
     late = (fn.col("origin") == _NEW) & fn.col("reread") & fn.coalesce(fn.col("seq") < fn.col("newest"), fn.lit(False))
@@ -132,7 +149,15 @@ def _events(table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Lay
         (fn.col("op") == Op.READ.value).alias("_is_read"),
         fn.struct("partition", "offset", "part").alias("_place"),
     )
-    return rows.select(
+    # Only the key of a deleted row is used: if there is no version before it, nothing of the row is known.
+    given = rows.withColumns(
+        {
+            name: fn.when(~fn.col("_is_delete"), fn.col(quote(name)))
+            for name in source_columns(schema, evolved)
+            if name not in schema.key
+        }
+    )
+    return given.select(
         _struct(schema.key).alias("key"),
         fn.col(SEQUENCE_COLUMN).alias("seq"),
         fn.col("_at").alias("at"),

@@ -119,8 +119,8 @@ class Transforms:
             layouts.add(_layout(latest))
             if len(layouts) > _MOST_CHECKED:
                 continue
-            columns, wrong = self._columns(rule, latest)
-            if columns is None and not any(self._columns(rule, schema)[0] for schema in earlier):
+            columns, wrong = self._checked(rule, latest)
+            if columns is None and not any(self._checked(rule, schema)[0] for schema in earlier):
                 for fault in wrong:
                     faults.setdefault(fault, []).append(_name(latest))
         unused = [rule.name for rule in self._rules.transforms if rule.name not in checked]
@@ -180,14 +180,19 @@ class Transforms:
         columns: Columns | None = None
         shard: dict[str, str] = {}
         if rule is not None:
-            columns, faults = self._columns(rule, schema)
+            columns, faults = self._checked(rule, schema)
             if columns is None:
                 return None, faults
-            if columns.condition and self._keeps_deleted(schema):
-                assert rule.filter is not None
-                return None, [rule.filter.fault("a table with soft deletes has no filter: it keeps rows that leave it")]
             shard = shard_of(self._spark, columns, schema)
         return TableTransform.of(schema, self._rules.target_of(schema.database, schema.table), columns, shard), []
+
+    def _checked(self, rule: TransformRule, schema: TableSchema) -> tuple[Columns | None, list[str]]:
+        """Return the columns that a rule gives a table in its sink, or None and the faults."""
+        if rule.filter is not None and self._keeps_deleted(schema):
+            return None, [
+                rule.filter.fault("a table with soft deletes has no filter: it would keep rows that leave it")
+            ]
+        return self._columns(rule, schema)
 
     def _keeps_deleted(self, schema: TableSchema) -> bool:
         return self._sinks is not None and self._sinks.images(schema.topic) is Images.UPSERT_WITH_BEFORE

@@ -365,22 +365,39 @@ def test_a_renamed_column_stops_the_table_and_names_the_statement(spark: SparkSe
 class Sinks:
     """One sink, which can write several tables to one target or not."""
 
-    def __init__(self, *, merges: bool) -> None:
+    def __init__(self, *, merges: bool = False, images: Images = Images.CHANGELOG) -> None:
         self._merges = merges
+        self._images = images
 
     def name_of(self, topic: str) -> str:
         """Return the name of the only sink."""
         return f"sink of {topic}"[:4]
 
     def images(self, topic: str) -> Images:
-        """Return what a changelog needs."""
+        """Return what the test says."""
         assert topic
-        return Images.CHANGELOG
+        return self._images
 
     def merges_tables(self, topic: str) -> bool:
         """Return what the test says."""
         assert topic
         return self._merges
+
+
+def test_a_table_with_soft_deletes_has_no_filter(spark: SparkSession) -> None:
+    sinks = Sinks(images=Images.UPSERT_WITH_BEFORE)
+
+    filtered = Transforms(spark, rules(condition="qty > 3"), tracker(SCHEMA), sinks)
+    [problem] = filtered.problems()
+    assert "a table with soft deletes has no filter" in problem
+    with pytest.raises(TransformError, match="soft deletes"):
+        filtered.of(SCHEMA)
+
+    projected = Transforms(spark, rules(PROJECTION), tracker(SCHEMA), sinks)
+    assert projected.problems() == []
+    images = Images.UPSERT_WITH_BEFORE
+    found = projected.of(SCHEMA).apply(records(spark, [entry("d", 0, before=line(7))], images), images).collect()
+    assert [row["before"].asDict() for row in found] == [{"order_id": 7, "name": "N", "total": Decimal("3.00")}]
 
 
 def test_tables_share_a_target_if_its_key_tells_them_apart(spark: SparkSession) -> None:

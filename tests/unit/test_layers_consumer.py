@@ -14,7 +14,7 @@ LAYERS = (
     {"config", "pipeline"},
     {"tables"},
     {"sink"},
-    {"transform"},
+    {"streams", "transform"},
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}

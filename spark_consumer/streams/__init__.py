@@ -1,0 +1,1 @@
+"""Stateful operators on changelogs, with their state in Spark's state store."""
