@@ -107,7 +107,7 @@ class Pipeline:
         status: Status,
     ) -> None:
         self._settings = settings
-        self._sinks = TableSinks(sinks, settings.prefix)
+        self._sinks = TableSinks(sinks, settings.prefix, settings.checkpoint)
         self._status = status
         status.sink_of = self._sinks.router.name_of
         self._parked = ParkedTables(
@@ -144,10 +144,9 @@ class Pipeline:
         try:
             with self._phase(spark, "certificates"):
                 idle = self._idle_with_ends(spark, services, ranges)
-            works = [
-                self._work(opened, topic, admitted.get(topic), ranges.end[topic], batch_id)
-                for topic in sorted(admitted.keys() | idle.keys())
-            ]
+            topics = sorted(admitted.keys() | idle.keys())
+            self._sinks.note(spark, topics)
+            works = [self._work(opened, topic, admitted.get(topic), ranges.end[topic], batch_id) for topic in topics]
             errors = self._run(spark, opened.pool, works)
             if not any(isinstance(error, NewTopicError) for error in errors.values()):
                 self._raise_if_no_table_goes_on(errors, ranges)
@@ -174,6 +173,7 @@ class Pipeline:
     def load_positions(self, spark: SparkSession) -> None:
         """Read which tables were parked or behind when the query ended."""
         self._parked.load(spark)
+        self._sinks.load(spark)
 
     def check_sinks(self, topics: Iterable[str]) -> None:
         """Raise ConfigError if a table does not have exactly one sink.
@@ -183,6 +183,7 @@ class Pipeline:
         """
         found = set(topics)
         problems = self._sinks.router.problems(found & self._parked.without_position(found))
+        problems += self._sinks.moved(found)
         if problems:
             raise ConfigError(problems)
 

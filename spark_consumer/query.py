@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -172,6 +171,5 @@ def _seconds(text: str) -> float:
 def _tables(spark: SparkSession, config: ConsumerConfig) -> list[str]:
     """Return the topics of tables that Kafka has and the query reads."""
     prefix = config.topic_prefix
-    pattern = re.compile(subscribe_pattern(prefix, config.table_filter))
-    names = topic_names(spark, config.kafka_client)
-    return [name for name in names if pattern.match(name) and name != watermarks_topic(prefix)]
+    names = topic_names(spark, config.kafka_client, subscribe_pattern(prefix, config.table_filter))
+    return [name for name in names if name != watermarks_topic(prefix)]

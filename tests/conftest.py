@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.support.database import Database
 
 pytest_plugins = (
+    "tests.support.conformance_plugin",
     "tests.support.prepare_plugin",
     "tests.support.duration_plugin",
     "tests.support.workers_plugin",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.sink.assignments import Assignments
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.routing import QuerySink, SinkRouter
 from tailrace.spark_consumer.sink.shared_query import SharedQuerySink
@@ -20,11 +21,26 @@ if TYPE_CHECKING:
 class TableSinks:
     """Opens and closes the sinks of a query."""
 
-    def __init__(self, sinks: Sequence[QuerySink], prefix: str) -> None:
+    def __init__(self, sinks: Sequence[QuerySink], prefix: str, checkpoint: str) -> None:
         """``prefix``: of the topics."""
+        self._assigned = Assignments(checkpoint)
         self.router = SinkRouter(sinks, prefix)
         self._shared: list[SharedQuerySink] = []
         self._opened: dict[str, Sink] = {}
+
+    def load(self, spark: SparkSession) -> None:
+        """Read which sinks the tables had."""
+        if len(self.router.sinks) > 1:
+            self._assigned.load(spark)
+
+    def note(self, spark: SparkSession, topics: Iterable[str]) -> None:
+        """Store which sinks the tables have, before their records are written."""
+        if len(self.router.sinks) > 1:
+            self._assigned.note(spark, {topic: self.router.name_of(topic) for topic in topics})
+
+    def moved(self, topics: Iterable[str]) -> list[str]:
+        """Return a text for tables that went to another sink before."""
+        return self._assigned.problems({topic: self.router.name_of(topic) for topic in topics})
 
     def open(self, spark: SparkSession, context: SinkContext) -> dict[str, Sink]:
         """Open all sinks and return them by name.

@@ -22,10 +22,12 @@ def open_admin(spark: SparkSession, client: Mapping[str, str]) -> Any:
     return jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
 
 
-def topic_names(spark: SparkSession, client: Mapping[str, str]) -> list[str]:
-    """Return the names of the topics that Kafka has."""
+def topic_names(spark: SparkSession, client: Mapping[str, str], pattern: str) -> list[str]:
+    """Return the names of the topics that Kafka has and a regular expression of Java finds, as Spark subscribes."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Python's expressions are not the same
+    expression = jvm.java.util.regex.Pattern.compile(pattern)
     admin = open_admin(spark, client)
     try:
-        return [str(name) for name in admin.listTopics().names().get()]
+        return [str(name) for name in admin.listTopics().names().get() if expression.matcher(name).find()]
     finally:
         admin.close()

@@ -15,9 +15,10 @@ from rich.console import Console
 
 from tailrace.runtime.errors import TailraceError
 from tailrace.runtime.interrupt import interrupt_on
-from tests.demo import sample_database
+from tests.demo import fan_out, sample_database
 from tests.demo.stack import ROOT, Stack
 from tests.demo.steps import add_options, load, verify, watch
+from tests.demo.targets import TARGETS
 from tests.demo.workload import Workload
 from tests.embedded.java import java_home
 from tests.embedded.kafka import VERSION
@@ -32,6 +33,8 @@ def main() -> int:
     if not console.is_terminal:
         console = Console(width=140)
     try:
+        if options.sinks:
+            return _fan_out(options, console)
         prepare(("mysql", "kafka", "spark"))
         with Stack() as stack:
             equal = _run(stack, options, console)
@@ -47,6 +50,13 @@ def main() -> int:
     except (TailraceError, TimeoutError) as error:
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
         return 1
+
+
+def _fan_out(options: argparse.Namespace, console: Console) -> int:
+    sinks = fan_out.check_options(options)
+    prepare(("mysql", "kafka", "spark", *(("postgresql",) if "postgres" in sinks else ())))
+    with fan_out.FanOut(sinks, options.tables) as stack, _stderr_to(stack.work / "compare.log"):
+        return 0 if fan_out.run(stack, options, console) else 1
 
 
 def _run(stack: Stack, options: argparse.Namespace, console: Console) -> bool:
@@ -119,6 +129,8 @@ def _print_addresses(stack: Stack, console: Console) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
     add_options(parser)
+    parser.add_argument("--sinks", help=f"several sinks in one consumer, separated by commas: {', '.join(TARGETS)}")
+    parser.add_argument("--tables", type=int, default=40, help="number of tables with --sinks (default 40)")
     parser.add_argument("--keep", action="store_true", help="keep everything running at the end and print addresses")
     return parser.parse_args()
 

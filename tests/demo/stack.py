@@ -18,6 +18,7 @@ from tests.demo import sample_database
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
+from tests.embedded.server import SupervisedServer
 from tests.embedded.spark import spark_environment, spark_jars
 
 ROOT: Final = Path(__file__).parents[2]
@@ -28,12 +29,13 @@ class Stack:
 
     def __init__(self) -> None:
         self.work = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))
-        self.mysql = MySqlServer(directory=self._folder("mysql"), settings={"innodb_buffer_pool_size": "256M"})
-        self.kafka = KafkaBroker(directory=self._folder("kafka"))
+        self.mysql = MySqlServer(directory=self.folder("mysql"), settings={"innodb_buffer_pool_size": "256M"})
+        self.kafka = KafkaBroker(directory=self.folder("kafka"))
         self.sink = self.work / "tables"
         self.checkpoint = self.work / "checkpoint"
         self.producer_port = supervised.free_port()
         self.consumer_port = supervised.free_port()
+        self._servers: list[SupervisedServer] = []
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._open = ExitStack()
 
@@ -42,6 +44,8 @@ class Stack:
         self._open.callback(shutil.rmtree, self.work, ignore_errors=True)
         self._open.callback(self.kafka.close)
         self._open.callback(self.mysql.close)
+        for server in self._servers:
+            self._open.callback(server.close)
         self._open.callback(self.stop_processes)
         return self
 
@@ -65,10 +69,15 @@ class Stack:
         """The URL of the producer's /status."""
         return f"http://127.0.0.1:{self.producer_port}/status"
 
-    def _folder(self, name: str) -> Path:
+    def folder(self, name: str) -> Path:
+        """Create a folder for the files of a server."""
         folder = self.work / name
         folder.mkdir()
         return folder
+
+    def add(self, server: SupervisedServer) -> None:
+        """Close a further server with the demo."""
+        self._servers.append(server)
 
     def start_producer(self) -> None:
         """Start ``tailrace produce``."""

@@ -10,12 +10,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tests.demo import sample_database
 from tests.demo.deployment import Source
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _EXAMPLES: Final = 3
 
@@ -48,11 +47,18 @@ class Comparison:
 
 def compare(server: Source, spark: SparkSession, sink: Path, table: str) -> Comparison:
     """Compare one source table with its Delta table at ``sink``."""
+
+    def read() -> DataFrame:
+        return spark.read.format("delta").load(str(sink))
+
+    return compare_frame(server, read, table, sample_database.TABLES[table])
+
+
+def compare_frame(server: Source, read: Callable[[], DataFrame], table: str, columns: str) -> Comparison:
+    """Compare one source table with the rows that ``read`` returns. ``columns``: as in its CREATE TABLE."""
     result = Comparison(table)
     names, key, types = _describe(server, table)
-    if not (sink / "_delta_log").is_dir():
-        result.note("no table", f"at {sink}")
-    stored = _sink_rows(spark, sink, names, result)
+    stored = _sink_rows(read, names, columns, result)
     rows: dict[Row, Row] = {}
     for row in stored:
         identity = tuple(row[i] for i in key)
@@ -103,22 +109,26 @@ def _source_rows(server: Source, table: str, names: list[str], types: list[str])
             )
 
 
-def _sink_rows(spark: SparkSession, sink: Path, names: list[str], result: Comparison) -> Iterator[Row]:
-    if not (sink / "_delta_log").is_dir():
+def _sink_rows(read: Callable[[], DataFrame], names: list[str], columns: str, result: Comparison) -> Iterator[Row]:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - a container that loads rows has no Spark
+
+    try:
+        frame = read()
+    except PySparkException as error:
+        result.note("no table", str(error).splitlines()[0])
         return
-    frame = spark.read.format("delta").load(str(sink))
-    have = [name for name in frame.columns if name != SEQUENCE_COLUMN]
+    have = [name for name in frame.columns if name[:1] != "_" and not name.startswith("tailrace_")]
     if sorted(have) != sorted(names):
         result.note("columns", f"source {names}, sink {have}")
         return
     table = frame.select(*names).toArrow()
-    is_json = [_is_json(result.table, name) for name in names]
+    is_json = [_is_json(columns, name) for name in names]
     for batch in table.to_batches():
-        columns = [
+        values = [
             [_sink_value(value, json_text=text) for value in column.to_pylist()]
             for column, text in zip(batch.columns, is_json, strict=True)
         ]
-        yield from zip(*columns, strict=True)
+        yield from zip(*values, strict=True)
 
 
 def _sink_value(value: Any, *, json_text: bool) -> Any:
@@ -132,8 +142,8 @@ def _sink_value(value: Any, *, json_text: bool) -> Any:
     return value
 
 
-def _is_json(table: str, column: str) -> bool:
-    return any(line.split()[:2] == [column, "JSON"] for line in sample_database.TABLES[table].splitlines())
+def _is_json(columns: str, column: str) -> bool:
+    return any(line.split()[:2] == [column, "JSON"] for line in columns.splitlines())
 
 
 def _json(text: str) -> Any:

@@ -106,6 +106,23 @@ def test_kill_leaves_no_process(demo: Demo) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.postgresql
+@pytest.mark.timeout(3600)
+def test_forty_tables_in_seven_sinks_of_one_consumer_are_equal(folder: Path) -> None:
+    """Each table goes to one sink, while a workload changes rows of all of them."""
+    sinks = "delta,iceberg,postgres,mysql,parquet,kafka,upsert-kafka"
+    demo = Demo(folder, "--sinks", sinks, "--rows", "8000", "--seconds", "10", "--deadline", "2400")
+    try:
+        code = demo.process.wait(3500)
+    finally:
+        demo.process.kill()
+        demo.process.wait()
+
+    assert code == 0, demo.output()
+    assert demo.output().count(" equal ") == 40
+
+
+@pytest.mark.long
 def test_the_demo_ends_with_equal_tables(folder: Path) -> None:
     """From MySQL to Delta while a workload changes rows: every row is equal at the end."""
     demo = Demo(folder, "--rows", "4000", "--seconds", "10")

@@ -25,6 +25,8 @@ class SinkBackend:
     """Value of the property ``sink``."""
     cuts: ClassVar[tuple[tuple[str, str], ...]] = (("before", "write_batch"), ("after", "write_batch"))
     """Moments at which a batch is cut off: ``before`` or ``after``, and a method of the sink."""
+    kills: ClassVar[tuple[str, ...]] = ("before-write_batch:1", "after-write_batch:1", "after-write_batch:2")
+    """Moments at which the process is killed, one after the other (tests/spark/crash_consumer.py)."""
 
     def __init__(self, spark: SparkSession, broker: KafkaBroker, work: Path) -> None:
         self.spark, self.broker, self.work = spark, broker, work
@@ -40,6 +42,10 @@ class SinkBackend:
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Return the rows of the target by the key ``id``."""
         raise NotImplementedError
+
+    def rows_of_process(self, schema: TableSchema) -> dict[int, Row]:
+        """Return the rows of a target that a consumer in a process of its own has written."""
+        return self.rows(schema)
 
 
 class ChangelogBackend(SinkBackend):

@@ -21,6 +21,7 @@ import pytest
 from tailrace.schemas.connect import ConnectField
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import ChangelogBackend, SinkBackend
+from tests.sinks.conformance_recovery import INTEGER, RecoveryCases, row
 from tests.sinks.harness import BatchRunner, CutOffError
 from tests.spark.records import Feed, Message, Row, connect, table_schema
 
@@ -28,18 +29,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CASE: Final = "test_"
-INTEGER = ConnectField("n", connect("int32"))
+__all__ = ["CASE", "INTEGER", "SinkConformance", "row"]
 
 
-def row(key: int, n: int | str | None = 0, **more: object) -> Row:
-    """Return a row of the test table."""
-    return {"id": key, "name": f"name {key}", "n": n, **more}
-
-
-class SinkConformance:
+class SinkConformance(RecoveryCases):
     """The cases. Each has its own table, target and query; batches are small."""
 
     backend_type: ClassVar[type[SinkBackend]]
+    variant: ClassVar[str] = ""
+    """The engine, for a sink that writes to several kinds."""
+    not_applicable: ClassVar[Mapping[str, str]] = {}
+    """Case to the reason why the sink cannot have it; it is not run."""
     not_claimed: ClassVar[Mapping[str, str]] = {}
     """Case (name of the test) to the reason why the sink does not claim it."""
     long: ClassVar[frozenset[str]] = frozenset()
@@ -47,9 +47,19 @@ class SinkConformance:
 
     def __init_subclass__(cls) -> None:
         """Check that exactly the cases that are not claimed are overridden."""
-        cases = {name for name in vars(SinkConformance) if name.startswith(CASE)}
-        overridden = cases & set(vars(cls))
+        overridden = cls.cases() & set(vars(cls))
         assert overridden == set(cls.not_claimed), "not_claimed must name exactly the overridden cases"
+
+    @staticmethod
+    def cases() -> frozenset[str]:
+        """Return the names of all cases."""
+        own = {**vars(RecoveryCases), **vars(SinkConformance)}
+        return frozenset(name for name in own if name.startswith(CASE))
+
+    @classmethod
+    def label(cls) -> str:
+        """Return the name of the sink, with its engine."""
+        return cls.backend_type.sink + (f" ({cls.variant})" if cls.variant else "")
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sinks.conformance import INTEGER, SinkConformance
+from tests.sinks.conformance_recovery import LONG
+from tests.sinks.conformance_results import digest
+from tests.support.conformance_plugin import CONFORMANCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,8 +66,17 @@ def opened(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The methods belong to all sinks, so a decorator cannot mark them."""
-    for item in items:
+    """The methods belong to all sinks, so a decorator cannot mark them. Cases that a sink cannot have are left out."""
+    for item in list(items):
         sink = getattr(item, "cls", None)
-        if sink is not None and issubclass(sink, SinkConformance) and getattr(item, "originalname", "") in sink.long:
+        if sink is None or not issubclass(sink, SinkConformance):
+            continue
+        case = getattr(item, "originalname", "")
+        if case in sink.not_applicable:
+            items.remove(item)
+            continue
+        if case in sink.long | LONG:
             item.add_marker(pytest.mark.long)
+        if case in LONG:
+            item.add_marker(pytest.mark.timeout(5400))
+        item.user_properties.append((CONFORMANCE, [sink.label(), case, digest(sink, case)]))

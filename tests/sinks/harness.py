@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -87,6 +88,19 @@ class BatchRunner:
         """Continue in a new process of the query: parked tables are taken up again."""
         self._pipeline = self._new_pipeline(None)
         self._pipeline.load_positions(self._spark)
+
+    def save(self) -> tuple[Path, int, Offsets]:
+        """Copy the checkpoint, for ``restore``."""
+        copy = Path(self._checkpoint).with_name(f"checkpoint-{self._number}")
+        shutil.copytree(self._checkpoint, copy)
+        return copy, self._number, self._end
+
+    def restore(self, saved: tuple[Path, int, Offsets]) -> None:
+        """Continue with a checkpoint that was saved, in a new process of the query."""
+        copy, self._number, self._end = saved
+        shutil.rmtree(self._checkpoint)
+        shutil.copytree(copy, self._checkpoint)
+        self.restart()
 
     def retry(self) -> None:
         """Try the parked tables again in the same process, whose sink works from now on."""

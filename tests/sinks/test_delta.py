@@ -19,6 +19,7 @@ class DeltaBackend(SinkBackend):
 
     sink = "delta"
     cuts = (("after", "prepare_table"), ("after", "_append"), ("after", "_merge"))
+    kills = ("after-append:1", "before-merge:2", "after-merge:1", "after-write_batch:2")
 
     def settings(self) -> dict[str, str]:
         """Return the directory of the tables."""

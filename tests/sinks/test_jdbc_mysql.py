@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from tests.sinks.conformance import SinkConformance, row
+from tests.sinks.conformance_recovery import RECOVERY
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import JdbcBackend, mysql_database
 
@@ -32,6 +33,7 @@ class TestJdbcSinkOnMySql(SinkConformance):
     """Conformance of the JDBC sink on MySQL."""
 
     backend_type = MySqlBackend
+    variant = "MySQL"
     not_claimed: ClassVar = {"test_type_change": "numbers that are stored become text with their column"}
     # What the dialect does not change is tested quickly with PostgreSQL.
     long: ClassVar = frozenset(
@@ -50,6 +52,7 @@ class TestJdbcSinkOnMySql(SinkConformance):
             "test_nulls",
             "test_out_of_order",
         }
+        | RECOVERY
     )
 
     def test_type_change(self, run: BatchRunner) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from tests.sinks.conformance import SinkConformance, row
+from tests.sinks.conformance_recovery import RECOVERY
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import JdbcBackend, postgres_database
 
@@ -32,6 +33,7 @@ class TestJdbcSinkOnPostgres(SinkConformance):
     """Conformance of the JDBC sink on PostgreSQL."""
 
     backend_type = PostgresBackend
+    variant = "PostgreSQL"
     long: ClassVar = frozenset(
         {
             "test_insert",
@@ -41,6 +43,7 @@ class TestJdbcSinkOnPostgres(SinkConformance):
             "test_snapshot_with_backfill",
             "test_wider_number",
         }
+        | (RECOVERY - {"test_extremes", "test_restored_checkpoint"})
     )
     not_claimed: ClassVar = {"test_type_change": "numbers that are stored become text with their column"}
 

@@ -15,7 +15,7 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import Changelog, ChangelogBackend
-from tests.sinks.conformance import CASE, INTEGER, SinkConformance, row
+from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
 from tests.spark.records import Feed, connect, table_schema
 
@@ -30,6 +30,7 @@ class ParquetBackend(ChangelogBackend):
     """Files in a temporary directory."""
 
     sink = "parquet"
+    kills = ("before-write:1", "after-write:1", "before-write_batch:2", "after-write_batch:2")
 
     def settings(self) -> dict[str, str]:
         """Return the directory of the changelogs."""
@@ -62,7 +63,7 @@ class TestParquetSink(SinkConformance):
 
     backend_type = ParquetBackend
     not_claimed: ClassVar = {"test_type_change": "a column keeps its type in all files"}
-    long = frozenset(name for name in vars(SinkConformance) if name.startswith(CASE)) - QUICK
+    long = SinkConformance.cases() - QUICK
 
     def test_type_change(self, run: BatchRunner) -> None:
         """A value that the type of the column does not represent stops the table, until its directory is moved."""

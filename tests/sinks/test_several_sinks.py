@@ -89,6 +89,10 @@ def test_engine_that_is_down_parks_the_tables_of_its_sink_and_no_others(
 
     for table in tables:
         assert backends[table.schema.table.partition("_")[0]].rows(table.schema) == {1: changed}
+    moved = {"sinks.lake.table.include.list": r"shop\.lake_1", "sinks.log.table.include.list": r"shop\.(log_.|lake_2)"}
+    _, fault = run_query(spark, {**given, **moved})
+    assert isinstance(fault, ConfigError)
+    assert f"{prefix}.shop.lake_2 went to the sink lake until now and would go to log" in str(fault)
 
 
 @pytest.mark.long

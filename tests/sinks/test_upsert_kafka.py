@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
 from typing import ClassVar
 
-import orjson
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -12,6 +13,7 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tests.sinks.backend import SinkBackend
 from tests.sinks.conformance import SinkConformance, row
+from tests.sinks.conformance_recovery import RECOVERY
 from tests.sinks.harness import BatchRunner
 from tests.spark.records import Row
 from tests.support.topics import end_offset
@@ -22,6 +24,7 @@ class UpsertKafkaBackend(SinkBackend):
 
     sink = "upsert-kafka"
     cuts = (("before", "write_batch"), ("before", "_store"), ("after", "write_batch"))
+    kills = ("before-write_batch:1", "before-store:2", "after-store:1", "after-write_batch:2")
 
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Return the last value of each key; the key of a record must be that of its row."""
@@ -48,7 +51,8 @@ class UpsertKafkaBackend(SinkBackend):
                 for message in client.consume(1000, timeout=1):
                     read = (message.offset() or 0) + 1
                     value = message.value()
-                    found.append((orjson.loads(message.key() or b""), orjson.loads(value) if value else None))
+                    row = json.loads(value, parse_float=Decimal) if value else None
+                    found.append((json.loads(message.key() or b""), row))
         finally:
             client.close()
         return found
@@ -76,6 +80,7 @@ class TestUpsertKafkaSink(SinkConformance):
             "test_update",
             "test_wider_number",
         }
+        | RECOVERY
     )
 
     def test_out_of_order(self, run: BatchRunner) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-STEPS: Final = ("append", "merge", "fill", "change_rows", "note", "unstage")
-"""Steps of the sinks for Delta and JDBC, private methods of theirs."""
+STEPS: Final = ("append", "merge", "fill", "change_rows", "note", "unstage", "store", "write")
+"""Steps of the sinks, private methods of theirs."""
 
 
 class Killer:

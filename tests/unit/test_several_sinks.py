@@ -16,6 +16,7 @@ from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, UnreachableSinkError, concerns_all_tables
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.query import processing_time
+from tailrace.spark_consumer.sink.assignments import Assignments
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, load_sink
 from tailrace.spark_consumer.sink.routing import QuerySink, SinkRouter
@@ -179,13 +180,23 @@ def test_images_are_those_of_the_sink_of_a_table_or_chosen_by_it_per_table() -> 
     [lake] = load_sinks(config.parse({**COMMON, "sink": "delta", "sink.path": "/t"}))
     chosen = replace(lake, plugin=replace(lake.plugin, table_images=choose))
     console = {name: text for name, text in GOOD.items() if not name.startswith("sinks.pg.sink.")}
-    several = TableSinks(load_sinks(config.parse({**console, "sinks.pg.type": "console"})), "p")
+    several = TableSinks(load_sinks(config.parse({**console, "sinks.pg.type": "console"})), "p", "/c")
 
     assert [SinkRouter([chosen], "p").images(f"p.shop.{t}") for t in ("history", "t")] == [
         Images.CHANGELOG,
         Images.UPSERT,
     ]
     assert [several.is_changelog(f"p.shop.{table}") for table in ("a", "ice_1", "c")] == [False, False, True]
+
+
+def test_a_table_that_moved_to_another_sink_is_a_fault() -> None:
+    assigned = Assignments("/c")
+    assigned._known = {"p.shop.a": "lake", "p.shop.b": "lake", "p.shop.c": "pg"}
+
+    assert assigned.problems({"p.shop.c": "pg", "p.shop.new": "pg", "p.shop.a": ""}) == []
+    [text] = assigned.problems({"p.shop.a": "pg", "p.shop.b": "pg"})
+    assert text.startswith("sinks: p.shop.a, p.shop.b went to the sink lake until now and would go to pg")
+    assert "/c/tailrace/sinks.json" in text
 
 
 def test_session_has_the_jars_and_settings_of_all_sinks() -> None:
@@ -302,7 +313,7 @@ def test_all_sinks_are_closed_although_one_fails() -> None:
     def plugin(name: str) -> SinkPlugin:
         return replace(load_sink("console"), open=lambda *_: cast("Sink", Closing(name)))
 
-    sinks = TableSinks([QuerySink(name, plugin(name), Section()) for name in "abc"], "p")
+    sinks = TableSinks([QuerySink(name, plugin(name), Section()) for name in "abc"], "p", "/c")
     sinks.open(cast("SparkSession", None), cast("SinkContext", None))
 
     with pytest.raises(SinkError, match="b cannot be closed"):

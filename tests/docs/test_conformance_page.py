@@ -1,0 +1,45 @@
+"""The table of sinks and cases in docs/sinks.md is complete, and claims only what has passed."""
+
+from __future__ import annotations
+
+import re
+
+from tailrace.spark_consumer.sink.plugin import installed_sinks
+from tests.sinks.conformance_results import PAGE, cases, digest, suites, table, with_table
+from tests.support.conformance_plugin import Results, read_results
+
+
+def test_page_is_current() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+
+    assert page == with_table(page, read_results()), "run: python -m tests.sinks.conformance_results"
+
+
+def test_every_installed_sink_has_a_suite() -> None:
+    assert {suite.backend_type.sink for suite in suites().values()} == set(installed_sinks())
+
+
+def test_results_are_those_of_the_suite() -> None:
+    found = suites()
+
+    for label, results in read_results().items():
+        assert label in found
+        assert set(results) <= set(cases())
+
+
+def test_only_a_passed_case_with_the_present_code_is_claimed() -> None:
+    """Cells of the Delta sink, by their results."""
+    delta = suites()["delta"]
+    own = {case: digest(delta, case) for case in cases()}
+
+    def cell(results: Results, case: str) -> str:
+        [line] = [line for line in table(results).splitlines() if line.startswith(f"| {case} |")]
+        return line.split(" | ")[1 + list(suites()).index("delta")].strip(" |")
+
+    insert = own["test_insert"]
+    assert cell({}, "insert") == "not run"
+    assert cell({"delta": {"test_insert": {"code": "other", "outcome": "passed"}}}, "insert") == "not run"
+    assert cell({"delta": {"test_insert": {"code": insert, "outcome": "failed"}}}, "insert") == "fails"
+    assert cell({"delta": {"test_insert": {"code": insert, "outcome": "passed"}}}, "insert") == "yes"
+    changed = {"delta": {"test_type_change": {"code": own["test_type_change"], "outcome": "passed"}}}
+    assert re.fullmatch(r"differs \(\d+\)", cell(changed, "type change"))
