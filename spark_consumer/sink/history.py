@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 _RECORD: Final = (PARTITION, OFFSET, PART)
 
 
-def history_rows(table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout, *, again: bool) -> DataFrame:
-    """Return the rows that a write adds; ``again``: the table can have some of them."""
+def history_rows(
+    table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout, *, repeated: bool
+) -> DataFrame:
+    """Return the rows that a write adds; ``repeated``: the table can have some of them."""
     rows = batch.records.select(
         *changelog_columns(table, batch.schema, evolved, layout),
         fn.col("kind").alias(KIND),
@@ -43,7 +45,7 @@ def history_rows(table: TargetTable, batch: TableBatch, evolved: Evolved, layout
         fn.col("offset").alias(OFFSET),
         fn.col("part").alias(PART),
     )
-    if again:
+    if repeated:
         rows = _not_written(table, rows)
     if batch.truncated is None:
         return rows

@@ -39,7 +39,7 @@ class Changelog:
     query: str
     step: int
     """The greatest one of the query."""
-    again: bool = False
+    repeated: bool = False
     """Whether rows that are held can be in the table: the query had been set back when they were read."""
 
 
@@ -89,14 +89,14 @@ class Ledger:
             entry["others"] = self.others
         return json.dumps({_KEY: {**entry, "id": self.id} if self.id else entry})
 
-    def is_again(self, query: str, write: Write) -> bool:
+    def is_repeat(self, query: str, write: Write) -> bool:
         """Return whether rows of a write can be in the table.
 
         They cannot if the same query goes on from where it was: with a later step, behind the offsets of that write.
         """
         if self.changelog is None:
             return bool(self.append)
-        if self.changelog.again or self.changelog.query != query or write.step <= self.changelog.step:
+        if self.changelog.repeated or self.changelog.query != query or write.step <= self.changelog.step:
             return True
         return any(write.begins.get(number, 0) < offset for number, offset in self.append.items())
 
@@ -105,10 +105,10 @@ class Ledger:
         step = write.step
         if self.changelog is not None and self.changelog.query == query:
             step = max(step, self.changelog.step)
-        again = self.is_again(query, write) and not write.settled
+        repeated = self.is_repeat(query, write) and not write.settled
         ends = {number: max(offset, self.append.get(number, 0)) for number, offset in write.ends.items()}
         return Ledger(
-            self.topic, {**self.append, **ends}, {**self.merge, **ends}, self.id, Changelog(query, step, again)
+            self.topic, {**self.append, **ends}, {**self.merge, **ends}, self.id, Changelog(query, step, repeated)
         )
 
     @property

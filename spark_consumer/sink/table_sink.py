@@ -195,12 +195,13 @@ class TableSink(ABC, Generic[Table]):
         self.prepare_table(schema)
         table, layout, evolved = self._tables[schema.topic], self._layout(schema), self._evolved[schema.topic]
         found = self._ledgers[schema.topic]
-        ledger = replace(found or Ledger(schema.topic), id=self._context.topic_id(schema.topic))
+        ledger = found or Ledger(schema.topic)
+        ledger = replace(ledger, id=self._context.topic_id(schema.topic) or ledger.id)
         after = ledger.written(query, batch.write)
         spark = batch.records.sparkSession
         if layout.shape == "history":
-            again = found is None or ledger.is_again(query, batch.write)
-            table.append(history_rows(table, batch, evolved, layout, again=again), after.metadata)
+            repeated = found is None or ledger.is_repeat(query, batch.write)
+            table.append(history_rows(table, batch, evolved, layout, repeated=repeated), after.metadata)
             changed = 0
         else:
             changed = self._merge_versions(table, batch, after.metadata)

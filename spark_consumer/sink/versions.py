@@ -8,7 +8,7 @@ own.
 Two statements hold for each key after every write: versions do not overlap in the order of their sequences, and at most
 one is current. They follow from the way in which a write is made. It takes the stored versions that end behind the
 first new record of their key, or have no end. All others end before everything that is new. The records that these
-versions stand for, and the new ones, are put in the order of their sequences, and the versions are made from them anew.
+versions stand for, and the new ones, are put in the order of their sequences, and the versions are made from them.
 So it does not matter in which order records arrive, in which batches, or how often: the record of a version that is
 stored already gives the same version. Of several records with the same values the first and the last one are known: if
 a change between them is read later, the values come back with the last one.
@@ -90,7 +90,7 @@ def versions(stored: DataFrame, events: DataFrame) -> DataFrame:
     """Return the versions that change, from all stored versions that they concern and from new events.
 
     ``stored`` has key, values, added (structs), and the columns of the shape; ``events`` has key, seq, at, deleted,
-    reread, values, added, place. The result has key, values, added, the columns of the shape, and ``_deleted``.
+    reread, values, added, record. The result has key, values, added, the columns of the shape, and ``_deleted``.
     """
     # In this order: the result belongs to the session of the events.
     points = _new_points(events).unionByName(_stored_points(stored))
@@ -98,7 +98,7 @@ def versions(stored: DataFrame, events: DataFrame) -> DataFrame:
     newest = fn.max(fn.when(fn.col("origin") != _NEW, fn.col("seq"))).over(of_key)
     late = (fn.col("origin") == _NEW) & fn.col("reread") & fn.coalesce(fn.col("seq") < fn.col("newest"), fn.lit(False))
     points = points.withColumn("newest", newest).where(~late)
-    first = Window.partitionBy("key", "seq").orderBy("origin", fn.col("place").desc())
+    first = Window.partitionBy("key", "seq").orderBy("origin", fn.col("record").desc())
     points = points.withColumn("rank", fn.row_number().over(first)).where(fn.col("rank") == 1)
     in_order = of_key.orderBy("seq")
     was_open = fn.coalesce(~fn.lag("deleted").over(in_order), fn.lit(False))
@@ -147,7 +147,7 @@ def _events(table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Lay
         fn.timestamp_millis("ts_ms").alias("_at"),
         (fn.col("kind") == RowKind.DELETE.value).alias("_is_delete"),
         (fn.col("op") == Op.READ.value).alias("_is_read"),
-        fn.struct("partition", "offset", "part").alias("_place"),
+        fn.struct("partition", "offset", "part").alias("_record"),
     )
     # Only the key of a deleted row is used: if there is no version before it, nothing of the row is known.
     given = rows.withColumns(
@@ -165,7 +165,7 @@ def _events(table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Lay
         fn.col("_is_read").alias("reread"),
         _struct(source_columns(schema, evolved)).alias(_VALUES),
         _struct([field.column for field in layout.fields]).alias(_ADDED),
-        fn.col("_place").alias("place"),
+        fn.col("_record").alias("record"),
     )
 
 
@@ -174,7 +174,7 @@ def _truncations(stored: DataFrame, truncated: Sequence, milliseconds: int | Non
     at = fn.current_timestamp() if milliseconds is None else fn.timestamp_millis(fn.lit(milliseconds))
     sequence = sequence_literal(truncated)
     still = fn.col(UNTIL).isNull() | (fn.col(UNTIL) > sequence)
-    place = fn.struct(*(fn.lit(0).cast(kind).alias(name) for name, kind in _PLACE.items()))
+    record = fn.struct(*(fn.lit(0).cast(kind).alias(name) for name, kind in _RECORD.items()))
     return stored.where(still).select(
         "key",
         sequence.alias("seq"),
@@ -183,11 +183,11 @@ def _truncations(stored: DataFrame, truncated: Sequence, milliseconds: int | Non
         fn.lit(False).alias("reread"),
         _VALUES,
         _ADDED,
-        place.alias("place"),
+        record.alias("record"),
     )
 
 
-_PLACE: Final = {"partition": "int", "offset": "bigint", "part": "int"}
+_RECORD: Final = {"partition": "int", "offset": "bigint", "part": "int"}
 
 
 def _shaped(stored: DataFrame, schema: TableSchema, columns: Iterable[str], metadata: Iterable[str]) -> DataFrame:
@@ -231,7 +231,7 @@ def _stored_points(stored: DataFrame) -> DataFrame:
     return (
         exploded.select("key", _VALUES, _ADDED, "point.*")
         .where(fn.col("seq").isNotNull())
-        .select("*", fn.lit(False).alias("reread"), fn.lit(None).cast(_place_type()).alias("place"))
+        .select("*", fn.lit(False).alias("reread"), fn.lit(None).cast(_record_type()).alias("record"))
     )
 
 
@@ -241,8 +241,8 @@ def _new_points(events: DataFrame) -> DataFrame:
     return events.select("*", fn.lit(_NEW).alias("origin"), none.alias("stored"))
 
 
-def _place_type() -> str:
-    return "struct<{}>".format(", ".join(f"{name}: {kind}" for name, kind in _PLACE.items()))
+def _record_type() -> str:
+    return "struct<{}>".format(", ".join(f"{name}: {kind}" for name, kind in _RECORD.items()))
 
 
 def _struct(names: Iterable[str]) -> Column:

@@ -99,7 +99,7 @@ class ChangelogTable(TableWork):
                     state = self._store(spark, before, state, held)
             ready = without_truncated(found.where(fn.col("holder").isNull()), state.truncated)
             with self._phase(spark, "write"):
-                return self._write(records.schema, ready, state, self._place(before, state, new, truncated), stats)
+                return self._write(records.schema, ready, state, self._write_of(before, state, new, truncated), stats)
         finally:
             found.unpersist()
 
@@ -199,7 +199,9 @@ class ChangelogTable(TableWork):
         finally:
             rows.unpersist()
 
-    def _place(self, before: TableState, state: TableState, new: _Records | None, truncated: Sequence | None) -> Write:
+    def _write_of(
+        self, before: TableState, state: TableState, new: _Records | None, truncated: Sequence | None
+    ) -> Write:
         event = None if new is None or truncated is None else truncate_time(new.decoded, truncated)
         return Write(
             step=state.step,

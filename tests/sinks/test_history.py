@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-import pytest
-
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.errors import SinkError
 from tests.sinks.backend import Changelog, ChangelogBackend
-from tests.sinks.conformance import CASE, SinkConformance, row
-from tests.sinks.harness import BatchRunner
+from tests.sinks.conformance import SinkConformance
+from tests.sinks.shapes import ShapeConformance
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_iceberg import IcebergBackend
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-CASES = frozenset(name for name in vars(SinkConformance) if name.startswith(CASE))
+CASES = SinkConformance.cases()
 CUTS = (("before", "write_batch"), ("after", "prepare_table"), ("after", "_write_changelog"))
 SHAPE = {"sink.shape": "history"}
 
@@ -66,30 +64,19 @@ class IcebergHistory(IcebergBackend, ChangelogBackend):
     rows = ChangelogBackend.rows
 
 
-class HistoryConformance(SinkConformance):
-    """The conformance suite, with the row kinds of each key."""
-
-    not_claimed: ClassVar = {"test_type_change": "a column keeps its type; some numbers become wider"}
-
-    def test_type_change(self, run: BatchRunner) -> None:
-        """The change stops the query; rows that were written stay."""
-        with pytest.raises(SinkError, match=r"type of column n .* has changed"):
-            self.change_type(run)
-
-        assert run.backend.rows(run.table.schema) == {1: row(1)}
-
-
-class TestDeltaHistory(HistoryConformance):
+class TestDeltaHistory(ShapeConformance):
     """Delta."""
 
     backend_type = DeltaHistory
-    not_claimed: ClassVar = {}
+    variant = "history"
+    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES - {"test_batch_cut_off", "test_truncate"}
 
 
-class TestIcebergHistory(HistoryConformance):
+class TestIcebergHistory(ShapeConformance):
     """Iceberg."""
 
     backend_type = IcebergHistory
-    not_claimed: ClassVar = {}
+    variant = "history"
+    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES - {"test_truncate"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,8 +13,9 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import SinkBackend
-from tests.sinks.conformance import CASE, INTEGER, SinkConformance, row
+from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
+from tests.sinks.shapes import ShapeConformance
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_iceberg import IcebergBackend
 from tests.spark.records import Feed, Row, connect, table_schema
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ADDED = {"sink.shape": "soft-delete", "add.fields": "op,source.pos:position"}
-CASES = frozenset(name for name in vars(SinkConformance) if name.startswith(CASE))
+CASES = SinkConformance.cases()
 
 
 def present(found: dict[int, Row]) -> dict[int, Row]:
@@ -74,32 +76,21 @@ class IcebergSoftDelete(IcebergBackend):
         return present(self.all_rows(schema))
 
 
-class SoftDeleteConformance(SinkConformance):
-    """Without the deleted rows, the table is that of the other shape."""
-
-    not_claimed: ClassVar = {"test_type_change": "a column keeps its type; some numbers become wider"}
-
-    def test_type_change(self, run: BatchRunner) -> None:
-        """The change stops the query; rows that were written stay."""
-        with pytest.raises(SinkError, match=r"type of column n .* has changed"):
-            self.change_type(run)
-
-        assert run.backend.rows(run.table.schema) == {1: row(1)}
-
-
-class TestDeltaSoftDelete(SoftDeleteConformance):
+class TestDeltaSoftDelete(ShapeConformance):
     """Delta."""
 
     backend_type = DeltaSoftDelete
-    not_claimed: ClassVar = {}
+    variant = "soft-delete"
+    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES - {"test_batch_cut_off", "test_truncate"}
 
 
-class TestIcebergSoftDelete(SoftDeleteConformance):
+class TestIcebergSoftDelete(ShapeConformance):
     """Iceberg."""
 
     backend_type = IcebergSoftDelete
-    not_claimed: ClassVar = {}
+    variant = "soft-delete"
+    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES - {"test_truncate"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.errors import SinkError
 from tests.embedded.kafka import KafkaBroker
-from tests.sinks.conformance import CASE, INTEGER, SinkConformance, row
+from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
+from tests.sinks.shapes import ShapeConformance
 from tests.sinks.test_delta_targets import CatalogBackend
 from tests.sinks.test_iceberg import IcebergBackend
 from tests.spark.records import Feed, Row, table_schema
@@ -22,7 +22,7 @@ from tests.spark.records import Feed, Row, table_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CASES = frozenset(name for name in vars(SinkConformance) if name.startswith(CASE))
+CASES = SinkConformance.cases()
 CUTS = (("before", "write_batch"), ("after", "prepare_table"), ("after", "_write_changelog"))
 SHAPE = {"sink.shape": "scd2", "add.fields": "op"}
 
@@ -89,32 +89,21 @@ class IcebergVersions(IcebergBackend):
         return current(self.versions(schema))
 
 
-class VersionsConformance(SinkConformance):
-    """The current rows are those of the source, and the versions of a key do not overlap."""
-
-    not_claimed: ClassVar = {"test_type_change": "a column keeps its type; some numbers become wider"}
-
-    def test_type_change(self, run: BatchRunner) -> None:
-        """The change stops the query; rows that were written stay."""
-        with pytest.raises(SinkError, match=r"type of column n .* has changed"):
-            self.change_type(run)
-
-        assert run.backend.rows(run.table.schema) == {1: row(1)}
-
-
-class TestDeltaVersions(VersionsConformance):
+class TestDeltaVersions(ShapeConformance):
     """Delta."""
 
     backend_type = DeltaVersions
-    not_claimed: ClassVar = {}
+    variant = "scd2"
+    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES - {"test_incremental_snapshot", "test_out_of_order"}
 
 
-class TestIcebergVersions(VersionsConformance):
+class TestIcebergVersions(ShapeConformance):
     """Iceberg."""
 
     backend_type = IcebergVersions
-    not_claimed: ClassVar = {}
+    variant = "scd2"
+    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES
 
 

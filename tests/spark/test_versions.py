@@ -26,7 +26,7 @@ _KEY = tp.StructType([tp.StructField("id", tp.LongType())])
 _VALUES = tp.StructType([tp.StructField("id", tp.LongType()), tp.StructField("name", tp.StringType())])
 _ADDED = tp.StructType([tp.StructField("__op", tp.StringType())])
 _SEEN = tp.StructType([tp.StructField("seq", SEQUENCE_TYPE), tp.StructField("at", tp.TimestampType())])
-_PLACE = tp.StructType(
+_RECORD = tp.StructType(
     [
         tp.StructField("partition", tp.IntegerType()),
         tp.StructField("offset", tp.LongType()),
@@ -42,7 +42,7 @@ EVENTS = tp.StructType(
         tp.StructField("reread", tp.BooleanType()),
         tp.StructField("values", _VALUES),
         tp.StructField("added", _ADDED),
-        tp.StructField("place", _PLACE),
+        tp.StructField("record", _RECORD),
     ]
 )
 STORED = tp.StructType(
@@ -177,11 +177,11 @@ class Table:
         stored = self._spark.createDataFrame([tuple(row[name] for name in names) for row in self.rows.values()], STORED)
         changed = versions(affected_versions(stored, new), new).collect()
         for row in changed:
-            place = row["key"]["id"], position(row["_seq"])
+            identity = row["key"]["id"], position(row["_seq"])
             if row["_deleted"]:
-                del self.rows[place]  # only rows that are there are removed
+                del self.rows[identity]  # only rows that are there are removed
             else:
-                self.rows[place] = row
+                self.rows[identity] = row
         return len(changed)
 
     def versions(self) -> dict[int, list[Version]]:

@@ -1,0 +1,31 @@
+"""The conformance suite for tables of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import pytest
+
+from tailrace.spark_consumer.errors import SinkError
+from tests.sinks.conformance import SinkConformance, row
+from tests.sinks.harness import BatchRunner
+
+
+class ShapeConformance(SinkConformance):
+    """The rows that are valid now are those of the source."""
+
+    not_claimed: ClassVar[Mapping[str, str]] = {
+        "test_type_change": "a column keeps its type; some numbers become wider"
+    }
+    not_applicable: ClassVar[Mapping[str, str]] = {
+        "test_killed": "the suite of the sink kills the process; here each step is cut off",
+        "test_million_rows": "the suite of the sink has the large batches",
+    }
+
+    def test_type_change(self, run: BatchRunner) -> None:
+        """The change stops the query; rows that were written stay."""
+        with pytest.raises(SinkError, match=r"type of column n .* has changed"):
+            self.change_type(run)
+
+        assert run.backend.rows(run.table.schema) == {1: row(1)}
