@@ -42,7 +42,7 @@ def test_a_table_of_one_topic_belongs_to_it() -> None:
     assert TOPIC not in ONE.seen({})
 
 
-def test_rows_of_a_shard_are_told_by_their_values() -> None:
+def test_rows_of_a_shard_have_its_values() -> None:
     assert ONE.condition == "CAST(`shard` AS STRING) = '1'"
     assert OTHER.condition == "CAST(`sh``ard` AS STRING) = 'it\\'s' AND CAST(`b` AS STRING) = '2'"
 
@@ -62,10 +62,10 @@ def test_a_commit_has_the_ledgers_of_all_shards() -> None:
         found = Ledger.newest(topic, [None, third.metadata, first.metadata])
         assert found is not None
         assert found.applied == {0: end}
-    again = Ledger.newest("one", [third.metadata])
-    assert again is not None
-    assert again.id == "x"
-    assert Ledger.newest("two", [written("one", 9, again).metadata]) == Ledger(
+    reread = Ledger.newest("one", [third.metadata])
+    assert reread is not None
+    assert reread.id == "x"
+    assert Ledger.newest("two", [written("one", 9, reread).metadata]) == Ledger(
         "two", {0: 7}, {0: 7}, others={"one": {"topic": "one", "append": {"0": 9}, "merge": {"0": 9}, "id": "x"}}
     )
 
