@@ -122,7 +122,7 @@ class MySql(Postgres):
     driver = "com.mysql.cj.jdbc.Driver"
 
     def _server(self) -> PostgresServer | MySqlServer:
-        return MySqlServer(directory=self.stack.folder(self.name))
+        return MySqlServer(directory=self.stack.folder(f"target-{self.name}"))
 
     @property
     def url(self) -> str:

@@ -1,0 +1,48 @@
+"""``./run demo --sinks``: the configuration of its consumer, and the rows of its tables."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+
+import pytest
+
+from tailrace.runtime.errors import TailraceError
+from tailrace.spark_consumer import config
+from tailrace.spark_consumer.app import load_sinks
+from tailrace.spark_consumer.sink.routing import SinkRouter
+from tests.demo.fan_out import FanOut, check_options
+from tests.demo.many_tables import KINDS, kind_of, names
+from tests.demo.targets import TARGETS
+
+
+def test_every_table_has_one_sink_and_every_sink_has_tables() -> None:
+    with FanOut(list(TARGETS), 40) as stack:
+        given = {name: str(value) for name, value in stack.consumer_settings().items()}
+        router = SinkRouter(load_sinks(config.parse(given)), "demo")
+        topics = [f"demo.shop.{table}" for table in stack.tables]
+
+        assert router.problems(topics) == []
+        found = Counter(router.name_of(topic) for topic in topics)
+        assert set(found) == {"delta", "iceberg", "postgres", "mysql", "parquet", "kafka", "upsert_kafka"}
+        assert min(found.values()) >= 5
+        kinds = {(router.name_of(topic), kind_of(topic)) for topic in topics}
+        assert len(kinds) >= 20  # not one kind of table for each sink
+
+
+def test_unknown_sinks_are_refused() -> None:
+    with pytest.raises(TailraceError, match="--sinks: hudi"):
+        check_options(argparse.Namespace(sinks="delta, hudi"))
+    with pytest.raises(TailraceError, match="no sink is given"):
+        check_options(argparse.Namespace(sinks=" ,"))
+    assert check_options(argparse.Namespace(sinks="delta, kafka,delta")) == ["delta", "kafka"]
+
+
+@pytest.mark.parametrize("table", names(4))
+def test_key_of_a_row_is_that_of_its_number(table: str) -> None:
+    kind = KINDS[kind_of(table)]
+    keys = [kind.key_of(number) for number in range(200)]
+
+    assert len(set(keys)) == len(keys)
+    assert all(kind.make(random.Random(5), number)[: len(kind.key)] == key for number, key in enumerate(keys))
