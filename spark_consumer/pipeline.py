@@ -23,6 +23,7 @@ from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableStates
 from tailrace.spark_consumer.sink.base import SinkContext
 from tailrace.spark_consumer.sink.routing import QuerySink
+from tailrace.spark_consumer.sink.shared_target import Shard
 from tailrace.spark_consumer.sink.table_sinks import TableSinks
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.formats.select import record_format
@@ -247,7 +248,7 @@ class Pipeline:
         _tune(spark)
         settings = self._settings
         schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
-        transforms = Transforms(spark, settings.rules, schemas, self._sinks.router.name_of)
+        transforms = Transforms(spark, settings.rules, schemas, self._sinks.router)
         self._ids = TopicIds(settings.client)
         context = SinkContext(
             query_id=self._query_id,
@@ -255,6 +256,7 @@ class Pipeline:
             client=settings.client,
             runs=self._runs,
             alterations=transforms.alterations,
+            shard=partial(_shard, transforms),
             topic_id=self._ids.get,
         )
         source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
@@ -378,6 +380,11 @@ class Pipeline:
         spark.sparkContext.setJobDescription(f"{self._settings.prefix}: {name}")
         with self._status.phases.measure(name):
             yield
+
+
+def _shard(transforms: Transforms, topic: str) -> Shard | None:
+    values = transforms.shard(topic)
+    return Shard(topic, tuple(values.items())) if values else None
 
 
 def _ends_of_chunk(found: TopicRange, ends: Mapping[str, int]) -> dict[str, int]:

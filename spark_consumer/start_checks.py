@@ -31,8 +31,8 @@ def require_transforms(spark: SparkSession, config: ConsumerConfig, sinks: Seque
     schemas = SchemaTracker(topic)
     schemas.refresh(spark)
     tables = config.table_filter
-    sink_of = SinkRouter(sinks, config.topic_prefix).name_of
-    problems = Transforms(clone_session(spark), rules, schemas, sink_of).problems(
+    router = SinkRouter(sinks, config.topic_prefix)
+    problems = Transforms(clone_session(spark), rules, schemas, router).problems(
         lambda schema: _is_read(schema, tables)
     )
     if problems:

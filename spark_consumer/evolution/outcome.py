@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -11,6 +13,8 @@ from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.plan import Plan
+
+_NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +53,15 @@ def warn_of_records_before(schema: TableSchema, alterations: Sequence[Alteration
             table=f"{schema.database}.{schema.table}",
             columns=unknown,
         )
+
+
+def captured_name(schema: TableSchema, alterations: Sequence[Alteration]) -> str:
+    """Return ``db.table`` in the source; the schema of a routed table has the name of its target."""
+    if alterations:
+        return f"{alterations[-1].database}.{alterations[-1].table}"
+    name = f"{schema.database}.{schema.table}"
+    in_topic = _NOT_IN_TOPICS.sub("_", name)
+    return name if schema.topic.endswith(f".{in_topic}") else ".".join(schema.topic.split(".")[-2:])
 
 
 def report_unknown(name: str, plan: Plan, source: Sequence[str], statement: str | None) -> None:

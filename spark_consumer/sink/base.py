@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from tailrace.spark_consumer.sink.shared_target import Shard
 from tailrace.spark_consumer.source.topic_ids import unknown_id
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ def _none(_topic: str) -> Sequence[Alteration]:
     return ()
 
 
+def _no_shard(_topic: str) -> Shard | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class SinkContext:
     """The query that a sink is opened for; it does not change while the query runs."""
@@ -37,6 +42,8 @@ class SinkContext:
     """The snapshot runs of the prefix."""
     alterations: Callable[[str], Sequence[Alteration]] = _none
     """What ALTER TABLE statements did to the table of a topic, up to its latest schema, in order."""
+    shard: Callable[[str], Shard | None] = _no_shard
+    """The shard that the table of a topic is, if its target is shared by several tables."""
     topic_id: Callable[[str], str] = unknown_id
     """Kafka's id of a topic, '' if it is not known: another one under the same name is another topic."""
 

@@ -67,4 +67,5 @@ SINK = SinkPlugin(
     images=Images.CHANGELOG,
     guarantee="none: the output is for people",
     open=_open,
+    merges_tables=True,
 )

@@ -92,6 +92,7 @@ SINK = SinkPlugin(
     images=Images.UPSERT,
     guarantee="exactly once: each batch changes a table once, whatever fails",
     open=DeltaSink,
+    merges_tables=True,
     checks=(check_location, check_fields),
     fields=attrgetter("fields"),
     table_images=shape_images,

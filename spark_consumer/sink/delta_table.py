@@ -113,7 +113,7 @@ class DeltaTable(TargetTable):
         """The table's properties."""
         if self._properties is None:
             if self._location.path is None:
-                self._properties = dict(self._detail("properties"))
+                self._properties = self._seen(self._detail("properties"))
             else:
                 self._read_metadata(self.transaction(self._spark))
         return self._properties or {}
@@ -192,14 +192,14 @@ class DeltaTable(TargetTable):
 
     def _read_metadata(self, transaction: LogTransaction) -> None:
         found = transaction.metadata
-        self._properties, self._columns = dict(found["configuration"]), columns_of(found)
+        self._properties, self._columns = self._seen(found["configuration"]), columns_of(found)
 
     def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
         """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
         check_names(schema, layout.names)
         require_key(schema)
         columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]
-        all_properties = {**DEFAULTS, **properties, **layout.properties({})}
+        all_properties = {**DEFAULTS, **self._stored(properties), **layout.properties({})}
         if any(needs_mapping(column.name) for column in columns):
             all_properties.setdefault(_MAPPING_MODE, "name")
         types = {column.name: column.dataType for column in columns}

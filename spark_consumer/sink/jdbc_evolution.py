@@ -19,7 +19,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.outcome import Evolved, report_unknown, warn_of_records_before
+from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import (
     Fill,
     Plan,
@@ -140,7 +140,8 @@ class _Evolution:
                 statement=self._widening(replace(change, wider=change.now)),
             )
         if plan.unknown:
-            report_unknown(self._name, plan, source, self._done_statement() if policy.needs_exact_rows else None)
+            name = captured_name(self._schema, self._alterations)
+            report_unknown(name, plan, source, self._done_statement() if policy.needs_exact_rows else None)
 
     def apply(self, session: Session) -> None:
         """Carry out the plan and store how far the table is."""

@@ -87,18 +87,22 @@ class KafkaSink:
                 self._existing.add(target)
         tasks = int(self._spark.sparkContext.defaultParallelism)
         if batch.truncated is not None:
-            write_records(self._deletes(batch.records.sparkSession, target, batch.truncated), self._client, target)
+            deletes = self._deletes(batch.records.sparkSession, target, batch.schema.topic, batch.truncated)
+            write_records(deletes, self._client, target)
         # The writer sends rows in the order it gets them: one task per key, sorted by the order of the changes.
         ordered = batch.records.repartition(tasks, "key").sortWithinPartitions("key", *ORDER)
         write_records(changelog_records(ordered, batch.schema.topic), self._client, target)
 
-    def _deletes(self, spark: SparkSession, target: str, truncated: Sequence) -> DataFrame:
-        """Return a ``-D`` for each row that a changelog topic has, if its last record is before the truncate event.
+    def _deletes(self, spark: SparkSession, target: str, source: str, truncated: Sequence) -> DataFrame:
+        """Return a ``-D`` for each row of a table in a changelog topic, if its last record is before a truncate event.
 
         A batch that runs again finds the rows deleted that it has deleted.
         """
         older = newest_records(spark, self._client, target).where(
-            ~fn.col("value").endswith(f'{RowKind.DELETE.value}"}}') & (sequence_header() < sequence_literal(truncated))
+            # Another table that is written to the topic keeps its rows.
+            (header_text(TOPIC_HEADER) == source)
+            & ~fn.col("value").endswith(f'{RowKind.DELETE.value}"}}')
+            & (sequence_header() < sequence_literal(truncated))
         )
         value = fn.concat(
             fn.expr(f"substring(value, 1, length(value) - {_KIND_DIGITS})"), fn.lit(f'{RowKind.DELETE.value}"}}')
@@ -135,4 +139,5 @@ SINK = SinkPlugin(
     images=Images.CHANGELOG,
     guarantee="at least once, in order per key; headers let a reader remove repeats",
     open=KafkaSink,
+    merges_tables=True,
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -54,16 +54,30 @@ class Ledger:
     """Kafka's id of the topic; empty if it was not known. Offsets of another id belong to another topic."""
     changelog: Changelog | None = None
     """Only for tables that take a changelog; ``append`` and ``merge`` are then equal."""
+    others: Mapping[str, Mapping[str, object]] | None = None
+    """What was applied of the other topics of a shared table, by topic; None: the table has one topic."""
 
     @classmethod
     def newest(cls, topic: str, metadata: Iterable[str | None]) -> Ledger | None:
         """Return the first entry for a topic in the user metadata of commits, newest first; None if there is none."""
         for text in metadata:
             found = _entry(text)
-            if found is not None and found.get("topic") == topic:
-                offsets = _offsets(found["append"]), _offsets(found["merge"])
-                return cls(topic, *offsets, str(found.get("id", "")), _changelog(found.get("changelog")))
+            if found is not None and (found.get("topic") == topic or "others" in found):
+                return cls._of(topic, found)
         return None
+
+    @classmethod
+    def _of(cls, topic: str, entry: dict[str, object]) -> Ledger:
+        """Return the ledger of a topic in an entry. A shared table has those of all topics that were written to it."""
+        others = entry.pop("others", None)
+        assert others is None or isinstance(others, dict)
+        found = {**(others or {}), str(entry["topic"]): entry}
+        own = found.pop(topic, None)
+        left = None if others is None else found
+        if own is None:
+            return cls(topic, others=left)
+        offsets = _offsets(own["append"]), _offsets(own["merge"])
+        return cls(topic, *offsets, str(own.get("id", "")), _changelog(own.get("changelog")), left)
 
     @property
     def metadata(self) -> str:
@@ -71,6 +85,8 @@ class Ledger:
         entry: dict[str, object] = {"topic": self.topic, "append": self.append, "merge": self.merge}
         if self.changelog is not None:
             entry["changelog"] = asdict(self.changelog)
+        if self.others is not None:
+            entry["others"] = self.others
         return json.dumps({_KEY: {**entry, "id": self.id} if self.id else entry})
 
     def is_repeat(self, query: str, write: Write) -> bool:
@@ -102,11 +118,11 @@ class Ledger:
 
     def appended(self, found: TopicRange) -> Ledger:
         """Return the ledger after the rows of a range have been appended."""
-        return Ledger(self.topic, _advance(self.append, found), self.merge, self.id)
+        return replace(self, append=_advance(self.append, found), changelog=None)
 
     def merged(self, found: TopicRange) -> Ledger:
         """Return the ledger after the records of a range have been merged."""
-        return Ledger(self.topic, self.append, _advance(self.merge, found), self.id)
+        return replace(self, merge=_advance(self.merge, found), changelog=None)
 
     def is_of_another_topic(self, topic_id: str) -> bool:
         """Return whether the offsets are those of a topic that was deleted since; an unknown id does not count."""

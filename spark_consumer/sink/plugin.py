@@ -61,6 +61,8 @@ class SinkPlugin:
     """``options`` to the fields of the envelope that tables get as metadata columns."""
     table_images: Callable[[Any, str, str], Images] | None = None
     """Chooses the images of one table, instead of ``images``, by ``options``, database and table."""
+    merges_tables: bool = False
+    """Whether several captured tables can be written to one target; their keys differ then."""
     processing_time: str = "1 second"
     """The default of ``trigger.processingTime``."""
 

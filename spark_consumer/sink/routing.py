@@ -67,6 +67,12 @@ class SinkRouter:
         found = self._matching(topic)
         return found[0].name if len(found) == 1 else ""
 
+    def merges_tables(self, topic: str) -> bool:
+        """Return whether the sink of a table can write several tables to one target."""
+        return all(
+            sink.plugin.merges_tables and self.images(topic) is sink.plugin.images for sink in self._matching(topic)
+        )
+
     def images(self, topic: str) -> Images:
         """Return what the sink of a table reads of its changes."""
         database, _, table = self._table(topic).partition(".")

@@ -19,7 +19,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.outcome import Evolved, report_unknown, warn_of_records_before
+from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import (
     Plan,
     SourceNames,
@@ -140,7 +140,8 @@ class _Evolution:
             )
         if plan.unknown:
             statement = self._alter(f"SET TBLPROPERTIES ({assignments(self._progress())})")
-            report_unknown(self._name, plan, source, statement if policy.needs_exact_rows else None)
+            name = captured_name(self._schema, self._alterations)
+            report_unknown(name, plan, source, statement if policy.needs_exact_rows else None)
 
     def apply(self) -> None:
         """Carry out the plan and store how far the table is."""
@@ -189,7 +190,12 @@ class _Evolution:
         """Rewrite the table with the values of existing rows."""
         stored = self._table.rows()
         types = {each.name.lower(): each.dataType for each in stored.schema}
-        columns = [self._filled(each.name, types).alias(each.name) for each in stored.schema.fields]
+        shard = self._table.shard
+        columns = [self._filled(each.name, types) for each in stored.schema.fields]
+        if shard is not None:
+            own, old = fn.expr(shard.condition), [fn.col(quote(each.name)) for each in stored.schema.fields]
+            columns = [fn.when(own, value).otherwise(other) for value, other in zip(columns, old, strict=True)]
+        columns = [value.alias(each.name) for value, each in zip(columns, stored.schema.fields, strict=True)]
         once = None
         if self._alterations:
             position = self._alterations[-1].sequence

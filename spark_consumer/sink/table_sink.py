@@ -9,8 +9,11 @@ says that it is applied.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final, Generic
@@ -34,6 +37,7 @@ from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLo
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.merge_statement import SOURCE, merge_statement, merge_versions_statement
 from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, SEVERAL
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
 from tailrace.spark_consumer.sink.table_names import quote
@@ -73,6 +77,8 @@ class TableSink(ABC, Generic[Table]):
         self._evolved: dict[str, Evolved] = {}
         self._evolved_for: dict[str, tuple[TableSchema, tuple[Alteration, ...]]] = {}
         """What the tables were prepared for, by topic."""
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        """By the name of a shared table."""
         self._empty: set[str] = set()
         """Topics whose tables were created by this sink and not written yet."""
 
@@ -86,10 +92,14 @@ class TableSink(ABC, Generic[Table]):
 
     def applied(self, schema: TableSchema) -> Mapping[int, int]:
         """Return the offsets that the table has applied."""
-        table = self._table(schema)
+        with self._alone(schema) as table:
+            return self._applied(table, schema)
+
+    def _applied(self, table: Table, schema: TableSchema) -> Mapping[int, int]:
         self._layout(schema)
         if schema.topic not in self._ledgers and table.exists:
-            self._ledgers[schema.topic] = table.ledger(schema.topic)
+            is_new = table.properties.get(TOPIC) == SEVERAL
+            self._ledgers[schema.topic] = Ledger(schema.topic) if is_new else table.ledger(schema.topic)
         ledger = self._ledgers.get(schema.topic)
         if ledger is not None:
             ledger.require_same_topic(
@@ -102,11 +112,22 @@ class TableSink(ABC, Generic[Table]):
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Create the table, or add the columns that the schema has gained."""
-        table = self._table(schema)
+        with self._alone(schema) as table:
+            self._prepare(table, schema)
+
+    def _prepare(self, table: Table, schema: TableSchema) -> None:
+        if schema.topic not in self._ledgers and table.shard is not None:
+            self._applied(table, schema)  # another shard may have created the table meanwhile
         if schema.topic not in self._ledgers:
             self._create(table, schema)
             self._empty.add(schema.topic)
             self._ledgers[schema.topic] = Ledger(schema.topic)
+        elif table.properties.get(TOPIC) == SEVERAL:
+            behind = created_behind(schema, self._context.alterations(schema.topic))
+            properties = {**self._owned_by(schema), **behind, **names_of(schema)}
+            table.set({name: value for name, value in properties.items() if name in OF_A_SHARD})
+            self._empty.add(schema.topic)
+            log.info("table shared", table=table.name, topic=schema.topic)
         owner = table.properties.get(TOPIC)
         if owner is None:
             empty = self._ledgers[schema.topic] is not None
@@ -122,16 +143,19 @@ class TableSink(ABC, Generic[Table]):
             )
         alterations = tuple(self._context.alterations(schema.topic))
         if self._evolved_for.get(schema.topic) != (schema, alterations):
-            self._evolved[schema.topic] = evolve(table, schema, alterations, self._policy, self._layout(schema))
+            self._evolved[schema.topic] = evolve(
+                table, schema, alterations, self._policy_of(table), self._layout(schema)
+            )
             self._evolved_for[schema.topic] = schema, alterations
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:
         """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
         try:
-            if self._layout(batch.schema).takes_changelog:
-                self._write_changelog(batch)
-            else:
-                self._write(batch, batch_id)
+            with self._alone(batch.schema):
+                if self._layout(batch.schema).takes_changelog:
+                    self._write_changelog(batch)
+                else:
+                    self._write(batch, batch_id)
         except BaseException:
             # The commit may have been made: the next attempt reads from the table what it has applied.
             self._tables.pop(batch.schema.topic, None)
@@ -209,9 +233,27 @@ class TableSink(ABC, Generic[Table]):
         database, _, table = schema.topic.removeprefix(f"{self._context.prefix}.").partition(".")
         return self._options.layout(database, table)
 
+    @contextmanager
+    def _alone(self, schema: TableSchema) -> Iterator[Table]:
+        """Return the table of a topic; no other topic uses it during the block."""
+        table = self._table(schema)
+        if table.shard is None:
+            yield table
+            return
+        with self._locks[table.name]:
+            table.refresh()
+            yield table
+
+    def _policy_of(self, table: Table) -> EvolutionPolicy:
+        """Return what the table does with a schema change: a shard removes no column that others have."""
+        if table.shard is not None and self._policy.behavior in {"evolve", "try_evolve"}:
+            return replace(self._policy, behavior="lenient")
+        return self._policy
+
     def _table(self, schema: TableSchema) -> Table:
         if schema.topic not in self._tables:
             table = self._open_table(schema)
+            table.shard = self._context.shard(schema.topic)
             table.require_format()
             self._tables[schema.topic] = table
         return self._tables[schema.topic]
@@ -339,4 +381,8 @@ class TableSink(ABC, Generic[Table]):
         assert batch.range is not None
         topic = batch.schema.topic
         ledger = self._ledgers[topic] or Ledger(topic)
+        table = self._tables[topic]
+        if table.shard is not None:
+            newest = table.ledger(topic)
+            ledger = replace(ledger, others=(newest and newest.others) or {})
         return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range

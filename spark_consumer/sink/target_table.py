@@ -14,6 +14,7 @@ from tailrace.schemas import sequence as seq
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
+from tailrace.spark_consumer.sink.shared_target import Shard
 from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.source.common_type import common_type
 
@@ -60,6 +61,8 @@ class TargetTable(ABC):
         self._spark = spark
         self._location = location
         self.sql_name = location.sql_name
+        self.shard: Shard | None = None
+        """The shard that uses the table; None if the table has one topic."""
         self._properties: dict[str, str] | None = None
         self._columns: tp.StructType | None = None
 
@@ -147,6 +150,8 @@ class TargetTable(ABC):
     def truncate_before(self, sequence: seq.Sequence, layout: Layout) -> None:
         """Delete the rows with a smaller sequence, or mark them as deleted."""
         rows = self.before(sequence)
+        if self.shard is not None:
+            rows = f"({rows}) AND {self.shard.condition}"
         if layout.keeps_deleted:
             self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = true WHERE NOT {IS_DELETED} AND ({rows})")
         else:
@@ -187,12 +192,22 @@ class TargetTable(ABC):
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
-        self.alter(f"SET TBLPROPERTIES ({assignments(properties)})")
+        self.alter(f"SET TBLPROPERTIES ({assignments(self._stored(properties))})")
 
     def unset(self, *names: str) -> None:
         """Remove table properties."""
-        listed = ", ".join(literal(name) for name in names)
+        listed = ", ".join(literal(name) for name in (names if self.shard is None else self.shard.names(names)))
         self.alter(f"UNSET TBLPROPERTIES IF EXISTS ({listed})")
+
+    def refresh(self) -> None:
+        """Read properties and columns again: another shard may have changed them."""
+        self._columns = self._properties = None
+
+    def _stored(self, properties: Mapping[str, str]) -> Mapping[str, str]:
+        return properties if self.shard is None else self.shard.stored(properties)
+
+    def _seen(self, properties: Mapping[str, str]) -> dict[str, str]:
+        return dict(properties) if self.shard is None else self.shard.seen(properties)
 
     def _create_schema(self) -> None:
         schema_name = self._location.schema_name

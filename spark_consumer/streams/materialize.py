@@ -7,7 +7,7 @@ keys, numbers and texts. The engine makes them and reads them back, so no value 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
@@ -19,6 +19,9 @@ from tailrace.spark_consumer.streams.processors import UpsertMaterializer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+BUCKETS: Final = 1024
+"""Groups of target keys: a call of Python costs about as much as the work for a key. Stored state has this number."""
 
 
 def materialize(
@@ -42,15 +45,17 @@ def materialize(
     texts.require_state_store(changelog.sparkSession)
     texts.require_columns(changelog, [*key, *upsert_key] if key else key)
     schema = texts.row_type(changelog)
+    target_key = texts.key_text(key)
     entries = changelog.select(
-        texts.key_text(key).alias("target_key"),
+        fn.pmod(fn.xxhash64(target_key), fn.lit(BUCKETS)).alias("bucket"),
+        target_key.alias("target_key"),
         texts.order_numbers(changelog, order).alias("order"),
         texts.is_add().alias("is_add"),
         (texts.key_text(upsert_key) if upsert_key else fn.lit("")).alias("upsert_key"),
         texts.row_text().alias("row"),
     )
     processor = UpsertMaterializer(keyed=bool(upsert_key), ignore_late=ignore_late)
-    changed = entries.groupBy("target_key").transformWithState(processor, processor.SCHEMA, "Append", "None")
+    changed = entries.groupBy("bucket").transformWithState(processor, processor.SCHEMA, "Append", "None")
     rows = changed.select(
         texts.row_of("before", schema).alias("before"), texts.row_of("after", schema).alias("after"), "version"
     )

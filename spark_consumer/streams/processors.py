@@ -1,8 +1,9 @@
-"""What runs in Spark's Python workers: one call per key that a micro-batch changes."""
+"""What runs in Spark's Python workers: one call per group or join key that a micro-batch changes."""
 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,7 @@ _STATE_SCHEMA: Final = "version BIGINT, rows ARRAY<STRUCT<order: ARRAY<BIGINT>, 
 class UpsertMaterializer(StatefulProcessor):
     """Keeps the rows of each target key, and emits the change of the last one.
 
-    Input: ``key``, then the fields of ``RowEntry``. Output: ``before``, ``after``, ``version``.
+    Input: ``bucket``, ``target_key``, then the fields of ``RowEntry``. Output: ``before``, ``after``, ``version``.
     """
 
     SCHEMA: Final = "before STRING, after STRING, version BIGINT"
@@ -35,25 +36,33 @@ class UpsertMaterializer(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state."""
-        self._state = handle.getValueState(STATE, _STATE_SCHEMA)
+        self._state = handle.getMapState(STATE, "key STRING", _STATE_SCHEMA)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803
-        """Apply the entries that a micro-batch has for one target key."""
-        version, stored = self._state.get() or (0, [])
+        """Apply the entries that a micro-batch has for the target keys of one bucket."""
+        entries: dict[str, list[RowEntry]] = defaultdict(list)
+        for row in rows:
+            entries[row[1]].append(RowEntry(*row[2:]))
+        for target_key, found in entries.items():
+            change = self._apply(target_key, found)
+            if change is not None:
+                yield change
+
+    def _apply(self, target_key: str, entries: Iterable[RowEntry]) -> Row | None:
+        version, stored = self._state.getValue((target_key,)) or (0, [])
         kept = KeptRows((KeptRow(*row) for row in stored), keyed=self._keyed, ignore_late=self._ignore_late)
         before = kept.last
-        kept.apply(RowEntry(*row[1:]) for row in rows)
+        kept.apply(entries)
         self._unmatched += kept.unmatched
         after = kept.last
         if after != before:
             version += 1
         if kept.rows:
             # Plain tuples: Spark makes new ones of their elements, which a NamedTuple does not allow.
-            self._state.update((version, [tuple(row) for row in kept.rows]))
+            self._state.updateValue((target_key,), (version, [tuple(row) for row in kept.rows]))
         elif stored:
-            self._state.clear()
-        if after != before:
-            yield Row(before=before, after=after, version=version)
+            self._state.removeKey((target_key,))
+        return Row(before=before, after=after, version=version) if after != before else None
 
     def close(self) -> None:
         """Log what this task has dropped."""

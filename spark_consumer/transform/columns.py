@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.schemas.connect import ConnectField
@@ -61,6 +62,21 @@ def metadata(schema: TableSchema) -> dict[str, str]:
 def find_columns(spark: SparkSession, rule: TransformRule, schema: TableSchema) -> tuple[Columns | None, list[str]]:
     """Return the columns that a rule gives a table, or None and the faults of its texts."""
     return _Finder(spark, rule, schema).find()
+
+
+def shard_of(spark: SparkSession, columns: Columns, schema: TableSchema) -> dict[str, str]:
+    """Return the key columns that depend on the metadata columns alone, with their values for a table as text."""
+    constants = metadata(schema)
+    found = [
+        column
+        for column in columns.columns
+        if column.field.name in columns.key and column.references and column.references <= constants.keys()
+    ]
+    if not found:
+        return {}
+    rows = spark.sql("SELECT 1").select(*(fn.lit(text).alias(name) for name, text in constants.items()))
+    row = rows.select(*(fn.expr(column.text).cast("string") for column in found)).collect()[0]
+    return {column.field.name: value for column, value in zip(found, row, strict=True) if value is not None}
 
 
 class _Finder:
@@ -167,10 +183,8 @@ class _Finder:
                 found.append((same or passed)[0])
             elif not self._faults:
                 source = Source(f"transforms.{self._rule.name}.projection", self._rule.items[0].source.text)
-                message = (
-                    f"the key column {name} of {self._schema.database}.{self._schema.table} is left out: add it, or "
-                    f"name columns that are unique in transforms.{self._rule.name}.primary-keys"
-                )
+                setting = f"transforms.{self._rule.name}.primary-keys"
+                message = f"the key column {name} is left out: add it, or name columns that are unique in {setting}"
                 self._faults.append(Fragment(source, 0, source.text).fault(message))
         return tuple(found)
 

@@ -13,8 +13,8 @@ A row that does not match the filter is not in the target:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
@@ -24,7 +24,6 @@ from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
-from tailrace.spark_consumer.errors import TransformError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.transform.alterations import target_alterations
@@ -46,14 +45,22 @@ class TableTransform:
     """The schema of the target; its topic is that of the source."""
     columns: Columns | None = None
     """None: rows stay as they are."""
+    shard: Mapping[str, str] = field(default_factory=dict)
+    """Key columns of the target that have one value in all rows of the table, as text."""
 
     @classmethod
-    def of(cls, source: TableSchema, target: tuple[str, str], columns: Columns | None) -> TableTransform:
+    def of(
+        cls,
+        source: TableSchema,
+        target: tuple[str, str],
+        columns: Columns | None,
+        shard: Mapping[str, str] | None = None,
+    ) -> TableTransform:
         """Return the step that gives a table a name and columns."""
         schema = replace(source, database=target[0], table=target[1])
         if columns is not None:
             schema = replace(schema, columns=tuple(column.field for column in columns.columns), key=columns.key)
-        return cls(source, schema, columns)
+        return cls(source, schema, columns, shard or {})
 
     def alterations(self, found: Sequence[Alteration]) -> Sequence[Alteration]:
         """Return what alterations of the source mean for the target."""
@@ -63,12 +70,6 @@ class TableTransform:
         """Return decoded records (source/json_decoder.py) with the rows of the target, and with the same columns."""
         if self.columns is None:
             return decoded
-        if self.columns.condition and images is Images.UPSERT_WITH_BEFORE:
-            raise TransformError(
-                f"{self.source.database}.{self.source.table} has a filter, and its target keeps deleted rows: rows "
-                "that the filter leaves out would be there as deleted ones",
-                hint="remove the filter, or set another shape for the table in sink.shape.overrides",
-            )
         return _Step(self.source, self.schema, self.columns, images).apply(decoded)
 
 
@@ -79,7 +80,7 @@ class _Step:
         self._source = source
         self._columns = columns
         self._upsert = images is not Images.CHANGELOG
-        self._keeps_deleted = images is Images.UPSERT_WITH_BEFORE
+        self._whole_before = images is not Images.UPSERT
         self._types = {each.name: each.dataType for each in row_type(schema)}
         self._key = [column for name in schema.key for column in columns.columns if column.field.name == name]
         self._own_key = schema.key != source.key or any(column.source is None for column in self._key)
@@ -92,10 +93,10 @@ class _Step:
         rows = decoded.select(fn.struct(*map(_quoted, decoded.columns)).alias(self._record))
         names = [column.name for column in self._source.columns]
         rows = self._with_image(rows, "after", self._after, names, self._columns.columns)
-        if self._upsert and not self._keeps_deleted:
-            rows = self._with_image(rows, "before", self._before, self._source.key, self._key, filtered=False)
-        else:
+        if self._whole_before:
             rows = self._with_image(rows, "before", self._before, names, self._columns.columns)
+        else:
+            rows = self._with_image(rows, "before", self._before, self._source.key, self._key, filtered=False)
         result = self._upserts() if self._upsert else self._changes()
         if not self._upsert and self._columns.condition:
             rows = rows.where(self._is_left())
@@ -137,6 +138,8 @@ class _Step:
         if self._keeps_deleted:  # without a filter every row is in the target
             return {"after": after["row"], "before": fn.col(self._before)["row"]}
         out = op.isin(*_ROWS) & ~after["in"]
+        if not self._columns.condition:
+            return {"after": after["row"], "before": fn.col(self._before)["row"]}
         members = [after["row"].getField(column.field.name).alias(column.field.name) for column in self._key]
         key = fn.struct(*members) if members else fn.lit(None).cast(tp.StructType([]))
         return {

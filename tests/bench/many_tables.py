@@ -31,6 +31,7 @@ from tailrace.spark_consumer.query import RunningQuery
 from tailrace.spark_consumer.small_data import by_operator
 from tailrace.spark_consumer.tables.pool import clone_session
 from tests.bench.options import setting
+from tests.bench.usage import spark_cpu_s
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.prepare import prepare
 from tests.embedded.spark import spark_environment, spark_jars
@@ -74,11 +75,11 @@ def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
     try:
         for number in range(options.rounds):
             feed.write(message for table in tables for message in _changes(table, number, options.changes))
-            before, cpu = _jobs(spark), _cpu_s(spark)
+            before, cpu = _jobs(spark), spark_cpu_s(spark)
             status = Status(parsed.name, parsed.sink_names)
             started = time.monotonic()
             RunningQuery(spark, parsed, sinks, status).wait()
-            seconds = time.monotonic() - started, _cpu_s(spark) - cpu
+            seconds = time.monotonic() - started, spark_cpu_s(spark) - cpu
             _report(number, seconds, status, _jobs(spark) - before, len(tables))
         for _ in range(options.appends):
             _append_to_each(spark, paths)
@@ -118,7 +119,7 @@ def _changes(table: Table, number: int, count: int) -> Iterator[Message]:
 
 def _append_to_each(spark: SparkSession, paths: Sequence[str]) -> None:
     """Append one row to each table with Spark alone, and print the seconds for each table."""
-    started, cpu = time.monotonic(), _cpu_s(spark)
+    started, cpu = time.monotonic(), spark_cpu_s(spark)
     sessions: Queue[SparkSession] = Queue()
     threads = max(2, spark.sparkContext.defaultParallelism)
     for _ in range(threads):
@@ -133,7 +134,7 @@ def _append_to_each(spark: SparkSession, paths: Sequence[str]) -> None:
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(append, paths))
-    wall, used = time.monotonic() - started, _cpu_s(spark) - cpu
+    wall, used = time.monotonic() - started, spark_cpu_s(spark) - cpu
     found = {"bare_append_seconds": round(wall / len(paths), 3), "cpu_seconds": round(used / len(paths), 3)}
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
@@ -150,13 +151,6 @@ def _jobs(spark: SparkSession) -> Counter[str]:
         kind = name[0].rpartition(": ")[2]
         names[f"{kind} {name[-1].rpartition(': ')[2]}" if len(name) > 1 else kind] += 1
     return names
-
-
-def _cpu_s(spark: SparkSession) -> float:
-    """Return the CPU seconds of this process and of the JVM: a busy machine does not change them much."""
-    context: Any = spark.sparkContext
-    fields = Path(f"/proc/{context._gateway.proc.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + time.process_time()
 
 
 def _report(number: int, seconds: tuple[float, float], status: Status, jobs: Counter[str], tables: int) -> None:

@@ -80,6 +80,8 @@ def _measure(stack: Stack, targets: list[Target], options: argparse.Namespace) -
         for number in range(1, options.rounds + 1):
             # In turns, so that a slow minute of the machine does not hit one sink alone.
             for target in targets[number % len(targets) :] + targets[: number % len(targets)]:
+                if "kafka" in target.kind:
+                    stack.kafka.create_topic(f"bare.{target.kind}.{number}")
                 ours = _consume(spark, stack, target, number, options.rows)
                 bare = _seconds(partial(_bare, spark, stack, target, number))
                 sys.stdout.write(

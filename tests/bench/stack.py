@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
@@ -104,8 +105,8 @@ class Stack:
         }
         return self._start("produce", [sys.executable, "-m", "tailrace.producer", "produce"], settings)
 
-    def consume(self) -> Program:
-        """Start the consumer. It ends when it has applied everything that is in Kafka."""
+    def consume(self, changes: Mapping[str, str] | None = None) -> Program:
+        """Start the consumer. It ends when it has applied everything that is in Kafka. ``changes`` are as above."""
         settings = {
             "bootstrap.servers": self.kafka.bootstrap,
             "topic.prefix": PREFIX,
@@ -122,6 +123,7 @@ class Stack:
             "spark.databricks.delta.snapshotPartitions": 2,
             "spark.local.dir": self.work / "spark",
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={self.work}",
+            **(changes or {}),
         }
         return self._start("consume", [Path(sys.executable).with_name("tailrace"), "consume"], settings)
 

@@ -7,7 +7,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _PERIOD_S: Final = 0.1
@@ -95,6 +98,13 @@ class Usage:
                 line.peak_mb = max(line.peak_mb, _mb(status, "VmHWM:"))
         except (FileNotFoundError, ProcessLookupError):
             return  # the process has ended
+
+
+def spark_cpu_s(spark: SparkSession) -> float:
+    """Return the CPU seconds of this process and of the JVM so far: a busy machine does not change them much."""
+    context: Any = spark.sparkContext
+    fields = Path(f"/proc/{context._gateway.proc.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * _TICK_S + time.process_time()
 
 
 def descendants(pid: int) -> list[int]:

@@ -160,6 +160,121 @@ def test_kafka_changelog_has_inserts_and_deletes_for_rows_that_cross_the_filter(
     }
 
 
+SHARDS = {
+    "transforms": "t",
+    "transforms.t.source-table": "shop_\\d\\..*",
+    "transforms.t.projection": "int(substr(__schema_name__, 6)) AS shard, *",
+    "transforms.t.primary-keys": "shard, id",
+    "routes": "r",
+    "routes.r.source-table": "shop_\\d\\.(.*)",
+    "routes.r.sink-table": "shop.$1",
+}
+"""Tables of the databases shop_1, shop_2, … become one."""
+
+
+def shards(feed: Feed) -> tuple[Table, Table]:
+    """Create the topics of two shards."""
+    schema = table_schema(feed.prefix, "t", INTEGER)
+    one, other = (
+        feed.table(replace(schema, topic=f"{feed.prefix}.{database}.t", database=database))
+        for database in ("shop_1", "shop_2")
+    )
+    return one, other
+
+
+def test_kafka_changelog_of_shards_has_their_rows_side_by_side(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    one, other = shards(feed)
+    backend = ProjectedKafka(spark, kafka_broker, tmp_path)
+    backend.more = {**SHARDS, "sink.topic": f"out-{prefix}.{{database}}.{{table}}"}
+    run = BatchRunner(feed, one, backend, tmp_path)
+    run.others = [other]
+    run.batch(*(table.change("c", None, row(1, number), pos=100) for number, table in enumerate((one, other))))
+    run.batch(one.truncate(pos=200), other.change("u", row(1, 1), row(1, 2), pos=210))
+
+    def entry(kind: str, shard: int, n: int) -> tuple[str, dict[str, Any]]:
+        return kind, {"shard": shard, **row(1, n)}
+
+    assert topic_records(kafka_broker, f"out-{prefix}.shop.t") == {
+        b'{"shard":1,"id":1}': [entry("+I", 1, 0), entry("-D", 1, 0)],
+        b'{"shard":2,"id":1}': [entry("+I", 2, 1), entry("-U", 2, 1), entry("+U", 2, 2)],
+    }
+
+
+def test_delta_table_of_shards_is_what_tables_of_their_own_would_be(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    one, other = shards(feed)
+    backend = ProjectedDelta(spark, kafka_broker, tmp_path)
+    backend.more = SHARDS
+    run = BatchRunner(feed, one, backend, tmp_path)
+    run.others = [other]
+
+    def stored() -> dict[tuple[int, int], dict[str, Any]]:
+        rows = backend.read("shop", "t")
+        found = {(each.pop("shard"), each["id"]): each for each in rows}
+        assert len(found) == len(rows), "duplicate key in the table"
+        return found
+
+    def loaded(table: Table, *rows: dict[str, Any]) -> list[Message]:
+        records = table.snapshot(prefix, 0, rows, low=10, high=20)
+        return [*records, table.end(prefix, 0, high=20, rows=len(rows))]
+
+    # Equal keys, rows of a snapshot and changes; the batch runs again in a new process.
+    run.batch(
+        loaded(one, row(1, 10), row(2, 10)),
+        loaded(other, row(1, 20)),
+        other.change("u", row(1, 20), row(1, 21), pos=30),
+        other.change("c", None, row(3, 20), pos=31),
+    )
+    run.repeat()
+    assert stored() == {(1, 1): row(1, 10), (1, 2): row(2, 10), (2, 1): row(1, 21), (2, 3): row(3, 20)}
+
+    # A truncate event concerns its own shard.
+    run.batch(
+        one.truncate(pos=100), other.change("d", row(3, 20), None, pos=100), one.change("c", None, row(4), pos=110)
+    )
+    run.repeat()
+    assert stored() == {(1, 4): row(4), (2, 1): row(1, 21)}
+
+    # Each shard is altered by itself; the value of a new column is that of its own statement.
+    def add(table: Table, value: int, pos: int) -> list[Message]:
+        extra = ConnectField("extra", connect("int32"))
+        table.schema = replace(table.schema, columns=(*table.schema.columns, extra))
+        change = ColumnChange(AlterationKind.ADD, "extra", schema=extra.schema, value=value)
+        return [alteration(table, pos, change), table.published(prefix, version=2)]
+
+    run.batch(
+        add(one, 7, 200), one.change("c", None, row(5, extra=1), pos=210), other.change("c", None, row(6), pos=210)
+    )
+    assert {key: each["extra"] for key, each in stored().items()} == {(1, 4): 7, (1, 5): 1, (2, 1): None, (2, 6): None}
+    run.batch(add(other, 8, 300), other.change("c", None, row(7, extra=2), pos=310))
+    run.repeat()
+    assert {key: each["extra"] for key, each in stored().items()} == {
+        (1, 4): 7,
+        (1, 5): 1,
+        (2, 1): 8,
+        (2, 6): 8,
+        (2, 7): 2,
+    }
+
+    # A type that the table cannot take stops the shard that has it.
+    other.schema = replace(
+        other.schema,
+        columns=tuple(replace(c, schema=connect("string")) if c.name == "n" else c for c in other.schema.columns),
+    )
+    run.batch(
+        [other.published(prefix, version=3)],
+        other.change("c", None, row(8, "text", extra=3), pos=410),
+        one.change("c", None, row(9, 9, extra=4), pos=410),
+    )
+    assert stored()[1, 9]["n"] == 9
+    assert (2, 8) not in stored()
+
+
 def test_a_query_does_not_start_with_faults_and_names_them_all(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ class Table:
     """The records belong to an incremental snapshot."""
     last_split: int | None = None
     """Number of the split whose upper bound is open. A run without it never ends."""
+    keys_per_split: int = 1
     checksums: dict[str, int] = field(default_factory=dict)
     """Checksums of the splits that were written."""
 
@@ -130,8 +131,8 @@ class Table:
             database=self.schema.database,
             table=self.schema.table,
             number=number,
-            lower=None if number == 0 else [number],
-            upper=None if number == self.last_split else [number + 1],
+            lower=None if number == 0 else [number * self.keys_per_split],
+            upper=None if number == self.last_split else [(number + 1) * self.keys_per_split],
             closed=False,
             position=BinlogPosition(EPOCH, FILE, pos, "", "uuid"),
             rows=rows,

@@ -137,7 +137,7 @@ FAULTS: Final = [
     ("*, *", 4, 1, "given twice"),
     ("*,\n  name, nope(id) AS x", 9, 8, "`nope`"),
     ("*, ", 4, 1, "Syntax error"),
-    ("name", 1, 1, "the key column id of shop.orders is left out"),
+    ("name", 1, 1, "the key column id is left out"),
 ]
 
 
@@ -362,16 +362,73 @@ def test_a_renamed_column_stops_the_table_and_names_the_statement(spark: SparkSe
     assert Transforms(spark, rules("*, price * wrong AS total"), schemas).problems() != []
 
 
-def test_two_tables_are_not_written_to_one_target(spark: SparkSession) -> None:
-    one, other = table_schema("p", "orders_1"), table_schema("p", "Orders_2")
-    routes, _ = read_rules(None, {}, "r", {"r.source-table": "shop\\.(.*)_\\d", "r.sink-table": "shop.$1"})
-    transforms = Transforms(spark, routes, tracker(one, other))
+class Sinks:
+    """One sink, which can write several tables to one target or not."""
 
-    assert transforms.problems() == ["routes: shop.Orders_2, shop.orders_1 would be written to one target, shop.orders"]
-    assert transforms.problems(lambda schema: schema == one) == []
-    assert transforms.of(one).schema.table == "orders"
-    with pytest.raises(TransformError, match=r"one target, shop\.orders"):
-        transforms.of(other)
+    def __init__(self, *, merges: bool = False, images: Images = Images.CHANGELOG) -> None:
+        self._merges = merges
+        self._images = images
+
+    def name_of(self, topic: str) -> str:
+        """Return the name of the only sink."""
+        return f"sink of {topic}"[:4]
+
+    def images(self, topic: str) -> Images:
+        """Return what the test says."""
+        assert topic
+        return self._images
+
+    def merges_tables(self, topic: str) -> bool:
+        """Return what the test says."""
+        assert topic
+        return self._merges
+
+
+def test_a_table_with_soft_deletes_has_no_filter(spark: SparkSession) -> None:
+    sinks = Sinks(images=Images.UPSERT_WITH_BEFORE)
+
+    filtered = Transforms(spark, rules(condition="qty > 3"), tracker(SCHEMA), sinks)
+    [problem] = filtered.problems()
+    assert "a table with soft deletes has no filter" in problem
+    with pytest.raises(TransformError, match="soft deletes"):
+        filtered.of(SCHEMA)
+
+    projected = Transforms(spark, rules(PROJECTION), tracker(SCHEMA), sinks)
+    assert projected.problems() == []
+    images = Images.UPSERT_WITH_BEFORE
+    found = projected.of(SCHEMA).apply(records(spark, [entry("d", 0, before=line(7))], images), images).collect()
+    assert [row["before"].asDict() for row in found] == [{"order_id": 7, "name": "N", "total": Decimal("3.00")}]
+
+
+def test_tables_share_a_target_if_its_key_tells_them_apart(spark: SparkSession) -> None:
+    one, other = (replace(table_schema("p", "orders"), topic=f"p.{name}.o", database=name) for name in ("s_1", "s_2"))
+
+    def transforms(projection: str, keys: str = "", *, merges: bool = True) -> Transforms:
+        given = {"t.source-table": ".*", "t.projection": projection, "t.primary-keys": keys}
+        routes = {"r.source-table": "s_(\\d)\\.(.*)", "r.sink-table": "Shop.$2"}
+        found, problems = read_rules("t", given, "r", routes)
+        assert problems == []
+        return Transforms(spark, found, tracker(one, other), Sinks(merges=merges))
+
+    def refused(found: Transforms) -> str:
+        [problem] = found.problems()
+        assert found.problems(lambda schema: schema == one) == []
+        assert found.of(one).schema.database == "Shop"
+        with pytest.raises(TransformError) as caught:
+            found.of(other)
+        assert problem == f"routes: {caught.value.message}"
+        return problem
+
+    start = "routes: s_1.orders, s_2.orders have one target, shop.orders"
+    assert refused(transforms("*", merges=False)) == f"{start}: this sink needs a target for each table"
+    missing = "its key does not tell their rows apart"
+    assert refused(transforms("*")).startswith(f"{start}, and {missing}")
+    assert missing in refused(transforms("__schema_name__ AS shard, *")), "the column is not part of the key"
+    assert missing in refused(transforms("__table_name__ AS shard, *", "shard, id")), "the column is the same in both"
+
+    right = transforms("int(substr(__schema_name__, 3)) AS shard, *", "shard, id")
+    assert right.problems() == []
+    assert [right.of(schema).shard for schema in (one, other)] == [{"shard": "1"}, {"shard": "2"}]
 
 
 def test_alterations_follow_the_columns_that_a_star_stands_for(spark: SparkSession) -> None:
