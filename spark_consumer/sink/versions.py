@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
 
 from tailrace.schemas.rowkind import Op, RowKind
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
@@ -102,7 +103,8 @@ def versions(stored: DataFrame, events: DataFrame) -> DataFrame:
     points = points.withColumn("rank", fn.row_number().over(first)).where(fn.col("rank") == 1)
     in_order = of_key.orderBy("seq")
     was_open = fn.coalesce(~fn.lag("deleted").over(in_order), fn.lit(False))
-    same = fn.lag(_VALUES).over(in_order).eqNullSafe(fn.col(_VALUES))
+    values = _comparable(points)
+    same = fn.lag(values).over(in_order).eqNullSafe(values)
     begins = fn.when(fn.col("deleted"), ~was_open).otherwise(~(was_open & same))
     points = points.withColumn("begins", begins)
     points = points.withColumn("number", fn.sum(fn.col("begins").cast("int")).over(in_order))
@@ -243,6 +245,18 @@ def _new_points(events: DataFrame) -> DataFrame:
 
 def _record_type() -> str:
     return "struct<{}>".format(", ".join(f"{name}: {kind}" for name, kind in _RECORD.items()))
+
+
+def _comparable(points: DataFrame) -> Column:
+    """Return the values of points in types that Spark compares: maps and variants as text."""
+    kinds = points.schema[_VALUES].dataType
+    assert isinstance(kinds, tp.StructType)
+    members = []
+    for field in kinds.fields:
+        value = fn.col(_VALUES).getField(field.name)
+        named = field.dataType.simpleString()
+        members.append(fn.to_json(fn.struct(value.alias("v"))) if "map<" in named or "variant" in named else value)
+    return fn.struct(*(member.alias(f"v{number}") for number, member in enumerate(members)))
 
 
 def _struct(names: Iterable[str]) -> Column:

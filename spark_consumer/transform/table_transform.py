@@ -24,6 +24,7 @@ from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
+from tailrace.spark_consumer.errors import TransformError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.transform.alterations import target_alterations
@@ -70,6 +71,12 @@ class TableTransform:
         """Return decoded records (source/json_decoder.py) with the rows of the target, and with the same columns."""
         if self.columns is None:
             return decoded
+        if self.columns.condition and images is Images.UPSERT_WITH_BEFORE:
+            raise TransformError(
+                f"{self.source.database}.{self.source.table} has a filter, and its target keeps deleted rows: rows "
+                "that the filter leaves out would be there as deleted ones",
+                hint="remove the filter, or set another shape for the table in sink.shape.overrides",
+            )
         return _Step(self.source, self.schema, self.columns, images).apply(decoded)
 
 

@@ -34,6 +34,9 @@ def test_older_and_lost_checkpoints_change_nothing(
         given |= backend.settings()
         del given["sink.path"]
     given |= {"sink.shape.overrides": SHAPES, "add.fields": "source.pos:pos"}
+    # A deleted row has the values of the target, and versions are those of its columns.
+    given |= {"transforms": "t", "transforms.t.source-table": r"shop\.deleted, shop\.versions"}
+    given["transforms.t.projection"] = "id, name, map('upper', upper(name)) AS more"
     checkpoint, backup = tmp_path / "checkpoint", tmp_path / "backup"
     rows = {key: {"id": key, "name": "read"} for key in range(4)}
 
@@ -70,15 +73,17 @@ def test_older_and_lost_checkpoints_change_nothing(
     consume(spark, given)
 
     shutil.rmtree(checkpoint)
+    feed.write(tables["deleted"].change("d", {"id": 1, "name": "last"}, None, pos=290))
     write(300)
     consume(spark, given)
 
     kinds = {key: " ".join(kind for kind, _ in entries) for key, entries in changelog_of(stored("history")).items()}
     assert kinds == {0: "+I" + " -U +U -D +I" * 3, **dict.fromkeys((1, 2, 3), "+I")}
     versions = versions_of(stored("versions"))
-    assert current(versions) == rows
+    assert current(versions) == {key: {**each, "more": {"upper": "READ"}} for key, each in rows.items()}
     names = [each["name"] for each in versions[0]]
     assert names == ["read", "at 100", "read", "at 200", "read", "at 300", "read"]
     assert {key: len(each) for key, each in versions.items() if key} == {1: 1, 2: 1, 3: 1}
-    assert {each["id"]: each["__deleted"] for each in stored("deleted").collect()} == dict.fromkeys(rows, False)
+    found = {each["id"]: (each["__deleted"], each["more"]["upper"]) for each in stored("deleted").collect()}
+    assert found == {**dict.fromkeys(rows, (False, "READ")), 1: (True, "LAST")}
     assert {each["id"]: each["__pos"] for each in stored("plain").collect()} == {0: 302, 1: 10, 2: 30, 3: 30}

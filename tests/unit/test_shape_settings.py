@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from tailrace.runtime.config.value_types import InvalidValueError
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer import config
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import SinkError, TransformError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import MetadataField, read_fields
 from tailrace.spark_consumer.sink.shape import ShapeOptions, TableShapes
+from tailrace.spark_consumer.transform.columns import Columns
+from tailrace.spark_consumer.transform.table_transform import TableTransform
+from tests.spark.records import table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 GIVEN = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "/c"}
 DELTA = {**GIVEN, "sink": "delta", "sink.path": "/t"}
@@ -101,3 +109,11 @@ def test_a_sink_without_shapes_has_the_default() -> None:
     parsed = config.parse({**GIVEN, "sink": "console", "sink.shape": "scd1"})
 
     assert parsed.sink == "console"
+
+
+def test_a_filter_does_not_go_with_deleted_rows_that_stay() -> None:
+    source = table_schema("p", "t")
+    transform = TableTransform(source, source, Columns((), ("id",), "id > 0"))
+
+    with pytest.raises(TransformError, match=r"shop\.t has a filter, and its target keeps deleted rows"):
+        transform.apply(cast("DataFrame", None), Images.UPSERT_WITH_BEFORE)
