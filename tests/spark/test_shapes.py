@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 SHAPES = r"shop\.history:history;shop\.versions:scd2;SHOP\.deleted:soft-delete"
 
 
-@pytest.mark.parametrize("sink", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("sink", ["delta", "iceberg"])
 def test_older_and_lost_checkpoints_change_nothing(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, sink: str
 ) -> None:
