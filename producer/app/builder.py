@@ -211,7 +211,8 @@ class SessionBuilder:
     def _ensure_topics(self, captured: Sequence[TableId]) -> CaptureTopics:
         """Create the topics that do not belong to a table."""
         admin, reads = Topics(kafka_settings(self._config)), self._config.snapshot.should_snapshot
-        if any(reads(str(table)) for table in captured) and admin.missing([state_topic(self._config.topics.prefix)]):
+        has_readers = self._process.hooks is None and any(reads(str(table)) for table in captured)
+        if has_readers and admin.missing([state_topic(self._config.topics.prefix)]):
             # Nothing is captured yet: snapshot readers are needed in a moment.
             start_workers_early()
         topics = CaptureTopics(self._config, admin)

@@ -24,7 +24,7 @@ from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 
 
 def start_workers_early() -> None:
-    """Import what snapshot readers need, in the background; ``WorkerFactory.start`` then takes little time."""
+    """Import what snapshot readers need, once and in the background; ``WorkerFactory.start`` then takes little time."""
     ProcessWorkers.start_early(process_main.__module__)
 
 
@@ -56,6 +56,7 @@ class WorkerFactory:
         fence = self._fence = self._fence.moved_to_end(kafka_settings(config), self._confirm_ownership)
         keys = self._known_keys()
         if self._hooks is None:
+            start_workers_early()
             return ProcessWorkers(count, partial(process_main, config, fence, keys))
         return ThreadWorkers(
             [partial(open_reader, config, fence, keys, worker, hooks=self._hooks) for worker in range(count)]
