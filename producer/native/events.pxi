@@ -6,14 +6,8 @@ cdef struct RawPart:
 
 
 cdef inline object number_of_image(const Column *column, const unsigned char *data):
-    cdef uint64_t number = 0
-    cdef int k
-    for k in range(column.width):
-        number |= <uint64_t> data[k] << 8 * k
-    if column.signed:
-        k = 64 - 8 * column.width
-        return <int64_t> (number << k) >> k
-    return number
+    cdef uint64_t bits = integer_bits(column, data)
+    return <int64_t> bits if column.signed else bits
 
 
 cdef class ImageEncoder:

@@ -8,19 +8,24 @@ cdef inline uint64_t big_endian(const unsigned char *data, Py_ssize_t size) noex
     return value
 
 
-cdef inline int64_t fraction_unit(int scale) noexcept:
-    """Return the microseconds of one unit of a stored fraction."""
-    return 10000 if scale == 1 or scale == 2 else 100 if scale == 3 or scale == 4 else 1
-
-
-cdef int put_integer(Output *out, const Column *column, const unsigned char *data) noexcept:
+cdef inline uint64_t integer_bits(const Column *column, const unsigned char *data) noexcept:
+    """Return an integer of a column; a negative one as the bits of its 64-bit form."""
     cdef uint64_t value = 0
     cdef int i
     for i in range(column.width):
         value |= <uint64_t> data[i] << 8 * i
     if column.signed and column.width < 8 and data[column.width - 1] & 128:
         value |= ~<uint64_t> 0 << 8 * column.width
-    return put_int(out, column, <int64_t> value)
+    return value
+
+
+cdef inline int64_t fraction_unit(int scale) noexcept:
+    """Return the microseconds of one unit of a stored fraction."""
+    return 10000 if scale == 1 or scale == 2 else 100 if scale == 3 or scale == 4 else 1
+
+
+cdef int put_integer(Output *out, const Column *column, const unsigned char *data) noexcept:
+    return put_int(out, column, <int64_t> integer_bits(column, data))
 
 
 cdef int packed_decimal(Output *out, const Column *column, const unsigned char *data) noexcept:

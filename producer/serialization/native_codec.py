@@ -70,14 +70,13 @@ class EventEncoders:
         event, new = self._frame.event, tuple.__new__
         native: ImageEncoder | None = None
         is_built = False
-        leaves_rows_out = self._skips and op is Op.UPDATE
-        records_per_row = 2 if op is Op.DELETE and self._tombstones else 1
+        skips, tombstones = self._skips and op is Op.UPDATE, self._tombstones and op is Op.DELETE
 
         def encode(data: bytes, start: int, end: int, envelope: EventEnvelope, *, keys: bool = False) -> EventRows:
             nonlocal native, is_built
             if not is_built:
-                native, is_built = self._build(op), True
-            if native is None or (keys and leaves_rows_out):
+                native, is_built = self._build(op, skips=skips, tombstones=tombstones), True
+            if native is None or (keys and skips):
                 return python(data, start, end, envelope, keys=keys)
             first_row = envelope.first_row
             raw_keys: list[tuple[KeyTuple | None, KeyTuple | None]] | None = [] if keys else None
@@ -87,13 +86,12 @@ class EventEncoders:
             count = found[1] - first_row
             if raw_keys is None:
                 return new(EventRows, (found[0], (), (), count))
-            rows = range(count) if records_per_row == 1 else [row for row in range(count) for _ in (0, 1)]
+            rows = [row for row in range(count) for _ in (0, 1)] if tombstones else range(count)
             return new(EventRows, (found[0], rows, raw_keys, count))
 
         return encode
 
-    def _build(self, op: Op) -> ImageEncoder | None:
-        skips = self._skips and op is Op.UPDATE
+    def _build(self, op: Op, *, skips: bool, tombstones: bool) -> ImageEncoder | None:
         if skips and not self._format.plain_rows:
             return None
         columns = row_image_columns(self._layout, self._format)
@@ -110,7 +108,7 @@ class EventEncoders:
             between,
             pairs=op is Op.UPDATE,
             deletes=op is Op.DELETE,
-            tombstones=op is Op.DELETE and self._tombstones,
+            tombstones=tombstones,
             skips=skips,
             avro=self._format.value == "avro",
         )
