@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,11 @@ from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.sink.routing import QuerySink, SinkRouter
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
-from tailrace.spark_consumer.source.topics import TableFilter
 from tailrace.spark_consumer.tables.pool import clone_session
 from tailrace.spark_consumer.transform.transforms import Transforms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tailrace.schemas.table import TableSchema
 
 
 def require_transforms(spark: SparkSession, config: ConsumerConfig, sinks: Sequence[QuerySink]) -> None:
@@ -33,19 +29,7 @@ def require_transforms(spark: SparkSession, config: ConsumerConfig, sinks: Seque
     tables = config.table_filter
     router = SinkRouter(sinks, config.topic_prefix)
     problems = Transforms(clone_session(spark), rules, schemas, router).problems(
-        lambda schema: _is_read(schema, tables)
+        lambda schema: tables.contains(f"{schema.database}.{schema.table}")
     )
     if problems:
         raise ConfigError(problems)
-
-
-def _is_read(schema: TableSchema, tables: TableFilter) -> bool:
-    name = f"{schema.database}.{schema.table}"
-    return (not tables.included or _matches(tables.included, name)) and not _matches(tables.excluded, name)
-
-
-def _matches(expressions: tuple[str, ...], name: str) -> bool:
-    try:
-        return any(re.fullmatch(expression, name, re.IGNORECASE) for expression in expressions)
-    except re.error:
-        return False  # valid in Java only

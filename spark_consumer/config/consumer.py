@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -16,7 +15,7 @@ from tailrace.spark_consumer.config.converters import ConvertersConfig
 from tailrace.spark_consumer.config.sinks import NAMES, ChosenSink, NamedSinkConfig, attribute_of
 from tailrace.spark_consumer.config.transforms import TransformsConfig
 from tailrace.spark_consumer.source.formats.settings import FormatSettings
-from tailrace.spark_consumer.source.topics import TableFilter
+from tailrace.spark_consumer.source.topics import TableFilter, split_expressions
 
 IncompleteTopics = Literal["fail", "warn"]
 Tolerance = Literal["none", "all"]
@@ -268,18 +267,12 @@ class ConsumerConfig(RootConfig):
     @property
     def table_filter(self) -> TableFilter:
         """The tables to read."""
-        return TableFilter(_expressions(self.included_tables), _expressions(self.excluded_tables))
+        return TableFilter(split_expressions(self.included_tables or ""), split_expressions(self.excluded_tables or ""))
 
     @property
     def name(self) -> str:
         """The name of the query."""
         return self.query_name or f"tailrace-{self.topic_prefix}"
-
-
-def _expressions(text: str | None) -> tuple[str, ...]:
-    # A comma of an expression is written as \\, like in Debezium's lists.
-    parts = re.split(r"(?<!\\),", text or "")
-    return tuple(part.strip().replace("\\,", ",") for part in parts if part.strip())
 
 
 def _rejected_option(name: str, doc: str, reason: str, *no_op_values: str) -> Property:

@@ -11,7 +11,7 @@ from pydantic import create_model
 
 from tailrace.runtime.config.section import Section, SectionSpec, section, supported
 from tailrace.runtime.config.value_types import TEXT, InvalidValueError, ValueType
-from tailrace.spark_consumer.source.topics import TableFilter
+from tailrace.spark_consumer.source.topics import TableFilter, split_expressions
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 SECTION: Final = "named_sinks"
@@ -42,9 +42,7 @@ def names_in(text: str | None) -> tuple[str, ...]:
 
 
 def _read_expressions(text: str) -> tuple[str, ...]:
-    # A comma of an expression is written as \\, like in Debezium's lists.
-    parts = re.split(r"(?<!\\),", text)
-    found = tuple(part.strip().replace("\\,", ",") for part in parts if part.strip())
+    found = split_expressions(text)
     for expression in found:
         try:
             re.compile(expression)

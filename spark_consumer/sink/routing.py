@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -107,17 +106,8 @@ class SinkRouter:
     def _matching(self, topic: str) -> tuple[QuerySink, ...]:
         if topic not in self._known:
             table = self._table(topic)
-            self._known[topic] = tuple(sink for sink in self.sinks if _contains(sink.tables, table))
+            self._known[topic] = tuple(sink for sink in self.sinks if sink.tables.contains(table))
         return self._known[topic]
-
-
-def _contains(tables: TableFilter, table: str) -> bool:
-    included = not tables.included or _matches(tables.included, table)
-    return included and not _matches(tables.excluded, table)
-
-
-def _matches(expressions: Iterable[str], table: str) -> bool:
-    return any(re.fullmatch(expression, table, re.IGNORECASE) for expression in expressions)
 
 
 def _names(sinks: Iterable[QuerySink]) -> str:

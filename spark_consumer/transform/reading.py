@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
+from tailrace.spark_consumer.source.topics import split_expressions
 from tailrace.spark_consumer.transform.rules import RouteRule, Rules, Tables, TransformRule, groups_used
 from tailrace.spark_consumer.transform.text import Fragment, Source, UnbalancedTextError, split_list
 
 TRANSFORM_WORDS: Final = ("source-table", "projection", "filter", "primary-keys")
 ROUTE_WORDS: Final = ("source-table", "sink-table")
 _NAME: Final = re.compile(r"[\w-]+")
-_COMMA: Final = re.compile(r"(?<!\\),")
 
 Rule = TypeVar("Rule")
 
@@ -106,7 +106,7 @@ class _Reader:
 
     def _tables(self, name: str) -> Tables:
         setting, text = f"{self._kind}.{name}.source-table", self._text(name, "source-table")
-        parts = [part.strip().replace("\\,", ",") for part in _COMMA.split(text) if part.strip()]
+        parts = split_expressions(text)
         if not parts:
             self._problems.append(f"{setting} is missing: regular expressions of db.table, separated by commas")
         found = []
