@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from tailrace.schemas.rowkind import RowKind
+from tailrace.spark_consumer.streams.row_version import is_late
 
 
 class SideRow(NamedTuple):
@@ -101,7 +102,7 @@ class JoinedRows:
         for entry in sorted(entries):
             side = self._left if entry.is_left else self._right
             known = side.get(entry.key)
-            if known is not None and _is_late(entry, known):
+            if known is not None and entry.ignore_late and is_late(entry.order, known.order, is_add=entry.is_add):
                 continue
             if entry.is_add:
                 if known is not None:
@@ -120,10 +121,3 @@ class JoinedRows:
         for other in (self._right if entry.is_left else self._left).rows():
             left, right = (row, other) if entry.is_left else (other, row)
             yield JoinChange(kind, left, right, entry.order)
-
-
-def _is_late(entry: SideEntry, known: SideRow) -> bool:
-    """Return whether an entry is about an older version than the row. A retract precedes the add of its order."""
-    if not entry.ignore_late:
-        return False
-    return entry.order < known.order or (entry.order == known.order and not entry.is_add)

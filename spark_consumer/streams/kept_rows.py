@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tailrace.spark_consumer.streams.row_version import is_late
+
 
 class KeptRow(NamedTuple):
     """A row of the list."""
@@ -47,7 +49,7 @@ class KeptRows:
         """Apply the entries of a micro-batch in their order."""
         for entry in sorted(entries):
             at = self._find(entry)
-            if at is not None and self._is_late(entry, self.rows[at]):
+            if at is not None and self._ignore_late and is_late(entry.order, self.rows[at].order, is_add=entry.is_add):
                 continue
             if entry.is_add:
                 # Without an upsert key, two equal rows are two rows: each has its own retract.
@@ -64,9 +66,3 @@ class KeptRows:
             if kept.upsert_key == entry.upsert_key if self._keyed else kept.row == entry.row:
                 return at
         return None
-
-    def _is_late(self, entry: RowEntry, kept: KeptRow) -> bool:
-        """Return whether an entry is about an older version than the row. A retract precedes the add of its order."""
-        if not self._ignore_late:
-            return False
-        return entry.order < kept.order or (entry.order == kept.order and not entry.is_add)
