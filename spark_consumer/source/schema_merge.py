@@ -10,10 +10,10 @@ from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.alteration import Alteration, field_of
-from tailrace.schemas.connect import ConnectField, ConnectSchema
+from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer.source.common_type import can_check, common_type
 from tailrace.spark_consumer.source.lineage import lineages
-from tailrace.spark_consumer.source.types import DECIMAL, field_type
+from tailrace.spark_consumer.source.types import decimal_schema, field_type
 
 if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
@@ -91,5 +91,4 @@ def _wider(merged: ConnectField, older: ConnectField, schema: TableSchema) -> Co
     if common == before:
         return older
     assert isinstance(common, tp.DecimalType)  # all other common types are one of the two
-    parameters = (("scale", str(common.scale)), ("connect.decimal.precision", str(common.precision)))
-    return replace(merged, schema=ConnectSchema("bytes", optional=True, name=DECIMAL, version=1, parameters=parameters))
+    return replace(merged, schema=decimal_schema(common, optional=True))

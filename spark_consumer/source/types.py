@@ -51,6 +51,26 @@ _PRIMITIVE: Final[dict[str, tp.DataType]] = {
     VARIANT: tp.VariantType(),
 }
 
+PLAIN_TYPES: Final[dict[type[tp.DataType], str]] = {
+    tp.ByteType: "int16",
+    tp.ShortType: "int16",
+    tp.IntegerType: "int32",
+    tp.LongType: "int64",
+    tp.FloatType: "float",
+    tp.DoubleType: "double",
+    tp.BooleanType: "boolean",
+    tp.StringType: "string",
+    tp.BinaryType: "bytes",
+    tp.VariantType: VARIANT,
+}
+"""The Connect type of a Spark type, where no name and no parameter is needed: the reverse of the above."""
+
+
+def decimal_schema(kind: tp.DecimalType, *, optional: bool) -> ConnectSchema:
+    """Return the Connect schema of a decimal type."""
+    parameters = (("scale", str(kind.scale)), ("connect.decimal.precision", str(kind.precision)))
+    return ConnectSchema("bytes", optional=optional, name=DECIMAL, version=1, parameters=parameters)
+
 
 def _date(days: Column) -> Column:
     return fn.date_from_unix_date(days)

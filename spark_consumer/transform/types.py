@@ -7,20 +7,8 @@ from typing import Final
 from pyspark.sql import types as tp
 
 from tailrace.schemas.connect import ConnectField, ConnectSchema
-from tailrace.spark_consumer.source.types import DECIMAL, VARIANT
+from tailrace.spark_consumer.source.types import PLAIN_TYPES, decimal_schema
 
-_PLAIN: Final[dict[type[tp.DataType], str]] = {
-    tp.ByteType: "int16",
-    tp.ShortType: "int16",
-    tp.IntegerType: "int32",
-    tp.LongType: "int64",
-    tp.FloatType: "float",
-    tp.DoubleType: "double",
-    tp.BooleanType: "boolean",
-    tp.StringType: "string",
-    tp.BinaryType: "bytes",
-    tp.VariantType: VARIANT,
-}
 _NAMED: Final[dict[type[tp.DataType], tuple[str, str]]] = {
     tp.DateType: ("int32", "io.debezium.time.Date"),
     tp.TimestampNTZType: ("int64", "io.debezium.time.MicroTimestamp"),
@@ -34,8 +22,7 @@ def connect_schema(kind: tp.DataType, *, optional: bool) -> ConnectSchema | None
         plain, name = _NAMED[type(kind)]
         return ConnectSchema(plain, optional=optional, name=name, version=1)
     if isinstance(kind, tp.DecimalType):
-        parameters = (("scale", str(kind.scale)), ("connect.decimal.precision", str(kind.precision)))
-        return ConnectSchema("bytes", optional=optional, name=DECIMAL, version=1, parameters=parameters)
+        return decimal_schema(kind, optional=optional)
     return _inner(kind, optional=optional)
 
 
@@ -57,4 +44,4 @@ def _inner(kind: tp.DataType, *, optional: bool = True) -> ConnectSchema | None:
         return ConnectSchema("map", optional=optional, keys=ConnectSchema("string"), values=values)
     if isinstance(kind, tp.StringType) and kind != tp.StringType():
         return None  # it has a collation
-    return ConnectSchema(_PLAIN[type(kind)], optional=optional) if type(kind) in _PLAIN else None
+    return ConnectSchema(PLAIN_TYPES[type(kind)], optional=optional) if type(kind) in PLAIN_TYPES else None

@@ -13,21 +13,9 @@ from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.connect import ConnectField, ConnectSchema
-from tailrace.spark_consumer.source.types import DECIMAL, VARIANT
+from tailrace.spark_consumer.source.types import PLAIN_TYPES, decimal_schema
 
 _TIME: Final = "io.debezium.time."
-_TYPES: Final[dict[type[tp.DataType], str]] = {
-    tp.ByteType: "int16",
-    tp.ShortType: "int16",
-    tp.IntegerType: "int32",
-    tp.LongType: "int64",
-    tp.FloatType: "float",
-    tp.DoubleType: "double",
-    tp.BooleanType: "boolean",
-    tp.StringType: "string",
-    tp.BinaryType: "bytes",
-    tp.VariantType: VARIANT,
-}
 _NAMED: Final = {
     f"{_TIME}Date": "int32",
     f"{_TIME}Timestamp": "int64",
@@ -78,15 +66,14 @@ def _schema(field: tp.StructField, table: str) -> ConnectSchema:
 
 def _type(kind: tp.DataType, where: str) -> ConnectSchema:
     if isinstance(kind, tp.DecimalType):
-        parameters = (("scale", str(kind.scale)), ("connect.decimal.precision", str(kind.precision)))
-        return ConnectSchema("bytes", optional=True, name=DECIMAL, version=1, parameters=parameters)
+        return decimal_schema(kind, optional=True)
     if isinstance(kind, tp.StructType):
         members = tuple(ConnectField(each.name, _type(each.dataType, where)) for each in kind)
         return ConnectSchema("struct", optional=True, fields=members)
     if isinstance(kind, tp.ArrayType):
         return ConnectSchema("array", optional=True, items=_type(kind.elementType, where))
-    if type(kind) not in _TYPES:
+    if type(kind) not in PLAIN_TYPES:
         raise ConfigError(
             [f"table.schema.{where} has the type {kind.simpleString()}, which no connector writes in JSON"]
         )
-    return ConnectSchema(_TYPES[type(kind)], optional=True)
+    return ConnectSchema(PLAIN_TYPES[type(kind)], optional=True)
