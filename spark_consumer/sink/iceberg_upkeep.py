@@ -15,8 +15,8 @@ import structlog
 from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.sink.iceberg_table import LEDGER, IcebergTable
+from tailrace.spark_consumer.sink.table_properties import KEY
 from tailrace.spark_consumer.sink.table_upkeep import Upkeep
-from tailrace.spark_consumer.sink.target_table import KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,20 +18,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.initial_load import PROPERTIES
+from tailrace.spark_consumer.sink.table_names import literal, quote
+from tailrace.spark_consumer.sink.table_properties import LAST_ALTERATION, NAMES, TOPIC, TRUNCATED
 
-_TOPIC: Final = "tailrace.topic"
-OF_A_SHARD: Final = frozenset(
-    {
-        _TOPIC,
-        "tailrace.altered",
-        "tailrace.columns",
-        "tailrace.initialLoad.earlyKeys",
-        "tailrace.initialLoad.run",
-        "tailrace.initialLoad.start",
-        "tailrace.truncated",
-    }
-)
+OF_A_SHARD: Final = frozenset({TOPIC, TRUNCATED, LAST_ALTERATION, NAMES, *PROPERTIES})
 """Table properties that each shard has."""
 SEVERAL: Final = "several topics"
 """The owner of a shared table; as the owner that a shard sees: it has not written to the table yet."""
@@ -48,12 +39,12 @@ class Shard:
     @property
     def condition(self) -> str:
         """The SQL condition of its rows."""
-        return " AND ".join(f"CAST({quote(name)} AS STRING) = {_literal(value)}" for name, value in self.values)
+        return " AND ".join(f"CAST({quote(name)} AS STRING) = {literal(value)}" for name, value in self.values)
 
     def stored(self, properties: Mapping[str, str]) -> dict[str, str]:
         """Return properties as they are stored."""
         found = {self._name(name): value for name, value in properties.items()}
-        return found | ({_TOPIC: SEVERAL} if _TOPIC in properties else {})
+        return found | ({TOPIC: SEVERAL} if TOPIC in properties else {})
 
     def names(self, names: Iterable[str]) -> list[str]:
         """Return the names of properties as they are stored."""
@@ -62,14 +53,10 @@ class Shard:
     def seen(self, properties: Mapping[str, str]) -> dict[str, str]:
         """Return stored properties as those of a table of the shard alone."""
         found = {name: value for name, value in properties.items() if name not in OF_A_SHARD}
-        if _TOPIC in properties:
-            found[_TOPIC] = properties[_TOPIC]
+        if TOPIC in properties:
+            found[TOPIC] = properties[TOPIC]
         own = {name: self._name(name) for name in OF_A_SHARD}
         return found | {name: properties[stored] for name, stored in own.items() if stored in properties}
 
     def _name(self, name: str) -> str:
         return f"{name}.{self.topic}" if name in OF_A_SHARD else name
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -8,7 +8,7 @@ transaction id. The table properties say up to which statement the table is done
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 from pyspark.sql import functions as fn
@@ -32,17 +32,13 @@ from tailrace.spark_consumer.evolution.plan import (
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.sink.shape import SHAPE, Layout, added_columns
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.target_table import KEY, PLAIN, ColumnChanges, TargetTable, assignments, key_text
+from tailrace.spark_consumer.sink.table_properties import KEY, LAST_ALTERATION, NAMES
+from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, key_text
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-LAST_ALTERATION: Final = "tailrace.altered"
-"""Table property: the position of the last ALTER TABLE that the table is done with."""
-NAMES: Final = "tailrace.columns"
-"""Table property: the columns of the source and what became of them (SourceNames)."""
 
 log = structlog.get_logger(__name__)
 

@@ -65,6 +65,11 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def literal(text: str) -> str:
+    """Quote a string for Spark SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _plain(name: str) -> str:
     """Return a name as a part of a name in a catalog: many catalogs allow letters, digits and ``_`` only."""
     return _PLAIN_PART.sub(lambda found: "".join(f"_x{byte:02X}" for byte in found[0].encode()), name)

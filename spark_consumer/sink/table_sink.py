@@ -42,9 +42,10 @@ from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
 from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
+from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, TOPIC, TRUNCATED
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
-from tailrace.spark_consumer.sink.target_table import KEY, QUERY, TOPIC, TRUNCATED, key_text
+from tailrace.spark_consumer.sink.target_table import key_text
 from tailrace.spark_consumer.sink.versions import changed_versions, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 

@@ -15,23 +15,13 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.shared_target import Shard
-from tailrace.spark_consumer.sink.table_names import Location, quote
+from tailrace.spark_consumer.sink.table_names import Location, literal, quote
 from tailrace.spark_consumer.source.common_type import common_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tailrace.spark_consumer.sink.ledger import Ledger
-
-TOPIC: Final = "tailrace.topic"
-"""Table property: the topic whose rows the table has."""
-KEY: Final = "tailrace.key"
-"""Table property: the key columns as a JSON array."""
-QUERY: Final = "tailrace.query"
-"""Table property: the id of the query that created the table."""
-TRUNCATED: Final = "tailrace.truncated"
-"""Table property: the sequence of the last truncate event; records with a smaller sequence stay out."""
-
 
 PLAIN: Final = Layout()
 """A table with the columns of its source alone."""
@@ -213,11 +203,6 @@ class TargetTable(ABC):
         schema_name = self._location.schema_name
         if schema_name and not self._spark.catalog.databaseExists(schema_name):
             self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema_name}")
-
-
-def literal(text: str) -> str:
-    """Quote a string for Spark SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def assignments(properties: Mapping[str, str]) -> str:

@@ -11,8 +11,7 @@ from tailrace.spark_consumer.evolution.outcome import captured_name
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, SEVERAL, Shard
-from tailrace.spark_consumer.sink.table_evolution import LAST_ALTERATION, NAMES
-from tailrace.spark_consumer.sink.target_table import KEY, TOPIC, TRUNCATED
+from tailrace.spark_consumer.sink.table_properties import KEY, LAST_ALTERATION, NAMES, TOPIC, TRUNCATED
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 
 ONE, OTHER = Shard("p.s_1.t", (("shard", "1"),)), Shard("p.s_2.t", (("sh`ard", "it's"), ("b", "2")))
