@@ -25,8 +25,6 @@ from tailrace.spark_consumer.config.sinks import (
 )
 from tailrace.spark_consumer.config.transforms import check_rules
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, installed_sinks, load_sink
-from tailrace.spark_consumer.sink.shape import PROPERTIES as SHAPE_PROPERTIES
-from tailrace.spark_consumer.sink.shape import ShapeOptions
 
 COMMON: Final = Group(
     "Properties of all sinks",
@@ -93,18 +91,14 @@ def _others(plugins: Mapping[str, SinkPlugin], own: set[str], reason: str = _OF_
         for entry in options_of(plugin):
             if entry.name not in own:
                 why = reason.format(sink=plugin.name, property=entry.name)
-                # Tables of another shape than the one that was asked for would be wrong.
-                if entry.name in SHAPE_PROPERTIES:
-                    why = f"only the sinks {_with_shapes(plugins)} have it" if reason == _OF_ANOTHER else why
+                if entry.name in plugin.rejected_elsewhere:
+                    owners = [name for name, each in plugins.items() if entry.name in each.rejected_elsewhere]
+                    why = f"only the sinks {', '.join(owners)} have it" if reason == _OF_ANOTHER else why
                     other = replace(entry, support=Support.REJECTED, no_op_values=(entry.default or "",))
                 else:
                     other = replace(entry, support=Support.IGNORED)
                 found.setdefault(entry.name, replace(other, reason=why))
     return Group("Other sinks", (), tuple(found.values()))
-
-
-def _with_shapes(plugins: Mapping[str, SinkPlugin]) -> str:
-    return ", ".join(name for name, each in plugins.items() if issubclass(each.options, ShapeOptions))
 
 
 def _check_sink(draft: Draft) -> None:

@@ -17,7 +17,7 @@ from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import DeltaUpkeep, is_conflict
 from tailrace.spark_consumer.sink.ledger import is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.sink.shape import check_fields, shape_images
+from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_sink import TableSink
@@ -94,6 +94,7 @@ SINK = SinkPlugin(
     open=DeltaSink,
     merges_tables=True,
     checks=(check_location, check_fields),
+    rejected_elsewhere=PROPERTIES,
     fields=attrgetter("fields"),
     table_images=shape_images,
     jars={"4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0",)},

@@ -14,7 +14,7 @@ from tailrace.spark_consumer.sink.iceberg_options import IcebergOptions, check_t
 from tailrace.spark_consumer.sink.iceberg_table import IcebergTable
 from tailrace.spark_consumer.sink.iceberg_upkeep import IcebergUpkeep, is_conflict
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.sink.shape import check_fields, shape_images
+from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import retried
@@ -69,6 +69,7 @@ SINK = SinkPlugin(
     guarantee="exactly once: each batch changes a table once, whatever fails",
     open=IcebergSink,
     checks=(check_table, check_fields),
+    rejected_elsewhere=PROPERTIES,
     fields=attrgetter("fields"),
     table_images=shape_images,
     jars={"4.1": ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)},

@@ -8,7 +8,7 @@ A package adds a sink with an entry point whose name is the value of the propert
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
@@ -51,6 +51,8 @@ class SinkPlugin:
     """What the target contains after failures."""
     open: Callable[[SparkSession, Any, SinkContext], Sink]
     """Opens the sink with an instance of ``options``. Called once per query, in the session of its first batch."""
+    rejected_elsewhere: Collection[str] = ()
+    """Properties of ``options`` that are errors for a sink without them. Others are ignored there."""
     checks: tuple[Callable[[Draft], None], ...] = ()
     """Checks of the settings together; each adds its problems to the draft."""
     jars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -182,6 +182,7 @@ _OVERRIDES: Final = ValueType(
 
 
 PROPERTIES: Final = frozenset({"sink.shape", "sink.shape.overrides", "add.fields", "add.fields.prefix"})
+"""Tables of another shape than the one that was asked for would be wrong: a sink without shapes rejects these."""
 
 
 class ShapeOptions(Section):
