@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.demo import sample_database
 from tests.demo.deployment import Source
+from tests.demo.transactions import Transactions
 
 if TYPE_CHECKING:
     from pymysql import Connection
@@ -98,47 +97,20 @@ def load(session: Connection[Any], tables: Sequence[str], rows: int) -> None:
             sample_database.insert(session, table, [make(rng, number) for number in chosen])
 
 
-class Changes:
-    """Changes rows of all tables in a thread, at most ``rate`` transactions per second, until stopped."""
+class Changes(Transactions):
+    """Changes rows of all tables, those of some tables in each transaction."""
 
     def __init__(self, server: Source, tables: Sequence[str], rows: int, *, rate: float) -> None:
-        self._server, self._tables, self._rows = server, tables, rows
-        self._pause_s = 1 / rate
-        self._rng = random.Random(11)
+        super().__init__(server, "demo-changes", rate=rate)
+        self._tables, self._rows = tables, rows
         self._next = dict.fromkeys(tables, rows)
-        self._stop = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="demo-changes", daemon=True)
-        self.changes = 0
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the current transaction. Raise the error of the thread, if any."""
-        self._stop.set()
-        self._thread.join(300)
-        self.check()
-
-    def check(self) -> None:
-        """Raise the error that ended the thread, if any."""
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            with self._server.connect(database=sample_database.DATABASE, autocommit=False) as session:
-                due = time.monotonic()
-                while not self._stop.is_set():
-                    with session.cursor() as cursor:
-                        for table in self._rng.sample(self._tables, min(_TABLES_OF_A_TRANSACTION, len(self._tables))):
-                            self.changes += self._change(cursor, table)
-                    session.commit()
-                    due = max(due + self._pause_s, time.monotonic() - 1)
-                    self._stop.wait(max(0.0, due - time.monotonic()))
-        except BaseException as error:  # noqa: BLE001 - raised by check()
-            self._failure = error
+    def run_one(self, session: Connection[Any]) -> None:
+        """Change a row of each of some tables."""
+        with session.cursor() as cursor:
+            for table in self._rng.sample(self._tables, min(_TABLES_OF_A_TRANSACTION, len(self._tables))):
+                self.changes += self._change(cursor, table)
+        session.commit()
 
     def _change(self, cursor: Cursor, table: str) -> int:
         """Insert, update or delete a row, or move one to a new key."""

@@ -2,53 +2,28 @@
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.demo import sample_database
 from tests.demo.deployment import Source
+from tests.demo.transactions import Transactions
 
 if TYPE_CHECKING:
+    from pymysql import Connection
     from pymysql.cursors import Cursor
 
 _ROLLBACK_SHARE: Final = 0.02
 """Share of transactions that are rolled back. None of their changes may reach the sink."""
 
 
-class Workload:
-    """Runs transactions in a background thread, at most ``rate`` per second, until stopped."""
+class Workload(Transactions):
+    """Runs transactions of the shop; some of them are rolled back."""
 
     def __init__(self, server: Source, sizes: sample_database.Sizes, *, rate: float) -> None:
-        self._server = server
+        super().__init__(server, "demo-workload", rate=rate)
         self._sizes = sizes
-        self._pause_s = 1 / rate
-        self._stop = threading.Event()
-        self._rng = random.Random(11)
         self._next_product = 0
         self._next_customer = 0
-        self._thread = threading.Thread(target=self._run, name="demo-workload", daemon=True)
-        self._failure: BaseException | None = None
-        self.transactions = 0
-        self.changes = 0
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the current transaction. Raise the error of the thread, if any."""
-        self._stop.set()
-        self._thread.join(300)
-        self.check()
-
-    def check(self) -> None:
-        """Raise the error that ended the thread, if any."""
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
         shares = {
             self._new_order: 5,
             self._update_orders: 4,
@@ -57,25 +32,21 @@ class Workload:
             self._change_products: 1,
             self._update_keys: 1,
         }
-        steps = [step for step, share in shares.items() for _ in range(share)]
-        try:
-            with self._server.connect(database=sample_database.DATABASE, autocommit=False) as session:
-                with session.cursor() as cursor:
-                    self._find_free_keys(cursor)
-                due = time.monotonic()
-                while not self._stop.is_set():
-                    with session.cursor() as cursor:
-                        changes = self._rng.choice(steps)(cursor)
-                    if self._rng.random() < _ROLLBACK_SHARE:
-                        session.rollback()
-                    else:
-                        session.commit()
-                        self.transactions += 1
-                        self.changes += changes
-                    due = max(due + self._pause_s, time.monotonic() - 1)  # catch up at most one second
-                    self._stop.wait(max(0.0, due - time.monotonic()))
-        except BaseException as error:  # noqa: BLE001 - raised by check()
-            self._failure = error
+        self._steps = [step for step, share in shares.items() for _ in range(share)]
+        self.transactions = 0
+
+    def run_one(self, session: Connection[Any]) -> None:
+        """Run a step, and roll a small share of them back."""
+        with session.cursor() as cursor:
+            if not self._next_customer:
+                self._find_free_keys(cursor)
+            changes = self._rng.choice(self._steps)(cursor)
+        if self._rng.random() < _ROLLBACK_SHARE:
+            session.rollback()
+        else:
+            session.commit()
+            self.transactions += 1
+            self.changes += changes
 
     def _find_free_keys(self, cursor: Cursor) -> None:
         """Start after the existing keys: the workload may run more than once on a database."""

@@ -111,26 +111,22 @@ def test_kill_leaves_no_process(demo: Demo) -> None:
 def test_forty_tables_in_seven_sinks_of_one_consumer_are_equal(folder: Path) -> None:
     """Each table goes to one sink, while a workload changes rows of all of them."""
     sinks = "delta,iceberg,postgres,mysql,parquet,kafka,upsert-kafka"
-    demo = Demo(folder, "--sinks", sinks, "--rows", "8000", "--seconds", "10", "--deadline", "2400")
-    try:
-        code = demo.process.wait(3500)
-    finally:
-        demo.process.kill()
-        demo.process.wait()
-
-    assert code == 0, demo.output()
-    assert demo.output().count(" equal ") == 40
+    given = ("--sinks", sinks, "--rows", "8000", "--seconds", "10", "--deadline", "2400")
+    _ends_with_equal_tables(Demo(folder, *given), 40, limit_s=3500)
 
 
 @pytest.mark.long
 def test_the_demo_ends_with_equal_tables(folder: Path) -> None:
     """From MySQL to Delta while a workload changes rows: every row is equal at the end."""
-    demo = Demo(folder, "--rows", "4000", "--seconds", "10")
+    _ends_with_equal_tables(Demo(folder, "--rows", "4000", "--seconds", "10"), 4, limit_s=1500)
+
+
+def _ends_with_equal_tables(demo: Demo, count: int, *, limit_s: int) -> None:
     try:
-        code = demo.process.wait(1500)
+        code = demo.process.wait(limit_s)
     finally:
         demo.process.kill()
         demo.process.wait()
 
     assert code == 0, demo.output()
-    assert demo.output().count(" equal ") == 4
+    assert demo.output().count(" equal ") == count
