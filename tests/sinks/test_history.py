@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from tailrace.schemas.table import TableSchema
 from tests.sinks.backend import Changelog, ChangelogBackend
@@ -69,7 +68,6 @@ class TestDeltaHistory(ShapeConformance):
 
     backend_type = DeltaHistory
     variant = "history"
-    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES - {"test_batch_cut_off", "test_truncate"}
 
 
@@ -78,5 +76,4 @@ class TestIcebergHistory(ShapeConformance):
 
     backend_type = IcebergHistory
     variant = "history"
-    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES - {"test_truncate"}

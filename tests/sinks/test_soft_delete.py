@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -81,7 +80,6 @@ class TestDeltaSoftDelete(ShapeConformance):
 
     backend_type = DeltaSoftDelete
     variant = "soft-delete"
-    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES - {"test_batch_cut_off", "test_truncate"}
 
 
@@ -90,7 +88,6 @@ class TestIcebergSoftDelete(ShapeConformance):
 
     backend_type = IcebergSoftDelete
     variant = "soft-delete"
-    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES - {"test_truncate"}
 
 

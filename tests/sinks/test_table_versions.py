@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -94,7 +94,6 @@ class TestDeltaVersions(ShapeConformance):
 
     backend_type = DeltaVersions
     variant = "scd2"
-    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES - {"test_incremental_snapshot", "test_out_of_order"}
 
 
@@ -103,7 +102,6 @@ class TestIcebergVersions(ShapeConformance):
 
     backend_type = IcebergVersions
     variant = "scd2"
-    not_claimed: ClassVar[Mapping[str, str]] = {}
     long = CASES
 
 
