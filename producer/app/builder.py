@@ -20,7 +20,7 @@ from tailrace.producer.app.resources import Resources
 from tailrace.producer.app.resume import ResumeRules, resume_point
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
 from tailrace.producer.app.signals import SignalService, ensure_signal_topics
-from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory, start_workers_early
+from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory, new_workers
 from tailrace.producer.app.validation import faults_of_new_tables, validate_tables
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import PrerequisiteError
@@ -37,6 +37,7 @@ from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
+from tailrace.producer.snapshot.workers import ProcessWorkers
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
@@ -120,6 +121,7 @@ class SessionBuilder:
         self._stop = stop
         self._auxiliary = AuxiliaryTopics(process.config)
         self._created_topics: set[str] = set()
+        self._waiting: ProcessWorkers | None = None
         self._headers: Headers = list(
             context_headers(
                 process.config.topics.prefix,
@@ -213,8 +215,8 @@ class SessionBuilder:
         admin, reads = Topics(kafka_settings(self._config)), self._config.snapshot.should_snapshot
         has_readers = self._process.hooks is None and any(reads(str(table)) for table in captured)
         if has_readers and admin.missing([state_topic(self._config.topics.prefix)]):
-            # Nothing is captured yet: snapshot readers are needed in a moment.
-            start_workers_early()
+            # Nothing is captured yet: snapshot readers are needed in a moment, and each imports for a while.
+            self._waiting = self._resources.add(new_workers(self._config))
         topics = CaptureTopics(self._config, admin)
         self._created_topics = topics.ensure_own()
         ensure_signal_topics(self._config, admin)
@@ -351,6 +353,7 @@ class SessionBuilder:
             process.hooks,
             coordinator.known_keys,
             lambda: coordinator.mailbox.call(coordinator.confirm_ownership),
+            waiting=self._waiting,
         )
         factory = SnapshotFactory(
             process.config, state, coordinator, signals.processor, status=process.status, workers=workers

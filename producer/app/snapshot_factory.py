@@ -23,9 +23,9 @@ from tailrace.producer.snapshot.workers import ProcessWorkers, ThreadWorkers, Wo
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 
 
-def start_workers_early() -> None:
-    """Import what snapshot readers need, once and in the background; ``WorkerFactory.start`` then takes little time."""
-    ProcessWorkers.start_early(process_main.__module__)
+def new_workers(config: ProducerConfig) -> ProcessWorkers:
+    """Return the configured number of snapshot readers, which wait for ``begin``; the caller closes them."""
+    return ProcessWorkers(config.snapshot.max_threads, partial(process_main, config))
 
 
 class WorkerFactory:
@@ -38,29 +38,32 @@ class WorkerFactory:
         hooks: SnapshotHooks | None,
         known_keys: Callable[[], Mapping[str, Mapping[str, Any]]],
         confirm_ownership: Callable[[], None],
+        *,
+        waiting: ProcessWorkers | None = None,
     ) -> None:
         """``known_keys`` returns what the stream knows of keys (``KeyMemory.dump``).
 
-        ``confirm_ownership`` commits a transaction of the stream.
+        ``confirm_ownership`` commits a transaction of the stream. ``waiting`` are readers for the first start.
         """
         self._config = config
         self._fence = fence
         self._hooks = hooks
         self._known_keys = known_keys
         self._confirm_ownership = confirm_ownership
+        self._waiting = waiting
 
     def start(self) -> Workers:
         """Start the configured number of readers; the caller closes them."""
-        config, count = self._config, self._config.snapshot.max_threads
+        config = self._config
         # A session may be old when an incremental snapshot starts: its readers need not read the state since then.
         fence = self._fence = self._fence.moved_to_end(kafka_settings(config), self._confirm_ownership)
         keys = self._known_keys()
         if self._hooks is None:
-            start_workers_early()
-            return ProcessWorkers(count, partial(process_main, config, fence, keys))
-        return ThreadWorkers(
-            [partial(open_reader, config, fence, keys, worker, hooks=self._hooks) for worker in range(count)]
-        )
+            workers, self._waiting = self._waiting or new_workers(config), None
+            workers.begin(fence, keys)
+            return workers
+        readers = range(config.snapshot.max_threads)
+        return ThreadWorkers([partial(open_reader, config, fence, keys, each, hooks=self._hooks) for each in readers])
 
 
 class SnapshotFactory:

@@ -19,7 +19,7 @@ from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.snapshot.reader import ReaderSettings, SnapshotReader
-from tailrace.producer.snapshot.workers import serve_pipe
+from tailrace.producer.snapshot.workers import OpenReader, serve_pipe
 from tailrace.runtime.logging import configure_logging
 
 log = structlog.get_logger(__name__)
@@ -82,9 +82,11 @@ def open_reader(
     )
 
 
-def process_main(
-    config: ProducerConfig, fence: GenerationFence, keys: Mapping[str, Mapping[str, Any]], worker: int, pipe: Pipe
-) -> None:
-    """Run a snapshot reader in its own process."""
+def process_main(config: ProducerConfig, worker: int, pipe: Pipe) -> None:
+    """Run a snapshot reader in its own process; it begins with the fence and the known keys (``open_reader``)."""
     configure_logging(config.ops.log_format, config.ops.log_level)
-    serve_pipe(worker, lambda on_rows: open_reader(config, fence, keys, worker, on_rows), pipe)
+
+    def new_opener(fence: GenerationFence, keys: Mapping[str, Mapping[str, Any]]) -> OpenReader:
+        return lambda on_rows: open_reader(config, fence, keys, worker, on_rows)
+
+    serve_pipe(worker, new_opener, pipe)

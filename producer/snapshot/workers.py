@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.connection
-import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import queue
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
-from typing import Final, Protocol
+from typing import Any, Protocol
 
 from tailrace.producer.errors import ProducerFencedError, TableMissingError
 from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
 from tailrace.runtime.errors import Retryable, TailraceError
-
-_START_METHOD: Final = "forkserver"
-"""A fork of this process would have its threads' locks, and a new interpreter for each worker imports everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,32 +138,34 @@ class ThreadWorkers:
 class ProcessWorkers:
     """Workers as processes: decoding holds the interpreter lock, so threads would share one CPU core."""
 
-    @staticmethod
-    def start_early(module: str) -> None:
-        """Start the process that workers are forked from; it imports ``module``, which has their ``main``."""
-        multiprocessing.set_forkserver_preload([module])
-        multiprocessing.forkserver.ensure_running()
-
     def __init__(self, count: int, main: Callable[[int, Pipe], None]) -> None:
-        """``main(worker, pipe)`` runs in the child and calls ``serve_pipe``; it must be importable."""
+        """``main(worker, pipe)`` runs in the child and calls ``serve_pipe``; it must be importable (spawn)."""
         self.count = count
-        context = multiprocessing.get_context(_START_METHOD)
+        context = multiprocessing.get_context("spawn")
         self._pipes: list[Pipe] = []
         self._processes: list[multiprocessing.process.BaseProcess] = []
         for worker in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=main, args=(worker, theirs), name=f"tailrace-reader-{worker}", daemon=True)
-            process.start()
+            with _without_interrupts():
+                process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
 
+    def begin(self, *arguments: object) -> None:
+        """Let the workers open their readers, with ``arguments``; until then they import what they need, and wait."""
+        for worker in range(self.count):
+            self._send(worker, arguments)
+
     def submit(self, worker: int, task: SplitTask) -> None:
         """Give an idle worker its next split."""
-        try:
-            self._pipes[worker].send(task)
-        except (BrokenPipeError, ConnectionError):
-            return  # the worker has ended: ``next`` reports it
+        self._send(worker, task)
+
+    def _send(self, worker: int, message: object) -> None:
+        # A worker that has ended is reported by ``next``.
+        with suppress(ConnectionError):
+            self._pipes[worker].send(message)
 
     def next(self, timeout_s: float) -> Message | None:
         """Return the next message of any worker, or None; a process that ended is a retryable failure."""
@@ -197,22 +196,40 @@ class ProcessWorkers:
             pipe.close()
 
 
-def serve_pipe(worker: int, open_reader: OpenReader, pipe: Pipe) -> None:
-    """Run one worker over a pipe; it ends when the parent ends, even by SIGKILL."""
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Block SIGINT in this thread: a child that starts meanwhile inherits that, until ``serve_pipe`` ignores it."""
+    # Otherwise the first child starts it, which unblocks the signal.
+    multiprocessing.resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def serve_pipe(worker: int, new_opener: Callable[..., OpenReader], pipe: Pipe) -> None:
+    """Run one worker over a pipe; it ends when the parent ends, even by SIGKILL.
+
+    ``new_opener`` is called with the arguments of ``begin``.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to the whole group; the parent decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with_parent()
 
-    def receive() -> SplitTask | None:
+    def receive() -> Any:
         try:
-            task: SplitTask | None = pipe.recv()
+            return pipe.recv()
         except (EOFError, ConnectionError):
             return None
-        return task
 
+    arguments = receive()
+    if arguments is None:
+        return
     # Without its parent nobody listens to a report; the next instance fences what the reader left open.
     with suppress(BrokenPipeError):
-        serve(worker, open_reader, receive, pipe.send)
+        serve(worker, new_opener(*arguments), receive, pipe.send)
 
 
 def _end_with_parent() -> None:

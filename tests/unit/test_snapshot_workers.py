@@ -16,8 +16,9 @@ import pytest
 
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.snapshot import workers
-from tailrace.producer.snapshot.workers import serve_pipe
+from tailrace.producer.snapshot.workers import ProcessWorkers, RowsRead, serve_pipe
 from tests.support.capture import eventually
+from tests.support.idle_worker import main
 
 _ROOT: Final = Path(__file__).parents[2]
 _PRODUCER: Final = """
@@ -25,9 +26,9 @@ import json, sys
 from tailrace.producer.snapshot.workers import ProcessWorkers
 from tests.support.idle_worker import main
 
-ProcessWorkers.start_early(main.__module__)
 workers = ProcessWorkers(2, main)
-found = [workers.next(60) for _ in range(4)]
+workers.begin("process")
+found = [workers.next(60) for _ in range(2)]
 print(json.dumps([(message.worker, message.split, message.rows) for message in found]), flush=True)
 sys.stdin.read()
 """
@@ -47,29 +48,52 @@ def test_a_reader_without_its_parent_ends_without_a_traceback(monkeypatch: pytes
     """It is fenced or disconnected soon after, and nobody listens to what it reports."""
     monkeypatch.setattr(workers, "_end_with_parent", lambda: None)
     pipe, parent = multiprocessing.Pipe()
+    parent.send(())
     parent.close()
 
     def open_reader(_: Any) -> Any:
         raise SourceUnavailableError("the source cannot be reached")
 
-    serve_pipe(0, open_reader, pipe)
+    serve_pipe(0, lambda: open_reader, pipe)
 
 
-def test_readers_are_forked_and_end_with_a_killed_producer() -> None:
-    """One process imports what they need, and they end although their parent is not the producer."""
+def test_readers_end_with_a_killed_producer() -> None:
+    """Also one that waits for a server, and does not notice that its pipe is closed."""
     with subprocess.Popen(
         [sys.executable, "-c", _PRODUCER], cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as producer:
         try:
             assert producer.stdout is not None
-            found = {(worker, name): number for worker, name, number in json.loads(producer.stdout.readline())}
+            found = {worker: process for worker, word, process in json.loads(producer.stdout.readline())}
         finally:
             producer.kill()
-    readers = {found[worker, "process"] for worker in range(2)}
-    [server] = {found[worker, "imported in"] for worker in range(2)}
-    assert len(readers) == 2
-    assert server not in {producer.pid, *readers}
-    eventually(lambda: not any(map(_runs, {server, *readers})), "the end of the readers")
+    assert sorted(found) == [0, 1]
+    eventually(lambda: not any(map(_runs, found.values())), "the end of the readers")
+
+
+def test_readers_that_import_are_not_interrupted() -> None:
+    """Ctrl-C in a terminal reaches them too; the producer ends them."""
+    workers = ProcessWorkers(1, main)
+    [process] = workers._processes
+    try:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGINT)
+        workers.begin("process")
+        found = workers.next(60)
+    finally:
+        workers.close()
+
+    assert found == RowsRead(0, "process", process.pid)
+
+
+def test_readers_that_are_not_needed_end_when_they_are_closed() -> None:
+    """A start that fails closes them while they import or wait for ``begin``."""
+    workers = ProcessWorkers(2, main)
+
+    workers.close()
+
+    assert [process.exitcode for process in workers._processes] == [-signal.SIGTERM] * 2
+    workers.close()
 
 
 def _runs(process: int) -> bool:
