@@ -193,8 +193,12 @@ class CaptureProcess:
         return self._process.wait(timeout=DEADLINE_S)
 
     def stop(self) -> int:
-        """Stop the process as an operator does; return its exit code."""
+        """Stop the process as an operator does; return its exit code.
+
+        A process that still imports has no handler: SIGTERM would end it like any program that is not yet running.
+        """
         assert self._process is not None
+        eventually(lambda: not self.running() or self.handles_stop(), "the handler of SIGTERM")
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=300)
 
