@@ -8,13 +8,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyChange, RowsEncoder
 from tailrace.producer.serialization.codegen import BytesExpression, CodeBuilder, fstring_literal, indent
 from tailrace.producer.serialization.envelope_frame import EnvelopeFrame
 from tailrace.producer.serialization.row_image_decoder import RowImageDecoder
-from tailrace.runtime.errors import SchemaError
+from tailrace.runtime.errors import SchemaError, TailraceError
 from tailrace.schemas.rowkind import Op
 
 DECODE_ERRORS: Final = (
@@ -122,8 +122,11 @@ class EventEncoderFactory:
         rows = builder.bind("rows", self._decoders.rows)
         rows_and_keys = builder.bind("rows_and_keys", self._decoders.rows_and_keys)
         new, event_rows = builder.bind("new", tuple.__new__), builder.bind("EventRows", EventRows)
-        errors = builder.bind("errors", DECODE_ERRORS)
-        error, mismatch = builder.bind("decode_error", decode_error), builder.bind("row_mismatch", row_mismatch)
+        errors = builder.bind("errors", (*DECODE_ERRORS, TailraceError))
+        fail, mismatch = (
+            builder.bind("raise_image_error", raise_image_error),
+            builder.bind("row_mismatch", row_mismatch),
+        )
         lines = [
             "records, raw_keys = [], []",
             *(["changed = []"] if row_index == "changed" else []),
@@ -139,7 +142,7 @@ class EventEncoderFactory:
             "    while p < size:",
             *indent(body, 2),
             "        row += 1",
-            f"except {errors} as error: raise {error}(error) from error",
+            f"except {errors} as error: {fail}(error, decoder, event, text, p)",
             f"if p != size: raise {mismatch}(p, size)",
             f"return {new}({event_rows}, (records, {row_index}, raw_keys, row - envelope[3]))",
         ]
@@ -188,6 +191,17 @@ def decode_error(error: Exception) -> SchemaError:
         hint="restart the producer to read the table's definition again; binlog_row_image must be FULL",
         cause=f"{type(error).__name__}: {error}",
     )
+
+
+def raise_image_error(error: Exception, decoder: RowImageDecoder, event: bytes, text: str, p: int) -> NoReturn:
+    """Raise the error for the image at ``p``, whichever functions decoded it; ``error`` if that image has none."""
+    try:
+        decoder.check(event, text, p)
+    except DECODE_ERRORS as first:
+        raise decode_error(first) from first
+    if isinstance(error, TailraceError):
+        raise error
+    raise decode_error(error) from error
 
 
 def row_mismatch(read: int, size: int) -> SchemaError:

@@ -75,7 +75,7 @@ class EventEncoders:
         def encode(data: bytes, start: int, end: int, envelope: EventEnvelope, *, keys: bool = False) -> EventRows:
             nonlocal native, is_built
             if not is_built:
-                native, is_built = self._build(op, skips=skips, tombstones=tombstones), True
+                native, is_built = self.build(op, skips=skips, tombstones=tombstones), True
             if native is None or (keys and skips):
                 return python(data, start, end, envelope, keys=keys)
             first_row = envelope.first_row
@@ -91,7 +91,8 @@ class EventEncoders:
 
         return encode
 
-    def _build(self, op: Op, *, skips: bool, tombstones: bool) -> ImageEncoder | None:
+    def build(self, op: Op, *, skips: bool, tombstones: bool) -> ImageEncoder | None:
+        """Return the compiled encoder of an operation; None if it cannot encode the table."""
         if skips and not self._format.plain_rows:
             return None
         columns = row_image_columns(self._layout, self._format)

@@ -58,6 +58,18 @@ class RowImageDecoder:
             return image
         if len(self._uses) < 64 * _MAX_PATTERNS:
             self._uses[bitmap] = uses
+        return self._for_any(bitmap)
+
+    def check(self, data: bytes, text: str, p: int) -> None:
+        """Decode the image at ``p`` without the functions for patterns.
+
+        Which of them exist depends on the rows before, and they read several values at once: of the faults of an image
+        they find another one first. An error must depend on the image alone.
+        """
+        start = p + self.bitmap_width
+        self._for_any(data[p:start])(data, text, start)
+
+    def _for_any(self, bitmap: bytes) -> ImageFunction:
         if self._any is None:
             self._any = self.compile(None)
         decode_any, nulls = self._any, int.from_bytes(bitmap, "little")
