@@ -58,8 +58,15 @@ class BothCodecs:
 
     def _same(self, read: Callable[[TableCodec], SnapshotRows | EventRows]) -> Outcome:
         python, native = (_outcome(read, codec, failures) for codec, failures in self._codecs)
-        assert native == python, f"compiled: {native}\npython: {python}"
+        assert native == python, _difference(repr(native), repr(python))
         return python
+
+
+def _difference(native: str, python: str) -> str:
+    """Return both texts around their first difference."""
+    at = next((i for i, (one, other) in enumerate(zip(native, python, strict=False)) if one != other), len(native))
+    near = slice(max(at - 100, 0), at + 100)
+    return f"compiled: …{native[near]}… python: …{python[near]}…"
 
 
 def _outcome(
