@@ -28,18 +28,24 @@ cdef int put_integer(Output *out, const Column *column, const unsigned char *dat
     return put_int(out, column, <int64_t> integer_bits(column, data))
 
 
-cdef int packed_decimal(Output *out, const Column *column, const unsigned char *data) noexcept:
+cdef inline int packed_size(int digits) noexcept:
+    """Return the bytes of the digits on one side of a decimal's point."""
+    cdef int rest = digits % 9
+    return digits // 9 * 4 + (4 if rest > 6 else (rest + 1) // 2)
+
+
+cdef int unpacked(const unsigned char *data, int whole, int scale, int64_t *unscaled) noexcept:
     """Read up to 18 digits: groups of nine in four bytes, all bits inverted below zero, the first one always."""
     cdef int64_t total = 0, group, power
     cdef int side, digits, left, width, i
     cdef unsigned char flip = 0 if data[0] & 128 else 255, first = 128
     cdef Py_ssize_t at = 0
     for side in range(2):
-        left = column.scale if side else column.whole_digits
+        left = scale if side else whole
         while left > 0:
             # The groups begin at the point: before it the first one is short, after it the last one.
             digits = (left % 9 or 9) if side == 0 else (9 if left > 9 else left)
-            width = (digits + 1) // 2 if digits < 7 else 4
+            width = packed_size(digits)
             group = 0
             power = 1
             for i in range(width):
@@ -52,7 +58,15 @@ cdef int packed_decimal(Output *out, const Column *column, const unsigned char *
                 return DECLINED
             total = total * power + group
             left -= digits
-    return put_decimal(out, column, -total if flip else total)
+    unscaled[0] = -total if flip else total
+    return DONE
+
+
+cdef int packed_decimal(Output *out, const Column *column, const unsigned char *data) noexcept:
+    cdef int64_t unscaled = 0
+    if unpacked(data, column.whole_digits, column.scale, &unscaled) != DONE:
+        return DECLINED
+    return put_decimal(out, column, unscaled)
 
 
 cdef int datetime_of_image(Output *out, const Column *column, const unsigned char *data) noexcept:

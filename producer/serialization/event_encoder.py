@@ -6,13 +6,14 @@ The loops share one body. The constants of the envelope and the width of the NUL
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyChange, RowsEncoder
+from tailrace.producer.model.codec import EventRows, RowsEncoder
 from tailrace.producer.serialization.codegen import BytesExpression, CodeBuilder, fstring_literal, indent
 from tailrace.producer.serialization.envelope_frame import EnvelopeFrame
+from tailrace.producer.serialization.key_changes import KeyChangeFactory
 from tailrace.producer.serialization.row_image_decoder import RowImageDecoder
 from tailrace.runtime.errors import SchemaError, TailraceError
 from tailrace.schemas.rowkind import Op
@@ -43,12 +44,12 @@ class EventDecoders:
 
 
 class EventEncoderFactory:
-    """Compiles the encoders of one table version; ``print_header`` prints the key struct of a plain JSON key."""
+    """Compiles the encoders of one table version; ``changes`` makes the records of changed keys."""
 
-    def __init__(self, frame: EnvelopeFrame, decoders: EventDecoders, print_header: Callable[[bytes], bytes]) -> None:
+    def __init__(self, frame: EnvelopeFrame, decoders: EventDecoders, changes: KeyChangeFactory) -> None:
         self._frame = frame
         self._decoders = decoders
-        self._print_header = print_header
+        self._changes = changes
 
     def inserts(self) -> RowsEncoder:
         """Return the encoder of WRITE_ROWS events."""
@@ -86,7 +87,7 @@ class EventEncoderFactory:
         first, middle = (fstring_literal(part.decode("latin-1")) for part in (prefix, frame.between_rows))
         value.value(f"f'{first}{{before}}{middle}{{after}}'{_LATIN1}").value("head")
         plain = self._decoders.plain
-        key_change = builder.bind("key_change", self._key_change)
+        key_change = builder.bind("key_change", self._changes.of_text)
         images = "(event, text, first, second)" if plain else "None"
         body = [
             *(["first = p"] if plain else []),
@@ -152,33 +153,6 @@ class EventEncoderFactory:
         plain = self._decoders.plain
         assert plain is not None
         return plain.decode(event, text, first)[0] == plain.decode(event, text, second)[0]
-
-    def _key_change(
-        self,
-        rows: tuple[str, str],
-        keys: tuple[str, str],
-        envelope: EventEnvelope,
-        row: int,
-        images: tuple[bytes, str, int, int] | None,
-    ) -> KeyChange:
-        frame, plain, print_header = self._frame, self._decoders.plain, self._print_header
-        before, after = (each.encode("latin-1") for each in rows)
-        old, new = (key.encode("latin-1") for key in keys)
-        plain_old, plain_new = old, new
-        if plain is not None:
-            assert images is not None
-            event, text, first, second = images
-            plain_old, plain_new = (plain.decode(event, text, at)[1].encode("latin-1") for at in (first, second))
-        number = frame.row_number(row)
-        delete, create = frame.event(envelope, Op.DELETE), frame.event(envelope, Op.CREATE)
-        return KeyChange(
-            old_key=old,
-            new_key=new,
-            delete=b"".join((frame.before_update, before, frame.after_delete, delete[0], number, delete[1])),
-            create=b"".join((frame.before_insert, after, create[0], number, create[1])),
-            new_key_header=print_header(plain_new),
-            old_key_header=print_header(plain_old),
-        )
 
 
 _LONGEST_TEXT_PREFIX: Final = 64

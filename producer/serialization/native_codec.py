@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyTuple, RowsEncoder, SnapshotRows
 from tailrace.producer.serialization.envelope_frame import EnvelopeFrame
+from tailrace.producer.serialization.key_changes import KeyChangeFactory
 from tailrace.producer.serialization.native_columns import (
     member_name,
     raw_key_columns,
@@ -55,11 +56,13 @@ class EventEncoders:
         layout: RowLayout,
         record_format: RecordFormat,
         frame: EnvelopeFrame,
+        changes: KeyChangeFactory,
         *,
         tombstones: bool,
         skip_unchanged: bool,
     ) -> None:
         self._layout = layout
+        self._changes = changes
         self._format = record_format
         self._frame = frame
         self._tombstones = tombstones
@@ -80,7 +83,7 @@ class EventEncoders:
                 return python(data, start, end, envelope, keys=keys)
             first_row = envelope.first_row
             raw_keys: list[tuple[KeyTuple | None, KeyTuple | None]] | None = [] if keys else None
-            found = native.encode(data, start, end, *event(envelope, op), first_row, raw_keys)
+            found = native.encode(data, start, end, *event(envelope, op), first_row, raw_keys, envelope)
             if found is None:
                 return python(data, start, end, envelope, keys=keys)
             count = found[1] - first_row
@@ -107,6 +110,7 @@ class EventEncoders:
             raw_key_columns(self._layout, self._format, columns),
             frame.before_insert if op is Op.CREATE else frame.before_update,
             between,
+            self._changes.of_bytes if op is Op.UPDATE else None,
             pairs=op is Op.UPDATE,
             deletes=op is Op.DELETE,
             tombstones=tombstones,

@@ -14,8 +14,7 @@ from tests.fuzz.logs import compare_log
 from tests.fuzz.mutations import mutated
 from tests.fuzz.subject import OPS, Subject
 
-INPUTS_OF_SUBJECT: Final = 2_000
-_LOGS_OF_SUBJECT: Final = 2
+_LOGS_OF_SUBJECT: Final = 4
 _HANG_SECONDS: Final = 300
 
 
@@ -25,10 +24,12 @@ class FuzzError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run ends; whichever comes first."""
+    """When a run ends, whichever comes first."""
 
     inputs: int
     seconds: float
+    of_subject: int = 4_000
+    """Inputs of one table."""
 
 
 @dataclass(slots=True)
@@ -79,18 +80,18 @@ class Campaign:
             if self._note is not None:
                 # Ends the process with its stack if compiled code does not return.
                 faulthandler.dump_traceback_later(_HANG_SECONDS, exit=True)
-            self._subject(number)
+            self._subject(number, limits.of_subject)
             number += 1
         if self._note is not None:
             faulthandler.cancel_dump_traceback_later()
         return self.tally
 
-    def _subject(self, number: int) -> None:
+    def _subject(self, number: int, inputs: int) -> None:
         choose = random.Random(f"{self._seed}.{number}")
         subject, tally = Subject(choose), self.tally
         compiled = subject.compiled
         tally.subjects += 1
-        for i in range(INPUTS_OF_SUBJECT):
+        for i in range(inputs):
             op = OPS[int(choose.random() * len(OPS))]
             keys = choose.random() < 0.3
             data = mutated(subject.sample(op), subject.sample(op), choose)

@@ -11,10 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
-from tailrace.producer.mysql.types.conversion import ConversionFailures
-from tailrace.producer.serialization.native_codec import EventEncoders
-from tailrace.producer.serialization.row_layout import row_layouts
-from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec, plain_format
+from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.schemas.rowkind import Op
 from tests.bench.codec_speed import EVENT
 from tests.fuzz.mutations import Sample, join
@@ -26,7 +23,8 @@ OPS: Final = (SELECT, "inserts", "updates", "deletes")
 _CODES: Final = {"inserts": Op.CREATE, "updates": Op.UPDATE, "deletes": Op.DELETE}
 _ID: Final = Column("id", "int", nullable=False)
 _END: Final = Sample(b"\x05\0\0\x09\xfe\0\0\2\0", (0, 4))
-_ROWS: Final = 10
+_ROWS: Final = 12
+_SAMPLES: Final = 60
 _LONGEST: Final = 400
 """Of a value: long ones are few, so that damage finds the structure."""
 Compiled = Callable[[bytes, bool], bool]
@@ -52,6 +50,7 @@ class Subject:
         values = [_values(column, self.options) for column in self._picked]
         self._images = [self._image([each.images for each in values[1:]]) for _ in range(_ROWS)]
         self._packets = [self._packet([values[i].texts for i in self._visible]) for _ in range(_ROWS)]
+        self._samples = {op: [self._sample(op) for _ in range(_SAMPLES)] for op in OPS}
 
     def __str__(self) -> str:
         columns = ", ".join(map(repr, self.table.columns))
@@ -59,6 +58,9 @@ class Subject:
 
     def sample(self, op: str) -> Sample:
         """Return valid bytes of one to three rows."""
+        return self._samples[op][int(self._choose.random() * _SAMPLES)]
+
+    def _sample(self, op: str) -> Sample:
         pick = self._choose.choice
         rows = self._choose.randint(1, 3)
         if op == SELECT:
@@ -103,21 +105,18 @@ class Subject:
         return run
 
     def _image_encoder(self, op: str) -> Compiled | None:
-        options, code = self.codecs.options, _CODES[op]
-        layout = row_layouts(self.table, options.values, options.projection, options.failures).row_image
-        frame = self.codecs.format.frame()
+        options, code, events = self.codecs.options, _CODES[op], self.codecs.native.native_events
+        assert events is not None
         skips = options.skip_unchanged and code is Op.UPDATE
-        encoders = EventEncoders(
-            layout, self.codecs.format, frame, tombstones=options.tombstones, skip_unchanged=options.skip_unchanged
-        )
-        native = encoders.build(code, skips=skips, tombstones=options.tombstones and code is Op.DELETE)
+        native = events.build(code, skips=skips, tombstones=options.tombstones and code is Op.DELETE)
         if native is None:
             return None
+        frame = self.codecs.format.frame()
         head, tail = frame.event(EVENT, code)
 
         def run(data: bytes, keys: bool) -> bool:
             raw: list[Any] | None = [] if keys and not skips else None
-            return native.encode(data, 0, len(data), head, tail, 0, raw) is None
+            return native.encode(data, 0, len(data), head, tail, 0, raw, EVENT) is None
 
         return run
 
@@ -164,11 +163,8 @@ def _values(column: Column, options: ValueOptions) -> _Values:
     table = Table(TableId("d", "t"), (_ID, replace(column, name="c")), ("id",))
     codec = TableCodec(table, "topic", CodecOptions(options))
     packets = codec.native
-    rows = row_layouts(table, options, None, ConversionFailures()).row_image
-    frame = plain_format(table, "topic", CodecOptions(options))
-    inserts = EventEncoders(rows, frame, frame.frame(), tombstones=True, skip_unchanged=False).build(
-        Op.CREATE, skips=False, tombstones=True
-    )
+    assert codec.native_events is not None
+    inserts = codec.native_events.build(Op.CREATE, skips=False, tombstones=True)
 
     def is_encoded(text: bytes) -> bool:
         data = packet(b"1", text)
@@ -176,7 +172,7 @@ def _values(column: Column, options: ValueOptions) -> _Values:
 
     def is_image_encoded(image: bytes) -> bool:
         data = b"\0\1\0\0\0" + image
-        return inserts is not None and inserts.encode(data, 0, len(data), b"", b"", 0, None) is not None
+        return inserts is not None and inserts.encode(data, 0, len(data), b"", b"", 0, None, EVENT) is not None
 
     return _Values(
         _Choice(tuple(filter(is_encoded, texts)), texts), _Choice(tuple(filter(is_image_encoded, images)), images)
