@@ -31,6 +31,9 @@ cdef class ImageEncoder:
     ):
         cdef int i
         self.change = change
+        for i in range(rows.count):
+            if not has_its_width(&rows.columns[i]):
+                raise ValueError("a column of another width than its values have")
         self.rows, self.prefix, self.between = rows, prefix, between
         self.pairs, self.deletes, self.tombstones = pairs, deletes, tombstones
         self.skips, self.avro = skips, avro

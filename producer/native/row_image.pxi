@@ -34,6 +34,31 @@ cdef inline int packed_size(int digits) noexcept:
     return digits // 9 * 4 + (4 if rest > 6 else (rest + 1) // 2)
 
 
+cdef bint has_its_width(const Column *column) noexcept:
+    """Return whether a value of a row image has as many bytes as are read."""
+    cdef Kind kind = column.kind
+    cdef int width = column.width, fraction = (column.scale + 1) // 2
+    if kind == DECIMAL or kind == DECIMAL_TEXT:
+        if column.scale < 0 or column.whole_digits < 0 or not 1 <= column.scale + column.whole_digits <= 18:
+            return False
+        return width == packed_size(column.whole_digits) + packed_size(column.scale)
+    if kind == DATETIME or kind == TIMESTAMP or kind == TIME:
+        if not 0 <= column.scale <= 6:
+            return False
+        return width == fraction + (5 if kind == DATETIME else 4 if kind == TIMESTAMP else 3)
+    if kind == INTEGER:
+        return 1 <= width <= 8
+    if kind == LABEL:
+        return 1 <= width <= 2
+    if kind == DOUBLE:
+        return width == 8
+    if kind == DATE:
+        return width == 3
+    if kind == YEAR:
+        return width == 1
+    return 0 <= width and 0 <= column.prefix <= 4
+
+
 cdef int unpacked(const unsigned char *data, int whole, int scale, int64_t *unscaled) noexcept:
     """Read up to 18 digits: groups of nine in four bytes, all bits inverted below zero, the first one always."""
     cdef int64_t total = 0, group, power

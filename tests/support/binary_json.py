@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tailrace.producer.mysql.types.decimal import packed_size
 
@@ -125,7 +125,7 @@ _TEXTS = ("", "a", "key", 'q"uo\\te', "tab\t\x01\x1f\x7f", "é", "😀", "x" * 1
 _NUMBERS = (0, 1, -1, 32767, -32768, 65535, 65536, -(2**31), 2**32 - 1, 2**32, -(2**63), 2**63 - 1, 2**64 - 1)
 _DOUBLES = (0.0, -0.0, 1.5, -2.25, 1e-4, 9.9e-5, 1e15, 999999999999999.9, 1e16, 5e-324, 1.7976931348623157e308, 0.1)
 _DECIMALS = ("0", "0.00", "-0.01", "12.34", "-999999999.999999999", "123456789012345678", "1" * 30 + ".5", "0.5")
-_OPAQUES = (
+OPAQUE_VALUES: Final = (
     *map(decimal, _DECIMALS),
     moment(MYSQL_DATE, 2024, 2, 29, 0, 0, 0, 0),
     moment(MYSQL_DATETIME, 9999, 12, 31, 23, 59, 59, 999_999),
@@ -148,4 +148,6 @@ def random_document(pick: random.Random, depth: int = 3) -> Any:
         if pick.random() < 0.6:
             made = {f"{pick.choice(_TEXTS)}{i}": item for i, item in enumerate(inner)}
         return Large(made) if pick.random() < 0.2 else made
-    return pick.choice(pick.choice((_TEXTS, _NUMBERS, _DOUBLES, _OPAQUES, (None, True, False), ("plain", 1, 7, "b"))))
+    return pick.choice(
+        pick.choice((_TEXTS, _NUMBERS, _DOUBLES, OPAQUE_VALUES, (None, True, False), ("plain", 1, 7, "b")))
+    )

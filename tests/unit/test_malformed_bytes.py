@@ -32,6 +32,7 @@ from tests.support.binlog_bytes import (
     XID,
     LogBytes,
     orders,
+    parse,
     query_body,
 )
 from tests.support.codec import EVENT_ENVELOPE
@@ -192,6 +193,32 @@ def test_the_error_of_a_row_depends_on_its_bytes_alone() -> None:
             codec.inserts(wrong, 0, len(wrong), EVENT_ENVELOPE)
         errors.append((caught.value.message, caught.value.context))
     assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize(
+    ("usual", "wrong", "what"),
+    [
+        (b"\x0a\x02\x04", b"\x0c\x28\x04", "number of digits"),
+        (b"\x0a\x02\x04", b"\0\0\x04", "number of digits"),
+        (b"\x0a\x02\x04", b"\x42\x02\x04", "number of digits"),
+        (b"\x04\x01\x08", b"\0\0\x08", "number of bits"),
+        (b"\x04\x01\x08", b"\x04\x08\x08", "number of bits"),
+        (b"\x01\x03\x0a", b"\x01\x07\x0a", "number of fractional digits"),
+    ],
+)
+def test_a_table_map_with_impossible_sizes_is_refused(usual: bytes, wrong: bytes, what: str) -> None:
+    """DECIMAL(12, 40), (0, 0), (66, 2); BIT(0), BIT(68); DATETIME(7): their values have no known width."""
+    types, metadata, nulls, options = ALL_KINDS
+    assert metadata.count(usual) == 1
+    columns = (types, metadata.replace(usual, wrong), nulls, options)
+    log = (
+        LogBytes(checksum=False)
+        .begin()
+        .table_map(columns=columns)
+        .rows(ALL_KINDS_IMAGE, columns=12, bitmaps=b"\xff\x0f")
+    )
+    with pytest.raises(BinlogError, match=f"impossible {what}"):
+        parse(log)
 
 
 def test_superscript_digits_are_no_numbers() -> None:

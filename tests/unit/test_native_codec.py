@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from unittest import mock
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.native import loader
+from tailrace.producer.serialization.native_columns import NativeColumn
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.support.both_codecs import BothCodecs, Outcome
 from tests.support.codec_matrix import COLUMNS, FORMS, MODES, Form, cell, packet
@@ -31,6 +32,9 @@ END: Final = b"\x05\0\0\x09\xfe\0\0\2\0"
 
 def _snapshot(codecs: BothCodecs, packets: bytes, *, stop: int = 0) -> Outcome:
     return codecs.snapshot(packets, len(NOISE), stop or len(packets))
+
+
+REST: Final[dict[str, Any]] = {"nullable": False, "avro": False, "head": b"", "tag": b"", "null": b""}
 
 
 def _table(columns: list[Column], key: tuple[str, ...] = ("id",)) -> Table:
@@ -113,6 +117,32 @@ def test_row_of_several_packets_is_equal() -> None:
     assert len(_snapshot(codecs, data)[0]) == 3
     for stop in (len(NOISE + packet(b"1", b"a")) + 50, len(data) - 20):
         _snapshot(codecs, data, stop=stop)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        NativeColumn("decimal", width=6, whole_digits=-28, scale=40, **REST),
+        NativeColumn("decimal", width=4, whole_digits=9, scale=2, **REST),
+        NativeColumn("datetime", width=5, scale=3, **REST),
+        NativeColumn("timestamp", width=4, scale=255, **REST),
+        NativeColumn("time", width=2, **REST),
+        NativeColumn("integer", width=9, **REST),
+        NativeColumn("double", width=4, **REST),
+        NativeColumn("label", width=3, **REST),
+        NativeColumn("date", width=2, **REST),
+        NativeColumn("year", width=0, **REST),
+    ],
+    ids=lambda column: f"{column.kind} {column.width}",
+)
+def test_a_column_of_a_wrong_width_is_refused(wrong: NativeColumn) -> None:
+    """Its values would be read beyond their end, and beyond that of the event."""
+    from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
+
+    rows = codec.Rows([wrong], [], b"", b"", b"")
+    flags = {"pairs": False, "deletes": False, "tombstones": False, "skips": False, "avro": False}
+    with pytest.raises(ValueError, match="another width"):
+        codec.ImageEncoder(rows, [], b"", b"", None, **flags)
 
 
 def test_switch_is_named() -> None:
