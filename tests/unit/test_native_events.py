@@ -113,7 +113,7 @@ def test_any_json_document_is_equal(form: Form) -> None:
     """Of any types and sizes of numbers, whole or with one byte changed."""
     codecs = BothCodecs(_JSON_TABLE, value_options(), form)
 
-    @settings(max_examples=300)
+    @settings(max_examples=120)
     @given(_DOCUMENTS, st.data())
     def check(value: object, data: st.DataObject) -> None:
         document = binary_json(value)
