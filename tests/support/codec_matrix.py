@@ -145,7 +145,7 @@ def record_format(
     defaults: dict[str, Any] = {"string": "d'\"é", "int32": 5, "int64": 6, "int16": 7}
     fields = tuple(
         replace(each, schema=replace(each.schema, default=defaults[each.schema.type]))
-        if each.schema.optional and each.schema.type in defaults and each.name[-1] in "02468"
+        if each.schema.optional and each.schema.type in defaults and each.name.endswith(tuple("02468"))
         else each
         for each in fields
     )
