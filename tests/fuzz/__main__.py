@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import tempfile
@@ -10,12 +11,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import structlog
+
 from tests.fuzz.sanitizer import FOLDER, run_sanitized, use_extension
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the fuzzer; return 1 if the implementations differ or one of them failed."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--inputs", type=int, default=100_000, help="inputs for the compiled code (default 100,000)")
     parser.add_argument("--seconds", type=float, default=86_400, help="ends the run before that (default: a day)")
@@ -25,17 +27,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sanitizer", action="store_true", help="with an extension built for AddressSanitizer and UBSan"
     )
-    options = parser.parse_args(given)
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="processes that share the inputs, with --sanitizer (default 1)"
+    )
+    options = parser.parse_args(arguments)
     if options.sanitizer:
-        return run_sanitized([each for each in given if each != "--sanitizer"])
+        return run_sanitized([_of_job(options, number) for number in range(options.jobs)])
     folder = os.environ.get(FOLDER)
     if folder:
         use_extension(folder)
     # Imports the extension.
     from tests.fuzz.campaign import Campaign, FuzzError, Limits  # noqa: PLC0415
 
+    # Values that are replaced are counted; each is logged too.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     last = Path(tempfile.gettempdir(), f"tailrace-fuzz-{os.getpid()}")
-    sys.stdout.write(f"seed {options.seed}; the last input is named in {last}\n")
+    sys.stdout.write(f"seed {options.seed}: the last input is named in {last}\n")
     sys.stdout.flush()
     with last.open("wb", buffering=0) as file:
 
@@ -50,9 +57,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"FAILED: {error}\n{error.__cause__!r}\n")
             return 1
         finally:
-            sys.stdout.write(f"{campaign.tally}; {time.monotonic() - start:,.0f} s\n")
+            sys.stdout.write(f"seed {options.seed}: {campaign.tally}; {time.monotonic() - start:,.0f} s\n")
     last.unlink()
     return 0
+
+
+def _of_job(options: argparse.Namespace, number: int) -> list[str]:
+    """Return the arguments of one of several processes: each has a seed of its own."""
+    values = {
+        "inputs": options.inputs // options.jobs,
+        "seconds": options.seconds,
+        "compared": options.compared,
+        "seed": options.seed + number,
+        "subject": options.subject,
+    }
+    return [f"--{name}={value}" for name, value in values.items()]
 
 
 if __name__ == "__main__":

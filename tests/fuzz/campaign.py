@@ -14,7 +14,7 @@ from tests.fuzz.logs import compare_log
 from tests.fuzz.mutations import mutated
 from tests.fuzz.subject import OPS, Subject
 
-_LOGS_OF_SUBJECT: Final = 4
+_LOGS_OF_SUBJECT: Final = 2
 _HANG_SECONDS: Final = 300
 
 
@@ -28,7 +28,7 @@ class Limits:
 
     inputs: int
     seconds: float
-    of_subject: int = 4_000
+    of_subject: int = 10_000
     """Inputs of one table."""
 
 

@@ -26,8 +26,11 @@ def use_extension(folder: str) -> None:
     assert Path(codec.__file__).parent == Path(folder), f"{codec.__file__} was imported before"
 
 
-def run_sanitized(arguments: Sequence[str]) -> int:
-    """Build the extension, and run ``python -m tests.fuzz`` with these arguments and with it; return the exit code."""
+def run_sanitized(jobs: Sequence[Sequence[str]]) -> int:
+    """Build the extension, and run ``python -m tests.fuzz`` with it, once for each list of arguments, side by side.
+
+    Returns the greatest exit code.
+    """
     compiler = os.environ.get("CC", "gcc")
     runtime = _output([compiler, "-print-file-name=libasan.so"])
     if not os.path.isabs(runtime):
@@ -60,8 +63,9 @@ def run_sanitized(arguments: Sequence[str]) -> int:
             "UBSAN_OPTIONS": "print_stacktrace=1",
             FOLDER: str(extension.parent),
         }
-        done = subprocess.run([sys.executable, "-m", "tests.fuzz", *arguments], cwd=_ROOT, env=environment, check=False)
-        return done.returncode
+        command = [sys.executable, "-m", "tests.fuzz"]
+        running = [subprocess.Popen([*command, *arguments], cwd=_ROOT, env=environment) for arguments in jobs]
+        return max(abs(each.wait()) for each in running)
 
 
 def _output(command: Sequence[str]) -> str:

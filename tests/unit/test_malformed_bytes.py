@@ -195,6 +195,17 @@ def test_the_error_of_a_row_depends_on_its_bytes_alone() -> None:
     assert errors[0] == errors[1]
 
 
+def test_a_required_column_that_is_null_is_an_error_at_any_time() -> None:
+    """Also once the pattern of NULLs is frequent; the bits after the last column have no meaning."""
+    table = Table(TableId("d", "t"), (Column("id", "int", nullable=False), Column("a", "int")), ("id",))
+    with mock.patch.dict(os.environ, {SWITCH: "0"}):
+        codec = TableCodec(table, "topic", DEFAULT_CODEC)
+    for _ in range(40):
+        with pytest.raises(SchemaError, match="NOT NULL is NULL"):
+            codec.inserts(b"\1\1\0\0\0", 0, 5, EVENT_ENVELOPE)
+        assert codec.inserts(b"\xfe\1\0\0\0", 0, 5, EVENT_ENVELOPE).row_count == 1
+
+
 @pytest.mark.parametrize(
     ("usual", "wrong", "what"),
     [
