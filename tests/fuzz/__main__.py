@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from tailrace.producer.native import loader
 from tests.fuzz.sanitizer import FOLDER, run_sanitized, use_extension
 
 
@@ -36,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = os.environ.get(FOLDER)
     if folder:
         use_extension(folder)
+    if not loader.is_used():
+        sys.stderr.write(f"the compiled extension is not used: {loader.unused_because()}\n")
+        return 2
     # Imports the extension.
     from tests.fuzz.campaign import Campaign, FuzzError, Limits  # noqa: PLC0415
 
