@@ -17,10 +17,9 @@ import structlog
 from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, target_columns
+from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, StoredTable
 from tailrace.spark_consumer.sink.ledger import AppliedOffsets, Ledger
 
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 LEDGER_TABLE: Final = "tailrace_ledger"
 _STAGE: Final = "tailrace_stage_"
+DELETED: Final = "deleted"
+"""Column of a staging table: whether the row of the key is removed."""
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +51,10 @@ class Entry:
     """The position of the last ALTER TABLE that the table is done with."""
     truncated: str = ""
     """The sequence of the last truncate event; records with a smaller sequence stay out."""
+    shape: str = ""
+    """The shape of the table; empty: scd1."""
+    added_columns: str = ""
+    """The columns that are not columns of the source, as a JSON array; also those of earlier settings."""
 
     @property
     def ledger(self) -> Ledger:
@@ -57,12 +62,20 @@ class Entry:
         offsets: AppliedOffsets = {int(number): offset for number, offset in json.loads(self.offsets).items()}
         return Ledger(self.topic, offsets, offsets, self.topic_id)
 
+    @property
+    def added(self) -> list[str]:
+        """The columns that are not columns of the source."""
+        found: list[str] = json.loads(self.added_columns or "[]")
+        return found
+
     def after(self, ledger: Ledger) -> Entry:
         """Return the row after the table has applied more."""
         return replace(self, offsets=json.dumps(ledger.merge), topic_id=ledger.id)
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Entry))
+_ADDED: Final = ("shape", "added_columns")
+"""Columns that a ledger of an earlier release lacks."""
 
 
 @dataclass(slots=True)
@@ -92,8 +105,10 @@ class JdbcTable:
         self.stored = self.dialect.read_table(session, self.schema, self.name)
         if self.stored is not None:
             self.name = self.stored.name
-        known = self.stored is not None and self.dialect.read_table(session, self.schema, LEDGER_TABLE) is not None
-        self.entry = self.read_entry(session) if known else None
+        ledger = None if self.stored is None else self.dialect.read_table(session, self.schema, LEDGER_TABLE)
+        if ledger is not None:
+            self._complete(session, ledger)
+        self.entry = None if ledger is None else self.read_entry(session)
 
     def read_entry(self, session: Session, *, lock: bool = False) -> Entry | None:
         """Return the row of the ledger; ``lock``: until the end of the transaction."""
@@ -127,16 +142,23 @@ class JdbcTable:
             columns = "".join(f", {quote(name)} {text} NOT NULL" for name in _FIELDS)
             session.execute(f"CREATE TABLE {self.ledger_name} ({quote('target')} {key} NOT NULL PRIMARY KEY{columns})")
 
-    def create(self, session: Session, schema: TableSchema, entry: Entry) -> None:
+    def _complete(self, session: Session, ledger: StoredTable) -> None:
+        """Add the columns that a ledger of an earlier release lacks."""
+        text = self.dialect.column_type(tp.StringType(), Role.VALUE)
+        for name in _ADDED:
+            if ledger.column(name) is None:
+                session.execute(f"ALTER TABLE {self.ledger_name} ADD COLUMN {self.dialect.quote(name)} {text} NULL")
+
+    def create(self, session: Session, form: TargetForm, entry: Entry) -> None:
         """Create the table. A row of the ledger that is left of a former one is removed first."""
-        check_names(schema)
-        columns = target_columns(schema)
+        check_names(form.schema, form.added_names)
+        columns = [*form.source, *form.added]
         for column in columns:
-            self.dialect.check_name(column.name, f"column {column.name} of {schema.database}.{schema.table}")
+            self.dialect.check_name(column.name, f"column {column.name} of {form.schema.database}.{form.schema.table}")
         quote = self.dialect.quote
-        definitions = [f"{quote(each.name)} {self.definition(each, len(schema.key))}" for each in columns]
+        definitions = [f"{quote(each.name)} {self.definition(each, form.keys)}" for each in columns]
         definitions.append(f"{quote(SEQUENCE_COLUMN)} {self.dialect.sequence_type} NOT NULL")
-        key = ", ".join(map(quote, schema.key))
+        key = ", ".join(map(quote, form.key))
         session.execute(f"DELETE FROM {self.ledger_name} WHERE {quote('target')} = ?", self.name)
         with session.transaction():
             session.execute(f"CREATE TABLE {self.sql_name} ({', '.join(definitions)}, PRIMARY KEY ({key}))")
@@ -163,7 +185,7 @@ class JdbcTable:
         name = self.dialect.table_name(self.schema, f"{self._stage_start}{secrets.token_hex(4)}")
         columns = [f"{quote(f'c{number}')} {declared} NULL" for number, declared in enumerate(types)]
         columns.append(f"{quote(SEQUENCE_COLUMN)} {self.dialect.sequence_type} NOT NULL")
-        columns.append(f"{quote('deleted')} {self.dialect.column_type(tp.BooleanType(), Role.VALUE)} NOT NULL")
+        columns.append(f"{quote(DELETED)} {self.dialect.column_type(tp.BooleanType(), Role.VALUE)} NOT NULL")
         session.execute(f"CREATE TABLE {name} ({', '.join((*columns, *self.dialect.stage_columns()))})")
         return name
 

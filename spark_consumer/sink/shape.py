@@ -40,12 +40,15 @@ PARTITION: Final = "__partition"
 OFFSET: Final = "__offset"
 PART: Final = "__part"
 """Columns of a history: the RowKind, the time at the source, and the record that the row comes from."""
+RECORD: Final = (PARTITION, OFFSET, PART)
+"""The columns that no two rows of a history have alike."""
 VALID_FROM: Final = "__valid_from"
 VALID_TO: Final = "__valid_to"
 CURRENT: Final = "__current"
 UNTIL: Final = "_until"
 SEEN: Final = "_seen"
-"""Columns of a table with versions (versions.py)."""
+SEEN_AT: Final = "_seen_at"
+"""Columns of a table with versions (versions.py); ``SEEN_AT`` is the time in ``SEEN`` where columns are no structs."""
 
 _COLUMNS: Final[Mapping[Shape, tuple[tp.StructField, ...]]] = {
     "scd1": (),
@@ -74,7 +77,7 @@ _IMAGES: Final[Mapping[Shape, Images]] = {
     "scd2": Images.CHANGELOG,
 }
 _RESERVED: Final = frozenset(
-    {SEQUENCE_COLUMN, DELETED_COLUMN, *(column.name for columns in _COLUMNS.values() for column in columns)}
+    {SEQUENCE_COLUMN, DELETED_COLUMN, SEEN_AT, *(column.name for columns in _COLUMNS.values() for column in columns)}
 )
 
 
@@ -230,6 +233,11 @@ class ShapeOptions(Section):
     def layout(self, database: str, table: str) -> Layout:
         """Return the layout of a table."""
         return Layout(self.shapes.of(database, table), self.fields)
+
+    def layout_of(self, topic: str, prefix: str) -> Layout:
+        """Return the layout of the table of a topic: the consumer knows a table by it when it chooses the images."""
+        database, _, table = topic.removeprefix(f"{prefix}.").partition(".")
+        return self.layout(database, table)
 
 
 def check_fields(draft: Draft) -> None:

@@ -230,9 +230,7 @@ class TableSink(ABC, Generic[Table]):
         return changed
 
     def _layout(self, schema: TableSchema) -> Layout:
-        # The consumer knows a table by its topic when it decides which images it reads.
-        database, _, table = schema.topic.removeprefix(f"{self._context.prefix}.").partition(".")
-        return self._options.layout(database, table)
+        return self._options.layout_of(schema.topic, self._context.prefix)
 
     @contextmanager
     def _alone(self, schema: TableSchema) -> Iterator[Table]:
