@@ -14,7 +14,9 @@ and versions are the same however often their records are read: rows that are th
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -30,7 +32,7 @@ from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
-from tailrace.spark_consumer.sink.base import SinkContext, TableBatch, Write
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.history import entry_columns
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
@@ -45,6 +47,7 @@ from tailrace.spark_consumer.sink.jdbc_versions import StoredVersions
 from tailrace.spark_consumer.sink.ledger import is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
+from tailrace.spark_consumer.sink.shared_target import SEVERAL
 from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_column, upsert_row
 from tailrace.spark_consumer.sink.target_table import key_text, require_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, versions
@@ -86,11 +89,17 @@ class JdbcSink:
         self._targets: dict[str, JdbcTarget] = {}
         self._lock = threading.Lock()
         """Held while schemas and ledgers are created: tables are processed by several threads."""
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        """By the name of a shared table."""
         with self._connections.session() as session:
             self._dialect.start(session)
 
     def applied(self, schema: TableSchema) -> Mapping[int, int]:
         """Return the offsets that the table has applied."""
+        with self._alone(schema):
+            return self._applied(schema)
+
+    def _applied(self, schema: TableSchema) -> Mapping[int, int]:
         entry = self._open(schema).table.entry
         if entry is None or entry.topic != schema.topic:
             return {}
@@ -108,6 +117,10 @@ class JdbcSink:
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Create the table, take it over, or change its columns as the source did."""
+        with self._alone(schema):
+            self._prepare_target(schema)
+
+    def _prepare_target(self, schema: TableSchema) -> None:
         alterations = tuple(self._context.alterations(schema.topic))
         target = self._open(schema)
         if target.prepared_for == (schema, alterations):
@@ -122,10 +135,11 @@ class JdbcSink:
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
         """Apply the records of one table that it has not applied, in one transaction."""
         try:
-            if self._options.layout_of(batch.schema.topic, self._context.prefix).takes_changelog:
-                self._write_changelog(batch)
-            else:
-                self._write(batch)
+            with self._alone(batch.schema):
+                if self._form(batch.schema).layout.takes_changelog:
+                    self._write_changelog(batch)
+                else:
+                    self._write(batch)
         except BaseException:
             # The transaction may have been committed: the next attempt reads from the database what is applied.
             self._targets.pop(batch.schema.topic, None)
@@ -140,12 +154,28 @@ class JdbcSink:
         table = target.table
         target.form = form = self._form(schema)
         with self._connections.session() as session:
+            if table.owner is not None:
+                self._check_owner(table, table.owner, schema)
             if table.entry is None:
                 self._begin(table, session, form, alterations)
-            self._check_owner(table, schema)
+            assert table.entry is not None
+            self._check_owner(table, table.owner or table.entry, schema)
             add_columns(table, session, form)
-            target.evolved = evolve(table, session, form, alterations, self._policy)
+            policy = self._policy if table.shard is None else table.shard.policy(self._policy)
+            target.evolved = evolve(table, session, form, alterations, policy)
             check_owned(table, form)
+
+    @contextmanager
+    def _alone(self, schema: TableSchema) -> Iterator[None]:
+        """Use the target of a table; no other shard of it does during the block, and what others changed is read."""
+        target = self._open(schema)
+        if target.table.shard is None:
+            yield
+            return
+        with self._locks[target.table.sql_name]:
+            with self._connections.session() as session:
+                target.table.read(session)
+            yield
 
     def _form(self, schema: TableSchema) -> TargetForm:
         return TargetForm(schema, self._options.layout_of(schema.topic, self._context.prefix))
@@ -160,9 +190,10 @@ class JdbcSink:
             table.create(session, form, entry_of_new(entry, form))
             log.info("table created", table=table.sql_name)
             return
-        take_over(table, session, form)
+        if table.owner is None:
+            take_over(table, session, form)
         with session.transaction():
-            table.write_entry(session, entry_of_shape(entry, form))
+            table.begin(session, entry_of_shape(entry, form))
         table.read(session)
 
     def _open(self, schema: TableSchema) -> JdbcTarget:
@@ -184,29 +215,28 @@ class JdbcSink:
                         f"a table cannot have the name {LEDGER_TABLE}: it is that of the sink's own table",
                         hint="set another sink.table",
                     )
-                table = JdbcTable(self._dialect, found, name)
+                table = JdbcTable(self._dialect, found, name, shard=self._context.shard(schema.topic))
                 table.read(session)
                 if table.stored is not None:
                     table.drop_stages(session)
                 self._targets[schema.topic] = JdbcTarget(table, self._form(schema))
         return self._targets[schema.topic]
 
-    def _check_owner(self, table: JdbcTable, schema: TableSchema) -> None:
-        assert table.entry is not None
-        if table.entry.topic != schema.topic:
+    def _check_owner(self, table: JdbcTable, owner: Entry, schema: TableSchema) -> None:
+        if owner.topic != (schema.topic if table.shard is None else SEVERAL):
             raise SinkError(
                 f"the table {table.sql_name} belongs to another topic",
                 hint="set a sink.table for each topic.prefix; names that differ only in case can become one name, and "
                 "so can tables of several databases without {database}",
-                table_topic=table.entry.topic,
+                table_topic=owner.topic,
                 batch_topic=schema.topic,
             )
-        if table.entry.key_columns != key_text(schema):
+        if owner.key_columns != key_text(schema):
             raise SinkError(
                 f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
                 hint="drop or rename the target table, start the producer with another topic.prefix and the consumer "
                 "with an empty checkpoint",
-                stored=table.entry.key_columns,
+                stored=owner.key_columns,
                 now=key_text(schema),
             )
 
@@ -252,7 +282,7 @@ class JdbcSink:
         ledger = replace(entry.ledger, id=self._context.topic_id(schema.topic) or entry.topic_id)
         step = _Step(entry, entry.after(ledger.written(self._context.query_id, batch.write)))
         row = changelog_row(target.converted(fn.col("row").getField(each.name) for each in schema.columns), layout)
-        small, stages = _offsets(batch.write) <= SMALL_OFFSETS, []
+        small, stages = batch.write.offsets <= SMALL_OFFSETS, []
         with self._connections.session() as session:
             if layout.shape == "history":
                 step = replace(step, truncated=batch.truncated, truncated_ms=batch.write.truncated_ms)
@@ -342,11 +372,6 @@ class JdbcSink:
         session.execute(f"DROP TABLE {stage}")
 
 
-def _offsets(write: Write) -> int:
-    """Return how many offsets a write has read."""
-    return sum(end - write.begins.get(number, 0) for number, end in write.ends.items())
-
-
 def _properties(options: JdbcOptions, defaults: Mapping[str, str]) -> dict[str, str]:
     """Return the connection properties."""
     found = dict(defaults)
@@ -364,6 +389,7 @@ SINK = SinkPlugin(
     images=Images.UPSERT,
     guarantee="exactly once: each batch changes a table once, whatever fails",
     open=JdbcSink,
+    merges_tables=True,
     checks=(check_url, check_fields),
     rejected_elsewhere=PROPERTIES,
     fields=attrgetter("fields"),

@@ -171,7 +171,7 @@ class _Evolution:
     def _done_statement(self) -> str:
         """Return the statement after which the alterations count as done."""
         quote = self._table.dialect.quote
-        target = self._table.name.replace(chr(39), chr(39) * 2)
+        target = self._table.row_name.replace(chr(39), chr(39) * 2)
         return (
             f"UPDATE {self._table.ledger_name} SET {quote('last_alteration')} = '{position_text(self._alterations)}' "
             f"WHERE {quote('target')} = '{target}'"
@@ -218,7 +218,8 @@ class _Evolution:
                     hint="drop the target table and start with an empty checkpoint to load the table again",
                 )
             found += [self._fill(left.pop(name)) for name in ready]
-        return found
+        own, more = self._table.rows_of_shard()
+        return [(f"{text} WHERE {own}", (*given, *more)) if own else (text, given) for text, given in found]
 
     def _fill(self, fill: Fill) -> tuple[str, tuple[str | None, ...]]:
         dialect, kinds = self._table.dialect, self._kinds()

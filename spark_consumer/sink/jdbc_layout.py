@@ -80,14 +80,15 @@ def truncate(
     ``milliseconds``: the time of the event.
     """
     bound = table.dialect.binary(sequence_bytes(truncated))
-    before = f"{table.dialect.quote(SEQUENCE_COLUMN)} < {bound}"
+    own, parameters = table.rows_of_shard()
+    before = " AND ".join(filter(None, (f"{table.dialect.quote(SEQUENCE_COLUMN)} < {bound}", own)))
     if form.layout.shape == "history":
         _add_deletes(table, session, form, bound, milliseconds)
     elif form.layout.keeps_deleted:
         deleted = table.dialect.quote(IS_DELETED)
-        session.execute(f"UPDATE {table.sql_name} SET {deleted} = TRUE WHERE NOT {deleted} AND {before}")
+        session.execute(f"UPDATE {table.sql_name} SET {deleted} = TRUE WHERE NOT {deleted} AND {before}", *parameters)
     else:
-        session.execute(f"DELETE FROM {table.sql_name} WHERE {before}")
+        session.execute(f"DELETE FROM {table.sql_name} WHERE {before}", *parameters)
     log.info("table truncated", table=table.sql_name, sequence=truncated)
 
 

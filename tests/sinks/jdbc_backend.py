@@ -139,7 +139,7 @@ class JdbcBackend(SinkBackend):
 
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Read the table; a duplicate key is an error."""
-        rows = self.frame(schema).drop("_seq").collect()
+        rows = self.frame(schema.table).drop("_seq").collect()
         found = {each["id"]: each.asDict() for each in rows}
         assert len(found) == len(rows), "duplicate key in the table"
         return found
@@ -148,9 +148,9 @@ class JdbcBackend(SinkBackend):
         """Return whether there is a table."""
         return self.described(schema.table) is not None
 
-    def frame(self, schema: TableSchema) -> DataFrame:
+    def frame(self, table: str) -> DataFrame:
         """Read the table; sequences are structs, as in other targets."""
-        name = self.dialect.table_name(self.schema, schema.table)
+        name = self.table(table)
         frame = self._frame(name)
         # MySQL's driver reads old times in another calendar; the sink writes them as texts.
         times = [each.name for each in frame.schema if isinstance(each.dataType, TimestampNTZType) and self.is_mysql]

@@ -73,7 +73,7 @@ class JdbcHistory(JdbcBackend, ChangelogBackend):
 
     def changelog(self, schema: TableSchema) -> Changelog:
         """Read the table."""
-        return changelog_of(self.frame(schema)) if self.exists(schema) else {}
+        return changelog_of(self.frame(schema.table)) if self.exists(schema) else {}
 
     rows = ChangelogBackend.rows
 

@@ -99,7 +99,7 @@ class JdbcVersions(JdbcBackend):
 
     def versions(self, schema: TableSchema) -> dict[int, list[Row]]:
         """Return the versions by key; none if there is no table."""
-        return versions_of(self.frame(schema)) if self.exists(schema) else {}
+        return versions_of(self.frame(schema.table)) if self.exists(schema) else {}
 
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Return the current rows."""

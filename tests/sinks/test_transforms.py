@@ -22,7 +22,9 @@ from tests.embedded.kafka import KafkaBroker
 from tests.embedded.spark import spark_environment, spark_settings
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
+from tests.sinks.jdbc_backend import JdbcBackend
 from tests.sinks.test_delta import DeltaBackend
+from tests.sinks.test_iceberg import IcebergBackend
 from tests.sinks.test_kafka import KafkaBackend
 from tests.spark.records import EPOCH, Feed, Message, Table, connect, decimal, table_schema, unscaled
 from tests.spark.running import consume, settings, table_rows, topic_records
@@ -49,6 +51,41 @@ class ProjectedDelta(DeltaBackend):
         """Return the rows of a table, ordered by the first column."""
         rows = self.spark.read.format("delta").load(str(self.work.joinpath("tables", *path))).drop("_seq").collect()
         return sorted((each.asDict() for each in rows), key=lambda each: next(iter(each.values())))
+
+
+class ProjectedIceberg(IcebergBackend):
+    """Iceberg tables of transformed tables."""
+
+    more: dict[str, str]
+
+    def settings(self) -> dict[str, str]:
+        """Return the name of the tables, and the transform."""
+        return {**super().settings(), **self.more}
+
+    def read(self, *path: str) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Return the rows of a table."""
+        rows = self.spark.read.table(f"{self.schema_name}.`{'_'.join(path)}`").drop("_seq").collect()
+        return [each.asDict() for each in rows]
+
+
+class ProjectedJdbc(JdbcBackend):
+    """Tables of a database of transformed tables."""
+
+    def read(self, *path: str) -> list[dict[str, Any]]:
+        """Return the rows of a table."""
+        return [each.asDict() for each in self.frame(path[-1]).drop("_seq").collect()]
+
+
+class ProjectedPostgres(ProjectedJdbc):
+    """Tables of PostgreSQL."""
+
+    database = "postgresql"
+
+
+class ProjectedMySql(ProjectedJdbc):
+    """Tables of MySQL."""
+
+    database = "mysql"
 
 
 class ProjectedKafka(KafkaBackend):
@@ -203,18 +240,28 @@ def test_kafka_changelog_of_shards_has_their_rows_side_by_side(
     }
 
 
-def test_delta_table_of_shards_is_what_tables_of_their_own_would_be(
-    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+@pytest.mark.parametrize(
+    "backend",
+    [
+        ProjectedDelta,
+        pytest.param(ProjectedIceberg, marks=pytest.mark.long),
+        ProjectedPostgres,
+        pytest.param(ProjectedMySql, marks=pytest.mark.long),
+    ],
+    indirect=True,
+)
+def test_table_of_shards_is_what_tables_of_their_own_would_be(
+    backend: type[ProjectedDelta], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     feed = Feed(kafka_broker, prefix)
     one, other = shards(feed)
-    backend = ProjectedDelta(spark, kafka_broker, tmp_path)
-    backend.more = SHARDS
-    run = BatchRunner(feed, one, backend, tmp_path)
+    target = backend(spark, kafka_broker, tmp_path)
+    target.more = SHARDS
+    run = BatchRunner(feed, one, target, tmp_path)
     run.others = [other]
 
     def stored() -> dict[tuple[int, int], dict[str, Any]]:
-        rows = backend.read("shop", "t")
+        rows = target.read("shop", "t")
         found = {(each.pop("shard"), each["id"]): each for each in rows}
         assert len(found) == len(rows), "duplicate key in the table"
         return found
@@ -261,7 +308,7 @@ def test_delta_table_of_shards_is_what_tables_of_their_own_would_be(
         (2, 7): 2,
     }
 
-    # A type that the table cannot take stops the shard that has it.
+    # A type that the table cannot take stops the shard that has it; columns of a database become text.
     other.schema = replace(
         other.schema,
         columns=tuple(replace(c, schema=connect("string")) if c.name == "n" else c for c in other.schema.columns),
@@ -271,8 +318,11 @@ def test_delta_table_of_shards_is_what_tables_of_their_own_would_be(
         other.change("c", None, row(8, "text", extra=3), pos=410),
         one.change("c", None, row(9, 9, extra=4), pos=410),
     )
-    assert stored()[1, 9]["n"] == 9
-    assert (2, 8) not in stored()
+    if issubclass(backend, ProjectedJdbc):
+        assert (stored()[1, 9]["n"], stored()[2, 8]["n"]) == ("9", "text")
+    else:
+        assert stored()[1, 9]["n"] == 9
+        assert (2, 8) not in stored()
 
 
 def test_a_query_does_not_start_with_faults_and_names_them_all(
