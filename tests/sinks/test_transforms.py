@@ -26,9 +26,12 @@ from tests.sinks.jdbc_backend import JdbcBackend
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_iceberg import IcebergBackend
 from tests.sinks.test_kafka import KafkaBackend
+from tests.sinks.test_parquet import ParquetBackend
+from tests.sinks.test_upsert_kafka import UpsertKafkaBackend
 from tests.spark.records import EPOCH, Feed, Message, Table, connect, decimal, table_schema, unscaled
 from tests.spark.running import consume, settings, table_rows, topic_records
 from tests.spark.test_app import APP
+from tests.spark.test_parking import delete_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +89,26 @@ class ProjectedMySql(ProjectedJdbc):
     """Tables of MySQL."""
 
     database = "mysql"
+
+
+class ProjectedParquet(ParquetBackend):
+    """Files of transformed tables."""
+
+    more: dict[str, str]
+
+    def settings(self) -> dict[str, str]:
+        """Return the directory, and the transform."""
+        return {**super().settings(), **self.more}
+
+
+class ProjectedUpsertKafka(UpsertKafkaBackend):
+    """Compacted topics of transformed tables."""
+
+    more: dict[str, str]
+
+    def settings(self) -> dict[str, str]:
+        """Return the transform."""
+        return self.more
 
 
 class ProjectedKafka(KafkaBackend):
@@ -238,6 +261,68 @@ def test_kafka_changelog_of_shards_has_their_rows_side_by_side(
         b'{"shard":1,"id":1}': [entry("+I", 1, 0), entry("-D", 1, 0)],
         b'{"shard":2,"id":1}': [entry("+I", 2, 1), entry("-U", 2, 1), entry("+U", 2, 2)],
     }
+
+
+def test_files_of_shards_have_the_rows_of_each(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Writes at the same offsets, a column that one shard adds, and a truncate event of the other one."""
+    feed = Feed(kafka_broker, prefix)
+    one, other = shards(feed)
+    backend = ProjectedParquet(spark, kafka_broker, tmp_path)
+    backend.more = {**SHARDS, "sink.shape": "history", "add.fields": "op,source.pos:pos"}
+    run = BatchRunner(feed, one, backend, tmp_path)
+    run.others = [other]
+    run.batch(*(table.change("c", None, row(1, number), pos=100) for number, table in enumerate((one, other))))
+    run.repeat()
+    other.schema = replace(other.schema, columns=(*other.schema.columns, ConnectField("extra", connect("int32"))))
+    run.batch(
+        [other.published(prefix, version=2)],
+        one.truncate(pos=200),
+        other.change("u", row(1, 1, extra=None), row(1, 2, extra=7), pos=210),
+    )
+    run.repeat()
+
+    found: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
+    for each in backend.frame("t").orderBy("_seq", "_partition", "_offset", "_part").collect():
+        entry = each["_kind"], each["n"], each["extra"], each["__op"], each["__pos"]
+        found.setdefault((each["shard"], each["id"]), []).append(entry)
+    assert found == {
+        (1, 1): [("+I", 0, None, "c", 100), ("-D", 0, None, "c", 100)],
+        (2, 1): [("+I", 1, None, "c", 100), ("-U", 1, None, "u", 210), ("+U", 2, 7, "u", 210)],
+    }
+
+
+def test_compacted_topic_of_shards_has_the_last_rows_of_each(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """A repeated batch writes nothing, a truncate event concerns one shard, a deleted topic has applied nothing."""
+    feed = Feed(kafka_broker, prefix)
+    one, other = shards(feed)
+    backend = ProjectedUpsertKafka(spark, kafka_broker, tmp_path)
+    backend.more = {**SHARDS, "sink.topic": f"latest.out-{prefix}.{{table}}"}
+    run = BatchRunner(feed, one, backend, tmp_path)
+    run.others = [other]
+
+    def last() -> dict[tuple[int, int], dict[str, Any] | None]:
+        records = backend.records(replace(one.schema, topic=f"out-{prefix}.t"))
+        return {(key["shard"], key["id"]): value for key, value in records}
+
+    run.batch(
+        one.change("c", None, row(1, 0), pos=100),
+        other.change("c", None, row(1, 1), pos=100),
+        other.change("c", None, row(2, 1), pos=110),
+    )
+    run.batch(one.truncate(pos=200), other.change("u", row(1, 1), row(1, 2), pos=210))
+    written = backend.records(replace(one.schema, topic=f"out-{prefix}.t"))
+    assert last() == {(1, 1): None, (2, 1): {"shard": 2, **row(1, 2)}, (2, 2): {"shard": 2, **row(2, 1)}}
+
+    run.repeat()
+    assert backend.records(replace(one.schema, topic=f"out-{prefix}.t")) == written
+
+    delete_topic(kafka_broker, f"latest.out-{prefix}.t")
+    run.repeat()
+    assert last() == {(2, 1): {"shard": 2, **row(1, 2)}}
 
 
 @pytest.mark.parametrize(
