@@ -78,9 +78,7 @@ log = structlog.get_logger(__name__)
 
 def _read_shape(text: str) -> str:
     if text.strip().lower() != "history":
-        raise InvalidValueError(
-            f"{text.strip()!r} changes rows, and files are only added: the sink parquet has history"
-        )
+        raise InvalidValueError("files are only added, so the sink parquet has no other shape")
     return "history"
 
 
