@@ -80,6 +80,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The methods belong to all sinks, so a decorator cannot mark them. Cases that a sink cannot have are left out."""
     for item in list(items):
         sink = getattr(item, "cls", None)
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        database = getattr(getattr(sink, "backend_type", params.get("backend")), "database", "")
+        if database:
+            item.add_marker(database)
         if sink is None or not issubclass(sink, SinkConformance):
             continue
         case = getattr(item, "originalname", "")
