@@ -46,10 +46,13 @@ class StoredVersions:
     def ending_behind(self, stage: str) -> DataFrame:
         """Return the versions of the keys in a staging table that end behind the sequence there, or have no end."""
         quote, until = self.table.dialect.quote, self._column(UNTIL)
-        key = enumerate(self.form.schema.key)
-        same = (f"{self._column(name)} = s.{quote(f'c{number}')}" for number, name in key)
-        concerned = f"({until} IS NULL OR {until} >= s.{quote(SEQUENCE_COLUMN)})"
-        return self._read(f"EXISTS (SELECT 1 FROM {stage} AS s WHERE {' AND '.join((*same, concerned))})")
+        key = {name: quote(f"c{number}") for number, name in enumerate(self.form.schema.key)}
+        sequence = quote(SEQUENCE_COLUMN)
+        same = (f"{self._column(name)} = s.{own}" for name, own in key.items())
+        concerned = " AND ".join((*same, f"({until} IS NULL OR {until} >= s.{sequence})"))
+        # A task that ran again has staged its keys twice.
+        keys = f"SELECT DISTINCT {', '.join((*key.values(), sequence))} FROM {stage}"
+        return self._read("TRUE", f" JOIN ({keys}) AS s ON {concerned}")
 
     def _column(self, name: str) -> str:
         found = require_table(self.table).column(name)
@@ -65,14 +68,14 @@ class StoredVersions:
                 found[column.name] = each.kind_for(column.kind) or column.kind
         return found
 
-    def _read(self, condition: str) -> DataFrame:
+    def _read(self, condition: str, join: str = "") -> DataFrame:
         kinds, dialect = self._kinds(), self.table.dialect
         names = {name: f"c{number}" for number, name in enumerate(kinds)}
         shown = (f"{dialect.text_of(self._column(name), kind)} AS {names[name]}" for name, kind in kinds.items())
         frame = (
             self.spark.read.format("jdbc")
             .options(**{**self.options, **dialect.reading, "fetchsize": _FETCHED, "pushDownPredicate": "false"})
-            .option("query", f"SELECT {', '.join(shown)} FROM {self.table.sql_name} AS t WHERE {condition}")
+            .option("query", f"SELECT {', '.join(shown)} FROM {self.table.sql_name} AS t{join} WHERE {condition}")
             .option("customSchema", ", ".join(f"{name} STRING" for name in names.values()))
             .load()
         )
