@@ -216,7 +216,8 @@ class JdbcSink:
                         hint="set another sink.table",
                     )
                 table = JdbcTable(self._dialect, found, name, shard=self._context.shard(schema.topic))
-                table.read(session)
+                with self._lock:
+                    table.read(session)
                 if table.stored is not None:
                     table.drop_stages(session)
                 self._targets[schema.topic] = JdbcTarget(table, self._form(schema))
