@@ -65,6 +65,11 @@ class Write:
     truncated_ms: int | None = None
     """The time of ``truncated`` at the source; None if it is not known."""
 
+    @property
+    def offsets(self) -> int:
+        """How many offsets were read."""
+        return sum(end - self.begins.get(number, 0) for number, end in self.ends.items())
+
 
 @dataclass(frozen=True, slots=True)
 class TableBatch:

@@ -68,6 +68,7 @@ SINK = SinkPlugin(
     images=Images.UPSERT,
     guarantee="exactly once: each batch changes a table once, whatever fails",
     open=IcebergSink,
+    merges_tables=True,
     checks=(check_table, check_fields),
     rejected_elsewhere=PROPERTIES,
     fields=attrgetter("fields"),

@@ -87,7 +87,7 @@ class IcebergTable(TargetTable):
     def properties(self) -> Mapping[str, str]:
         """The table's properties."""
         if self._properties is None:
-            self._properties = dict(self.load().properties())
+            self._properties = self._seen(dict(self.load().properties()))
         return self._properties
 
     @property
@@ -168,7 +168,7 @@ class IcebergTable(TargetTable):
         self._create_schema()
         self._spark.sql(
             f"CREATE TABLE {self.sql_name} ({', '.join(listed)}) USING ICEBERG "
-            f"TBLPROPERTIES ({assignments({**DEFAULTS, **properties, **layout.properties({})})})"
+            f"TBLPROPERTIES ({assignments({**DEFAULTS, **self._stored(properties), **layout.properties({})})})"
         )
         self._properties = self._columns = None
         types = {field.name: field.dataType for field in fields}

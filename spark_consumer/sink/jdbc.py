@@ -6,47 +6,57 @@ applied. So a batch is applied once, wherever it is cut off: what the ledger has
 its transaction is dropped by the next attempt.
 
 The transaction reads the ledger again under a lock. If another process has written to the table since, it is given up.
+
+Tables of a changelog (history, versions) get all changes in the same way. No two rows of a history are of one record,
+and versions are the same however often their records are read: rows that are there already change nothing.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import structlog
 from pyspark.sql import functions as fn
-from pyspark.sql import types as tp
 
-from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
-from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.jdbc_columns import sequence_binary, sequence_bytes, target_columns, written_values
-from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Role, StoredColumn, load_dialect
+from tailrace.spark_consumer.sink.history import entry_columns
+from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
+from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
 from tailrace.spark_consumer.sink.jdbc_evolution import entry_behind, evolve
+from tailrace.spark_consumer.sink.jdbc_layout import add_columns, entry_of_new, entry_of_shape, truncate
 from tailrace.spark_consumer.sink.jdbc_options import JdbcOptions, check_url
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
-from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, Entry, JdbcTable, require_table
+from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, Entry, JdbcTable
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
+from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, staged
+from tailrace.spark_consumer.sink.jdbc_versions import StoredVersions
 from tailrace.spark_consumer.sink.ledger import is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
+from tailrace.spark_consumer.sink.shared_target import SEVERAL
+from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_column, upsert_row
 from tailrace.spark_consumer.sink.target_table import key_text, require_key
+from tailrace.spark_consumer.sink.versions import VersionColumns, versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from tailrace.schemas.alteration import Alteration
-
-_DELETED: Final = "deleted"
 
 log = structlog.get_logger(__name__)
 
@@ -59,17 +69,8 @@ class _Step:
     after: Entry
     truncated: Sequence | None = None
     """Set if the table has to be truncated."""
+    truncated_ms: int | None = None
     merge: Merge | None = None
-
-
-@dataclass(slots=True)
-class _Target:
-    """What the sink knows of a table while it is open."""
-
-    table: JdbcTable
-    evolved: Evolved = field(default_factory=Evolved)
-    prepared_for: object = None
-    """The schema and the alterations that the table was prepared for."""
 
 
 class JdbcSink:
@@ -85,14 +86,20 @@ class JdbcSink:
         self._policy = EvolutionPolicy(
             options.schema_change_behavior, options.included_changes, options.excluded_changes
         )
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str, JdbcTarget] = {}
         self._lock = threading.Lock()
         """Held while schemas and ledgers are created: tables are processed by several threads."""
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        """By the name of a shared table."""
         with self._connections.session() as session:
             self._dialect.start(session)
 
     def applied(self, schema: TableSchema) -> Mapping[int, int]:
         """Return the offsets that the table has applied."""
+        with self._alone(schema):
+            return self._applied(schema)
+
+    def _applied(self, schema: TableSchema) -> Mapping[int, int]:
         entry = self._open(schema).table.entry
         if entry is None or entry.topic != schema.topic:
             return {}
@@ -110,6 +117,10 @@ class JdbcSink:
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Create the table, take it over, or change its columns as the source did."""
+        with self._alone(schema):
+            self._prepare_target(schema)
+
+    def _prepare_target(self, schema: TableSchema) -> None:
         alterations = tuple(self._context.alterations(schema.topic))
         target = self._open(schema)
         if target.prepared_for == (schema, alterations):
@@ -124,7 +135,11 @@ class JdbcSink:
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
         """Apply the records of one table that it has not applied, in one transaction."""
         try:
-            self._write(batch)
+            with self._alone(batch.schema):
+                if self._form(batch.schema).layout.takes_changelog:
+                    self._write_changelog(batch)
+                else:
+                    self._write(batch)
         except BaseException:
             # The transaction may have been committed: the next attempt reads from the database what is applied.
             self._targets.pop(batch.schema.topic, None)
@@ -134,33 +149,54 @@ class JdbcSink:
         """Close the connections."""
         self._connections.close()
 
-    def _prepare(self, target: _Target, schema: TableSchema, alterations: tuple[Alteration, ...]) -> None:
+    def _prepare(self, target: JdbcTarget, schema: TableSchema, alterations: tuple[Alteration, ...]) -> None:
         require_key(schema)
         table = target.table
+        target.form = form = self._form(schema)
         with self._connections.session() as session:
+            if table.owner is not None:
+                self._check_owner(table, table.owner, schema)
             if table.entry is None:
-                self._begin(table, session, schema, alterations)
-            self._check_owner(table, schema)
-            target.evolved = evolve(table, session, schema, alterations, self._policy)
-            check_owned(table, schema)
+                self._begin(table, session, form, alterations)
+            assert table.entry is not None
+            self._check_owner(table, table.owner or table.entry, schema)
+            add_columns(table, session, form)
+            policy = self._policy if table.shard is None else table.shard.policy(self._policy)
+            target.evolved = evolve(table, session, form, alterations, policy)
+            check_owned(table, form)
 
-    def _begin(
-        self, table: JdbcTable, session: Session, schema: TableSchema, alterations: tuple[Alteration, ...]
-    ) -> None:
+    @contextmanager
+    def _alone(self, schema: TableSchema) -> Iterator[None]:
+        """Use the target of a table; no other shard of it does during the block, and what others changed is read."""
+        target = self._open(schema)
+        if target.table.shard is None:
+            yield
+            return
+        with self._locks[target.table.sql_name]:
+            with self._connections.session() as session:
+                target.table.read(session)
+            yield
+
+    def _form(self, schema: TableSchema) -> TargetForm:
+        return TargetForm(schema, self._options.layout_of(schema.topic, self._context.prefix))
+
+    def _begin(self, table: JdbcTable, session: Session, form: TargetForm, alterations: tuple[Alteration, ...]) -> None:
         """Create the table, or take it over; write its row of the ledger."""
+        schema = form.schema
         with self._lock:
             table.create_ledger(session)
         entry = entry_behind(Entry(schema.topic, key_columns=key_text(schema)), schema, alterations)
         if table.stored is None:
-            table.create(session, schema, entry)
+            table.create(session, form, entry_of_new(entry, form))
             log.info("table created", table=table.sql_name)
             return
-        take_over(table, session, schema)
+        if table.owner is None:
+            take_over(table, session, form)
         with session.transaction():
-            table.write_entry(session, entry)
+            table.begin(session, entry_of_shape(entry, form))
         table.read(session)
 
-    def _open(self, schema: TableSchema) -> _Target:
+    def _open(self, schema: TableSchema) -> JdbcTarget:
         if schema.topic not in self._targets:
             with self._connections.session() as session:
                 *schemas, name = (
@@ -179,29 +215,29 @@ class JdbcSink:
                         f"a table cannot have the name {LEDGER_TABLE}: it is that of the sink's own table",
                         hint="set another sink.table",
                     )
-                table = JdbcTable(self._dialect, found, name)
-                table.read(session)
+                table = JdbcTable(self._dialect, found, name, shard=self._context.shard(schema.topic))
+                with self._lock:
+                    table.read(session)
                 if table.stored is not None:
                     table.drop_stages(session)
-                self._targets[schema.topic] = _Target(table)
+                self._targets[schema.topic] = JdbcTarget(table, self._form(schema))
         return self._targets[schema.topic]
 
-    def _check_owner(self, table: JdbcTable, schema: TableSchema) -> None:
-        assert table.entry is not None
-        if table.entry.topic != schema.topic:
+    def _check_owner(self, table: JdbcTable, owner: Entry, schema: TableSchema) -> None:
+        if owner.topic != (schema.topic if table.shard is None else SEVERAL):
             raise SinkError(
                 f"the table {table.sql_name} belongs to another topic",
                 hint="set a sink.table for each topic.prefix; names that differ only in case can become one name, and "
                 "so can tables of several databases without {database}",
-                table_topic=table.entry.topic,
+                table_topic=owner.topic,
                 batch_topic=schema.topic,
             )
-        if table.entry.key_columns != key_text(schema):
+        if owner.key_columns != key_text(schema):
             raise SinkError(
                 f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
                 hint="drop or rename the target table, start the producer with another topic.prefix and the consumer "
                 "with an empty checkpoint",
-                stored=table.entry.key_columns,
+                stored=owner.key_columns,
                 now=key_text(schema),
             )
 
@@ -221,75 +257,95 @@ class JdbcSink:
             return
         with self._connections.session() as session:
             if not staged:
-                self._apply(session, target.table, step)
+                self._apply(session, target, step)
                 return
             assert batch.range is not None
             records = without_truncated(batch.records, truncated)
             last = last_per_key(records, incremental=any(stat.incremental for stat in batch.stats))
             last = not_applied(last, ledger.merge, batch.range)
             after = step.after.after(ledger.appended(batch.range).merged(batch.range))
-            with by_operator(last.sparkSession, when=batch.range.offsets <= SMALL_OFFSETS):
-                merge = self._stage(session, target, batch, last)
-            self._apply(session, target.table, replace(step, after=after, merge=merge))
+            layout = target.form.layout
+            values = target.converted(upsert_columns(batch.schema, keeps_deleted=layout.keeps_deleted))
+            rows = last.select(*upsert_row(values, layout), removed_column(layout))
+            merge = self._stage(session, target, rows, Rule.LATER, small=batch.range.offsets <= SMALL_OFFSETS)
+            self._apply(session, target, replace(step, after=after, merge=merge))
             self._unstage(session, merge.stage)
 
-    def _stage(self, session: Session, target: _Target, batch: TableBatch, last: DataFrame) -> Merge:
-        """Write the last changes into a new staging table."""
-        table, schema = target.table, batch.schema
-        stored = require_table(table)
-        found = {
-            column.name.lower(): each
-            for column in target_columns(schema)
-            if column.name.lower() not in target.evolved.ignored and (each := stored.column(column.name)) is not None
-        }
-        values = written_values(schema, found, self._dialect.zone)
-        names = {name: f"c{number}" for number, name in enumerate(values)}
-        stage = table.create_stage(session, [self._stage_type(schema, name, found[name.lower()]) for name in values])
-        columns = [value.alias(names[name]) for name, value in values.items()]
-        columns.append(sequence_binary(fn.col("seq")).alias(SEQUENCE_COLUMN))
-        columns.append((fn.col("op") == Op.DELETE.value).alias(_DELETED))
-        rows = last.select(*columns)
-        assert batch.range is not None
-        if batch.range.offsets <= SMALL_OFFSETS:
-            rows = rows.coalesce(1)
-        self._fill(rows, stage)
-        quote = self._dialect.quote
-        return Merge(
-            target=table.sql_name,
-            stage=stage,
-            columns={quote(found[name.lower()].name): quote(own) for name, own in names.items()},
-            key=tuple(quote(found[name.lower()].name) for name in schema.key),
-            sequence=quote(SEQUENCE_COLUMN),
-            deleted=quote(_DELETED),
-            cleared=tuple(quote(each.name) for each in stored.columns if each.name.lower() in target.evolved.kept),
-        )
+    def _write_changelog(self, batch: TableBatch) -> None:
+        """Write the rows of a changelog in one transaction with the ledger."""
+        assert batch.write is not None
+        schema = batch.schema
+        self.applied(schema)
+        self.prepare_table(schema)
+        target = self._targets[schema.topic]
+        entry, layout = target.table.entry, target.form.layout
+        assert entry is not None
+        ledger = replace(entry.ledger, id=self._context.topic_id(schema.topic) or entry.topic_id)
+        step = _Step(entry, entry.after(ledger.written(self._context.query_id, batch.write)))
+        row = changelog_row(target.converted(fn.col("row").getField(each.name) for each in schema.columns), layout)
+        small, stages = batch.write.offsets <= SMALL_OFFSETS, []
+        with self._connections.session() as session:
+            if layout.shape == "history":
+                step = replace(step, truncated=batch.truncated, truncated_ms=batch.write.truncated_ms)
+                rows = batch.records.select(*row, *entry_columns(), fn.lit(False).alias(DELETED_COLUMN))
+                rule = Rule.NEW
+            else:
+                rows, keys = self._versions(session, target, batch, row, small=small)
+                rule = Rule.ALWAYS
+                stages.append(keys)
+            merge = self._stage(session, target, rows, rule, small=small)
+            self._apply(session, target, replace(step, merge=merge))
+            for stage in (*stages, merge.stage):
+                self._unstage(session, stage)
 
-    def _stage_type(self, schema: TableSchema, name: str, stored: StoredColumn) -> str:
-        column = next(each for each in target_columns(schema) if each.name == name)
-        kind = stored.kind_for(column.kind) or column.kind
-        role = column.role if column.role is Role.KEY or column.kind == kind else Role.VALUE
-        if isinstance(kind, tp.StringType) and role is Role.VALUE and stored.json:
-            role = Role.JSON
-        return self._dialect.column_type(kind, role, len(schema.key))
+    def _versions(
+        self, session: Session, target: JdbcTarget, batch: TableBatch, row: list[Column], *, small: bool
+    ) -> tuple[DataFrame, str]:
+        """Return the versions that a batch changes, and the staging table with its keys, which they are read with."""
+        columns = VersionColumns.of(batch.schema, target.evolved, target.form.layout)
+        spark = batch.records.sparkSession
+        stored = StoredVersions(spark, self._client_options, target.table, target.form, columns.source)
+        events = columns.events(batch, row)
+        if batch.truncated is not None:
+            events = events.unionByName(columns.truncations(batch, stored.valid_at(batch.truncated)))
+        key, first = target.key_columns(), events.groupBy("key").agg(fn.min("seq").alias("seq"))
+        stage = target.table.create_stage(session, [each.declared for each in key])
+        self._fill_stage(staged(first, key, fn.col("seq"), fn.lit(False)), stage, small=small)
+        return columns.rows(versions(columns.stored(stored.ending_behind(stage)), events)), stage
+
+    def _stage(self, session: Session, target: JdbcTarget, rows: DataFrame, rule: Rule, *, small: bool) -> Merge:
+        """Write rows with the columns of the table into a new staging table."""
+        columns = target.columns()
+        stage = target.table.create_stage(session, [each.declared for each in columns])
+        self._fill_stage(staged(rows, columns, fn.col(SEQUENCE_COLUMN), fn.col(DELETED_COLUMN)), stage, small=small)
+        return target.merge(stage, columns, rule)
+
+    @property
+    def _client_options(self) -> dict[str, str]:
+        """The options of Spark's reader and writer."""
+        return {**self._properties, "url": self._options.url, "driver": self._dialect.driver}
+
+    def _fill_stage(self, rows: DataFrame, stage: str, *, small: bool) -> None:
+        with by_operator(rows.sparkSession, when=small):
+            self._fill(rows.coalesce(1) if small else rows, stage)
 
     def _fill(self, rows: DataFrame, stage: str) -> None:
         """Let the executors insert rows. A task that runs again can insert its rows twice: the merge allows that."""
         options = {
-            **self._properties,
-            "url": self._options.url,
+            **self._client_options,
             "dbtable": stage,
-            "driver": self._dialect.driver,
             "batchsize": str(self._options.batch_size),
             "numPartitions": str(self._options.partitions),
             "isolationLevel": "READ_COMMITTED",
         }
         rows.write.format("jdbc").options(**options).mode("append").save()
 
-    def _apply(self, session: Session, table: JdbcTable, step: _Step) -> None:
-        session.retried(lambda: self._transaction(session, table, step))
-        table.entry = step.after
+    def _apply(self, session: Session, target: JdbcTarget, step: _Step) -> None:
+        session.retried(lambda: self._transaction(session, target, step))
+        target.table.entry = step.after
 
-    def _transaction(self, session: Session, table: JdbcTable, step: _Step) -> None:
+    def _transaction(self, session: Session, target: JdbcTarget, step: _Step) -> None:
+        table = target.table
         for statement in self._dialect.begin():
             session.execute(statement)
         found = table.read_entry(session, lock=True)
@@ -300,14 +356,12 @@ class JdbcSink:
                 expected=step.before.offsets,
                 found=None if found is None else found.offsets,
             )
-        self._change_rows(session, table, step)
+        self._change_rows(session, target, step)
         self._note(session, table, step.after)
 
-    def _change_rows(self, session: Session, table: JdbcTable, step: _Step) -> None:
+    def _change_rows(self, session: Session, target: JdbcTarget, step: _Step) -> None:
         if step.truncated is not None:
-            bound = self._dialect.binary(sequence_bytes(step.truncated))
-            session.execute(f"DELETE FROM {table.sql_name} WHERE {self._dialect.quote(SEQUENCE_COLUMN)} < {bound}")
-            log.info("table truncated", table=table.sql_name, sequence=step.truncated)
+            truncate(target.table, session, target.form, step.truncated, step.truncated_ms)
         if step.merge is not None:
             for statement in self._dialect.merge(step.merge):
                 session.execute(statement)
@@ -336,6 +390,10 @@ SINK = SinkPlugin(
     images=Images.UPSERT,
     guarantee="exactly once: each batch changes a table once, whatever fails",
     open=JdbcSink,
-    checks=(check_url,),
+    merges_tables=True,
+    checks=(check_url, check_fields),
+    rejected_elsewhere=PROPERTIES,
+    fields=attrgetter("fields"),
+    table_images=shape_images,
     jars={"4.1": ("org.postgresql:postgresql:42.7.8", "com.mysql:mysql-connector-j:9.5.0")},
 )

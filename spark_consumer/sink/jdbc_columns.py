@@ -1,21 +1,24 @@
-"""The columns of a captured table as a database stores them, and the values that Spark writes."""
+"""The columns of a captured table as a database stores them, and the values that Spark writes and reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import upsert_columns
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
+from tailrace.spark_consumer.sink.shape import RECORD, SEEN, SEEN_AT, Layout
+from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.source.conversion import convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -36,30 +39,82 @@ class TargetColumn:
     optional: bool
 
 
-def target_columns(schema: TableSchema) -> list[TargetColumn]:
-    """Return the columns of a captured table."""
-    found = []
-    for column, field in zip(schema.columns, row_type(schema).fields, strict=True):
-        kind, role = field.dataType, Role.KEY if column.name in schema.key else Role.VALUE
-        if isinstance(kind, _NESTED):
-            kind, role = tp.StringType(), Role.JSON
-        elif column.schema.name == _JSON and role is Role.VALUE:
-            role = Role.JSON
-        found.append(TargetColumn(column.name, kind, role, column.schema.optional and column.name not in schema.key))
-    return found
+@dataclass(frozen=True)
+class TargetForm:
+    """The columns of the target of a captured table: those of the source, the sequence, and those of the layout."""
+
+    schema: TableSchema
+    layout: Layout
+
+    @cached_property
+    def source(self) -> list[TargetColumn]:
+        """The columns of the captured table."""
+        found = []
+        for column, field in zip(self.schema.columns, row_type(self.schema).fields, strict=True):
+            kind, role = field.dataType, Role.KEY if column.name in self.schema.key else Role.VALUE
+            if isinstance(kind, _NESTED):
+                kind, role = tp.StringType(), Role.JSON
+            elif column.schema.name == _JSON and role is Role.VALUE:
+                role = Role.JSON
+            if role is Role.JSON and self.layout.shape == "scd2":
+                role = Role.VALUE  # databases change JSON texts, and values are compared with those that are stored
+            optional = column.schema.optional and column.name not in self.schema.key
+            found.append(TargetColumn(column.name, kind, role, optional))
+        return found
+
+    @cached_property
+    def added(self) -> list[TargetColumn]:
+        """The columns of the layout."""
+        return [column for field in self.layout.columns for column in _of_layout(field)]
+
+    @cached_property
+    def own(self) -> list[TargetColumn]:
+        """The columns that the shape needs."""
+        return [column for field in self.layout.own_columns for column in _of_layout(field)]
+
+    @property
+    def added_names(self) -> list[str]:
+        """The names of the columns of the layout."""
+        return [column.name for column in self.added]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that no two rows have alike."""
+        if self.layout.shape == "history":
+            return RECORD
+        return (*self.schema.key, SEQUENCE_COLUMN) if self.layout.shape == "scd2" else tuple(self.schema.key)
+
+    @property
+    def keys(self) -> int:
+        """The number of columns that share the length of an index."""
+        return len(self.schema.key) + (self.layout.shape == "scd2")
 
 
-def written_values(schema: TableSchema, stored: Mapping[str, StoredColumn], zone: str) -> dict[str, Column]:
-    """Return, by column of the source, the values that Spark writes for the columns that are ``stored``.
+def _of_layout(field: tp.StructField) -> list[TargetColumn]:
+    """Return the columns for one of a layout; structs are several."""
+    if field.name == SEEN:
+        sequence = TargetColumn(SEEN, tp.BinaryType(), Role.SEQUENCE, optional=True)
+        return [sequence, TargetColumn(SEEN_AT, tp.TimestampType(), Role.VALUE, optional=True)]
+    if field.dataType == SEQUENCE_TYPE:
+        return [TargetColumn(field.name, tp.BinaryType(), Role.SEQUENCE, optional=True)]
+    if field.name in RECORD:
+        return [TargetColumn(field.name, field.dataType, Role.KEY, optional=False)]
+    return [TargetColumn(field.name, field.dataType, Role.VALUE, optional=True)]
 
-    ``stored`` has lower-case names. Dates and times are texts: a driver would convert them by the time zone and the
-    calendar of the Java process. A value that the target's column does not represent fails the batch.
+
+def converted_values(
+    form: TargetForm, stored: Mapping[str, StoredColumn], values: Iterable[Column], ignored: Collection[str] = ()
+) -> list[Column]:
+    """Return the values of the columns of the source that are ``stored``, in the types of the target.
+
+    ``stored`` and ``ignored`` have lower-case names; ``values`` has one for each column of the schema. A value that the
+    target's column does not represent fails the batch.
     """
-    found = {}
-    values = zip(target_columns(schema), upsert_columns(schema), row_type(schema).fields, strict=True)
-    for column, value, field in values:
+    found = []
+    schema = form.schema
+    for column, value, field in zip(form.source, values, row_type(schema).fields, strict=True):
         target = stored.get(column.name.lower())
-        if target is None:
+        if target is None or column.name.lower() in ignored:
             continue
         kind = target.kind_for(column.kind) or column.kind
         named = f"column {column.name} of {schema.database}.{schema.table}"
@@ -75,11 +130,44 @@ def written_values(schema: TableSchema, stored: Mapping[str, StoredColumn], zone
                 f"({target.declared})"
             )
             value = fn.when(value.endswith(" "), fn.raise_error(failure).cast(kind)).otherwise(value)  # noqa: PLW2901
-        if isinstance(kind, tp.FloatType):
-            # A driver can print a float, with digits that a server reads as a number beyond the greatest float.
-            value = value.cast("double")  # noqa: PLW2901
-        found[column.name] = as_text(value, kind, zone) if isinstance(kind, _TEMPORAL) else value
+        found.append(value.alias(column.name))
     return found
+
+
+def staged_value(value: Column, kind: tp.DataType, zone: str) -> Column:
+    """Return a value of a type of the target as Spark writes it.
+
+    Dates and times are texts: a driver would convert them by the time zone and the calendar of the Java process.
+    """
+    if isinstance(kind, tp.FloatType):
+        # A driver can print a float, with digits that a server reads as a number beyond the greatest float.
+        return value.cast("double")
+    return as_text(value, kind, zone) if isinstance(kind, _TEMPORAL) else value
+
+
+def layout_value(column: TargetColumn, zone: str) -> Column:
+    """Return the value of a column of the layout as Spark writes it, from a row with the columns of the layout."""
+    if column.name == SEEN_AT:
+        return staged_value(fn.col(SEEN).getField("at"), column.kind, zone)
+    if column.role is Role.SEQUENCE:
+        return sequence_binary(fn.col(SEEN).getField("seq") if column.name == SEEN else fn.col(column.name))
+    return staged_value(fn.col(quote(column.name)), column.kind, zone)
+
+
+def read_value(text: Column, kind: tp.DataType) -> Column:
+    """Return the value of a text that the target has given (``Dialect.text_of``)."""
+    if isinstance(kind, tp.BinaryType):
+        return fn.unhex(text)
+    return fn.concat(text, fn.lit("Z")).cast(kind) if isinstance(kind, tp.TimestampType) else text.cast(kind)
+
+
+def read_sequence(text: Column) -> Column:
+    """Return the sequence of a text that the target has given."""
+    parts = (
+        fn.conv(fn.substring(text, 1 + number * _SEQUENCE_DIGITS, _SEQUENCE_DIGITS), 16, 10).cast("bigint").alias(name)
+        for number, name in enumerate(Sequence._fields)
+    )
+    return fn.when(text.isNotNull(), fn.struct(*parts))
 
 
 def as_text(value: Column, kind: tp.DataType, zone: str) -> Column:

@@ -34,6 +34,19 @@ class Role(Enum):
     """Part of the key: compared exactly, and short enough for an index."""
     JSON = "JSON"
     """JSON text; its Spark type is string."""
+    SEQUENCE = "sequence"
+    """A sequence as 40 bytes; its Spark type is binary."""
+
+
+class Rule(Enum):
+    """Which rows of a staging table change the target."""
+
+    LATER = "later"
+    """Those whose sequence is greater than that of the row with the same key, and those without such a row."""
+    ALWAYS = "always"
+    """All of them; the key has the sequence."""
+    NEW = "new"
+    """Those whose key the target does not have; none is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +120,15 @@ class Merge:
     """Column of the staging table."""
     cleared: tuple[str, ...] = ()
     """Columns of the target that become NULL in rows that change."""
+    rule: Rule = Rule.LATER
 
     def match(self, target: str, stage: str) -> str:
         """Return the condition that a row of each table has the same key."""
-        return " AND ".join(f"{target}.{name} = {stage}.{self.columns[name]}" for name in self.key)
+        return " AND ".join(f"{target}.{name} = {stage}.{self.staged(name)}" for name in self.key)
+
+    def staged(self, name: str) -> str:
+        """Return the column of the staging table for one of the target; the sequence has one name in both."""
+        return self.columns.get(name, name)
 
 
 class Dialect(ABC):
@@ -128,6 +146,8 @@ class Dialect(ABC):
     """The type of 40 bytes that compare byte by byte."""
     zone: ClassVar[str] = ""
     """What follows the text of a TIMESTAMP in UTC."""
+    reading: ClassVar[Mapping[str, str]] = {}
+    """Connection properties of executors that read rows."""
     max_name: ClassVar[int]
     """The greatest length of a name."""
 
@@ -148,6 +168,8 @@ class Dialect(ABC):
             return self.key_type(kind, keys)
         if role is Role.JSON:
             return self.json_type
+        if role is Role.SEQUENCE:
+            return self.sequence_type
         if isinstance(kind, tp.DecimalType):
             return f"NUMERIC({kind.precision},{kind.scale})"
         if type(kind) not in self.types:
@@ -171,6 +193,13 @@ class Dialect(ABC):
     @abstractmethod
     def text_value(self, kind: tp.DataType) -> str:
         """Return the expression with one parameter ``?``, a text, whose value has a Spark type; binary is in hex."""
+
+    @abstractmethod
+    def text_of(self, column: str, kind: tp.DataType) -> str:
+        """Return the expression that gives the value of a column as a text which Spark casts to the type.
+
+        A TIMESTAMP is in UTC and without a zone; binary is in hex. ``column`` is quoted.
+        """
 
     @abstractmethod
     def current_schema(self, session: Session) -> str:
@@ -206,7 +235,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def merge(self, merge: Merge) -> Sequence[str]:
-        """Return the statements that delete and upsert rows whose sequence is greater than that of the target."""
+        """Return the statements that delete and upsert the rows of a staging table that the rule takes."""
 
     def table_name(self, schema: str, table: str) -> str:
         """Return the quoted name of a table."""

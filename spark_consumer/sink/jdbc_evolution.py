@@ -31,8 +31,8 @@ from tailrace.spark_consumer.evolution.plan import (
     position_text,
 )
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, as_text, target_columns
-from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredTable
+from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, as_text
+from tailrace.spark_consumer.sink.jdbc_dialect import Role
 from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable, require_table
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value
@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 def evolve(
     table: JdbcTable,
     session: Session,
-    schema: TableSchema,
+    form: TargetForm,
     alterations: Sequence[Alteration],
     policy: EvolutionPolicy,
 ) -> Evolved:
@@ -57,28 +57,28 @@ def evolve(
     Raises SinkError for a change that the policy or the database does not allow.
     """
     assert table.entry is not None
-    stored = require_table(table)
-    columns = target_columns(schema)
+    columns = form.source
     plan = make_plan(
-        stored_kinds(stored, columns),
+        stored_kinds(table, columns),
         {each.name: each.kind for each in columns},
         SourceNames.from_json(table.entry.source_columns),
         pending(alterations, table.entry.last_alteration),
         policy=policy,
         can_widen=can_widen,
     )
-    evolution = _Evolution(table, schema, plan, pending(alterations, table.entry.last_alteration))
+    evolution = _Evolution(table, form, plan, pending(alterations, table.entry.last_alteration))
     evolution.check(policy)
     evolution.apply(session)
     return Evolved.by(plan)
 
 
-def stored_kinds(stored: StoredTable, columns: Sequence[TargetColumn]) -> dict[str, tp.DataType]:
-    """Return the Spark types of the table's columns; ``void`` for one that no Spark type describes."""
+def stored_kinds(table: JdbcTable, columns: Sequence[TargetColumn]) -> dict[str, tp.DataType]:
+    """Return the Spark types of the columns that the source gives; ``void`` for one that no Spark type describes."""
     wanted = {each.name.lower(): each for each in columns}
+    others = {SEQUENCE_COLUMN, *(name.lower() for name in (table.entry.added if table.entry else ()))}
     found: dict[str, tp.DataType] = {}
-    for column in stored.columns:
-        if column.name == SEQUENCE_COLUMN:
+    for column in require_table(table).columns:
+        if column.name.lower() in others:
             continue
         target = wanted.get(column.name.lower())
         kind = column.kind if target is None else column.kind_for(target.kind)
@@ -102,12 +102,14 @@ def entry_behind(entry: Entry, schema: TableSchema, alterations: Sequence[Altera
 class _Evolution:
     """One plan for one table."""
 
-    def __init__(self, table: JdbcTable, schema: TableSchema, plan: Plan, alterations: Sequence[Alteration]) -> None:
+    def __init__(self, table: JdbcTable, form: TargetForm, plan: Plan, alterations: Sequence[Alteration]) -> None:
+        schema = form.schema
         self._table = table
+        self._form = form
         self._schema = schema
         self._plan = plan
         self._alterations = alterations
-        self._columns = {each.name.lower(): each for each in target_columns(schema)}
+        self._columns = {each.name.lower(): each for each in form.source}
         self._name = f"{schema.database}.{schema.table}"
 
     def check(self, policy: EvolutionPolicy) -> None:
@@ -153,7 +155,7 @@ class _Evolution:
             return
         changes, fills = self._changes(), self._fills()
         if plan.changes_target:
-            check_names(self._schema)
+            check_names(self._schema, self._form.added_names)
             for step in plan.steps:
                 table.dialect.check_name(step.column, f"column {step.column} of {self._name}")
         with session.transaction():
@@ -169,7 +171,7 @@ class _Evolution:
     def _done_statement(self) -> str:
         """Return the statement after which the alterations count as done."""
         quote = self._table.dialect.quote
-        target = self._table.name.replace(chr(39), chr(39) * 2)
+        target = self._table.row_name.replace(chr(39), chr(39) * 2)
         return (
             f"UPDATE {self._table.ledger_name} SET {quote('last_alteration')} = '{position_text(self._alterations)}' "
             f"WHERE {quote('target')} = '{target}'"
@@ -193,7 +195,7 @@ class _Evolution:
         column = self._columns[change.column.lower()]
         kind = change.wider or change.now
         role = column.role if column.role is Role.KEY or column.kind == kind else Role.VALUE
-        declared = self._table.dialect.column_type(kind, role, len(self._schema.key))
+        declared = self._table.dialect.column_type(kind, role, self._form.keys)
         stored = require_table(self._table).column(change.column)
         name = self._table.dialect.quote(change.column if stored is None else stored.name)
         nullable = role is not Role.KEY and (stored is None or stored.nullable)
@@ -216,7 +218,8 @@ class _Evolution:
                     hint="drop the target table and start with an empty checkpoint to load the table again",
                 )
             found += [self._fill(left.pop(name)) for name in ready]
-        return found
+        own, more = self._table.rows_of_shard()
+        return [(f"{text} WHERE {own}", (*given, *more)) if own else (text, given) for text, given in found]
 
     def _fill(self, fill: Fill) -> tuple[str, tuple[str | None, ...]]:
         dialect, kinds = self._table.dialect, self._kinds()
@@ -252,7 +255,7 @@ class _Evolution:
 
     def _kinds(self) -> dict[str, tp.DataType]:
         """Return the types after the steps, by lower-case name."""
-        stored = stored_kinds(require_table(self._table), list(self._columns.values()))
+        stored = stored_kinds(self._table, list(self._columns.values()))
         kinds = {name.lower(): kind for name, kind in stored.items()} | self._plan.types
         for change in self._plan.widened:
             kinds[change.column.lower()] = change.wider or change.now

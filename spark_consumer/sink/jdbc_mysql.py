@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import types as tp
 
-from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Merge, Role, StoredColumn, StoredTable, UniqueIndex
+from tailrace.spark_consumer.sink.jdbc_dialect import (
+    Dialect,
+    Merge,
+    Role,
+    Rule,
+    StoredColumn,
+    StoredTable,
+    UniqueIndex,
+)
 from tailrace.spark_consumer.source.common_type import MAX_PRECISION
 
 if TYPE_CHECKING:
@@ -75,6 +83,8 @@ class MySqlDialect(Dialect):
         "sessionVariables": f"sql_mode='{_MODE}',time_zone='+00:00'",
         "tinyInt1isBit": "false",
     }
+    # Without a cursor the driver takes all rows of a query into memory.
+    reading: ClassVar = {"useCursorFetch": "true"}
     session: ClassVar = ("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",)
     types: ClassVar = {
         tp.BooleanType: "TINYINT(1)",
@@ -133,6 +143,14 @@ class MySqlDialect(Dialect):
         """Return a parameter: the server converts texts to the type of the column."""
         return "UNHEX(?)" if isinstance(kind, tp.BinaryType) else "?"
 
+    def text_of(self, column: str, kind: tp.DataType) -> str:
+        """Return a value as text."""
+        if isinstance(kind, tp.BinaryType):
+            return f"HEX({column})"
+        if isinstance(kind, tp.FloatType):
+            return f"({column} + 0e0)"  # the text of a FLOAT has six digits only
+        return column if isinstance(kind, (tp.StringType, tp.DoubleType)) else f"CAST({column} AS CHAR)"
+
     def current_schema(self, session: Session) -> str:
         """Return the database of the URL."""
         return session.query("SELECT DATABASE()")[0][0] or ""
@@ -186,23 +204,27 @@ class MySqlDialect(Dialect):
         no sequence, which is NOT NULL, so that the statement fails. Assignments are evaluated in their order.
         """
         names, seq, own = list(merge.columns), merge.sequence, merge.target
-        later = f"VALUES({own}.{seq}) > {own}.{seq}"
+        changes = {
+            Rule.LATER: f"VALUES({own}.{seq}) > {own}.{seq}",
+            Rule.ALWAYS: "TRUE",
+            Rule.NEW: "FALSE",
+        }[merge.rule]
         same = " AND ".join(f"{own}.{name} = VALUES({own}.{name})" for name in merge.key)
-        others = [name for name in names if name not in merge.key]
-        sets = [f"{own}.{name} = IF({later}, VALUES({own}.{name}), {own}.{name})" for name in others]
-        sets += [f"{own}.{name} = IF({later}, NULL, {own}.{name})" for name in merge.cleared]
-        sets.append(f"{own}.{seq} = IF({same}, GREATEST({own}.{seq}, VALUES({own}.{seq})), NULL)")
+        others = [] if merge.rule is Rule.NEW else [name for name in names if name not in merge.key]
+        sets = [f"{own}.{name} = IF({changes}, VALUES({own}.{name}), {own}.{name})" for name in others]
+        sets += [f"{own}.{name} = IF({changes}, NULL, {own}.{name})" for name in merge.cleared]
+        sets.append(f"{own}.{seq} = IF({same}, IF({changes}, VALUES({own}.{seq}), {own}.{seq}), NULL)")
         # With an alias for the target the statement would need a current database.
         delete = (
             f"DELETE {merge.target} FROM {merge.target} JOIN {merge.stage} AS s ON {merge.match(merge.target, 's')} "
-            f"WHERE s.{merge.deleted} AND {merge.target}.{seq} < s.{seq}"
+            f"WHERE s.{merge.deleted}" + (f" AND {own}.{seq} < s.{seq}" if merge.rule is Rule.LATER else "")
         )
         upsert = (
             f"INSERT INTO {merge.target} ({', '.join((*names, seq))}) "
             f"SELECT {', '.join(f's.{name}' for name in (*merge.columns.values(), seq))} "
             f"FROM {merge.stage} AS s WHERE NOT s.{merge.deleted} ON DUPLICATE KEY UPDATE {', '.join(sets)}"
         )
-        return delete, upsert
+        return (upsert,) if merge.rule is Rule.NEW else (delete, upsert)
 
 
 def _column(

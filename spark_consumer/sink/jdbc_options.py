@@ -12,6 +12,7 @@ from tailrace.runtime.config.section import prefixed, supported
 from tailrace.runtime.config.value_types import SECRET, TEXT, ValueType, integer
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.sink.jdbc_dialect import load_dialect
+from tailrace.spark_consumer.sink.shape import ShapeOptions
 from tailrace.spark_consumer.sink.table_options import SchemaChangeOptions
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ TEMPLATE: Final = ValueType("a name such as shop.{table}, with {table} after the
 """The template of ``sink.table``."""
 
 
-class JdbcOptions(SchemaChangeOptions):
+class JdbcOptions(SchemaChangeOptions, ShapeOptions):
     """Settings of the JDBC sink."""
 
     url: str = supported(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import orjson
 from pyspark.sql import types as tp
 
-from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Merge, StoredColumn, StoredTable, UniqueIndex
+from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Merge, Rule, StoredColumn, StoredTable, UniqueIndex
 from tailrace.spark_consumer.source.common_type import MAX_PRECISION
 
 if TYPE_CHECKING:
@@ -101,6 +101,14 @@ class PostgresDialect(Dialect):
         declared = self.types.get(type(kind), "NUMERIC")
         return f"CAST(? AS {declared})"
 
+    def text_of(self, column: str, kind: tp.DataType) -> str:
+        """Return a value as text, however the session shows it."""
+        if isinstance(kind, tp.BinaryType):
+            return f"encode({column}, 'hex')"
+        if isinstance(kind, tp.TimestampType):
+            column = f"{column} AT TIME ZONE 'UTC'"
+        return f"CAST({column} AS text)"
+
     def current_schema(self, session: Session) -> str:
         """Return the first schema of the search path that exists."""
         return session.query("SELECT current_schema()")[0][0] or ""
@@ -149,18 +157,20 @@ class PostgresDialect(Dialect):
         """Return a DELETE, and an INSERT that updates rows that exist."""
         names, seq = list(merge.columns), merge.sequence
         sets = [f"{name} = EXCLUDED.{name}" for name in (*names, seq)] + [f"{name} = NULL" for name in merge.cleared]
-        distinct = ", ".join(merge.columns[name] for name in merge.key)
+        distinct = ", ".join(map(merge.staged, merge.key))
+        is_later = merge.rule is Rule.LATER
         delete = (
             f"DELETE FROM {merge.target} AS t USING {merge.stage} AS s "
-            f"WHERE s.{merge.deleted} AND {merge.match('t', 's')} AND t.{seq} < s.{seq}"
+            f"WHERE s.{merge.deleted} AND {merge.match('t', 's')}" + (f" AND t.{seq} < s.{seq}" if is_later else "")
         )
+        change = f"DO UPDATE SET {', '.join(sets)}" + (f" WHERE t.{seq} < EXCLUDED.{seq}" if is_later else "")
         upsert = (
             f"INSERT INTO {merge.target} AS t ({', '.join((*names, seq))}) "
             f"SELECT DISTINCT ON ({distinct}) {', '.join((*merge.columns.values(), seq))} "
             f"FROM {merge.stage} WHERE NOT {merge.deleted} "
-            f"ON CONFLICT ({', '.join(merge.key)}) DO UPDATE SET {', '.join(sets)} WHERE t.{seq} < EXCLUDED.{seq}"
+            f"ON CONFLICT ({', '.join(merge.key)}) {'DO NOTHING' if merge.rule is Rule.NEW else change}"
         )
-        return delete, upsert
+        return (upsert,) if merge.rule is Rule.NEW else (delete, upsert)
 
 
 def _column(name: str, declared: str, flags: Sequence[bool]) -> StoredColumn:

@@ -17,18 +17,22 @@ import structlog
 from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, target_columns
+from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, StoredTable
 from tailrace.spark_consumer.sink.ledger import AppliedOffsets, Ledger
+from tailrace.spark_consumer.sink.shared_target import SEVERAL, Shard
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
 
 LEDGER_TABLE: Final = "tailrace_ledger"
+_FROM: Final = " <- "
+"""Between the name of a shared table and a topic, in the rows of its shards."""
 _STAGE: Final = "tailrace_stage_"
+DELETED: Final = "deleted"
+"""Column of a staging table: whether the row of the key is removed."""
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +54,10 @@ class Entry:
     """The position of the last ALTER TABLE that the table is done with."""
     truncated: str = ""
     """The sequence of the last truncate event; records with a smaller sequence stay out."""
+    shape: str = ""
+    """The shape of the table; empty: scd1."""
+    added_columns: str = ""
+    """The columns that are not columns of the source, as a JSON array; also those of earlier settings."""
 
     @property
     def ledger(self) -> Ledger:
@@ -57,12 +65,20 @@ class Entry:
         offsets: AppliedOffsets = {int(number): offset for number, offset in json.loads(self.offsets).items()}
         return Ledger(self.topic, offsets, offsets, self.topic_id)
 
+    @property
+    def added(self) -> list[str]:
+        """The columns that are not columns of the source."""
+        found: list[str] = json.loads(self.added_columns or "[]")
+        return found
+
     def after(self, ledger: Ledger) -> Entry:
         """Return the row after the table has applied more."""
         return replace(self, offsets=json.dumps(ledger.merge), topic_id=ledger.id)
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Entry))
+_ADDED: Final = ("shape", "added_columns")
+"""Columns that a ledger of an earlier release lacks."""
 
 
 @dataclass(slots=True)
@@ -75,7 +91,11 @@ class JdbcTable:
     stored: StoredTable | None = None
     """What the database has; None if the table does not exist."""
     entry: Entry | None = None
-    """None if Tailrace has not written to the table."""
+    """None if Tailrace has not written to the table; of a shared table that of the shard."""
+    shard: Shard | None = None
+    """The shard that uses the table; None if the table has one topic."""
+    owner: Entry | None = None
+    """The row of a shared table itself."""
 
     @property
     def sql_name(self) -> str:
@@ -92,29 +112,59 @@ class JdbcTable:
         self.stored = self.dialect.read_table(session, self.schema, self.name)
         if self.stored is not None:
             self.name = self.stored.name
-        known = self.stored is not None and self.dialect.read_table(session, self.schema, LEDGER_TABLE) is not None
-        self.entry = self.read_entry(session) if known else None
+        ledger = None if self.stored is None else self.dialect.read_table(session, self.schema, LEDGER_TABLE)
+        if ledger is not None:
+            self._complete(session, ledger)
+        self.entry = self.owner = None
+        if ledger is None:
+            return
+        if self.shard is not None:
+            self.owner = self._read_row(session, self.name)
+            if self.owner is not None and self.owner.topic == self.shard.topic:
+                self.shard = self.owner = None  # it was written to before tables could share it
+        self.entry = self.read_entry(session)
 
     def read_entry(self, session: Session, *, lock: bool = False) -> Entry | None:
         """Return the row of the ledger; ``lock``: until the end of the transaction."""
+        return self._read_row(session, self.row_name, lock=lock)
+
+    @property
+    def row_name(self) -> str:
+        """What the row of the ledger has as its target."""
+        return self.name if self.shard is None else f"{self._row_start}{self.shard.topic}"
+
+    @property
+    def _row_start(self) -> str:
+        return f"{self.name}{_FROM}"
+
+    def _read_row(self, session: Session, name: str, *, lock: bool = False) -> Entry | None:
         listed = ", ".join(map(self.dialect.quote, _FIELDS))
         found = session.query(
             f"SELECT {listed} FROM {self.ledger_name} WHERE {self.dialect.quote('target')} = ?"
             + (" FOR UPDATE" if lock else ""),
-            self.name,
+            name,
         )
         return Entry(*(text or "" for text in found[0])) if found else None
 
     def write_entry(self, session: Session, entry: Entry) -> None:
         """Write the row of the ledger, in the transaction of the caller."""
+        self._write_row(session, self.row_name, entry)
+
+    def begin(self, session: Session, entry: Entry) -> None:
+        """Write the first row of the ledger, in the transaction of the caller; that of a shared table too."""
+        if self.shard is not None and self.owner is None:
+            self._write_row(session, self.name, Entry(SEVERAL, key_columns=entry.key_columns))
+        self.write_entry(session, entry)
+
+    def _write_row(self, session: Session, name: str, entry: Entry) -> None:
         quote, values = self.dialect.quote, [str(value) for value in astuple(entry)]
         sets = ", ".join(f"{quote(name)} = ?" for name in _FIELDS)
         target = quote("target")
-        if self.read_entry(session) is not None:
-            session.execute(f"UPDATE {self.ledger_name} SET {sets} WHERE {target} = ?", *values, self.name)
+        if self._read_row(session, name) is not None:
+            session.execute(f"UPDATE {self.ledger_name} SET {sets} WHERE {target} = ?", *values, name)
             return
         listed, marks = ", ".join(map(quote, _FIELDS)), ", ".join("?" for _ in _FIELDS)
-        session.execute(f"INSERT INTO {self.ledger_name} ({target}, {listed}) VALUES (?, {marks})", self.name, *values)
+        session.execute(f"INSERT INTO {self.ledger_name} ({target}, {listed}) VALUES (?, {marks})", name, *values)
 
     def create_ledger(self, session: Session) -> None:
         """Create the schema and the ledger where they are missing."""
@@ -127,26 +177,48 @@ class JdbcTable:
             columns = "".join(f", {quote(name)} {text} NOT NULL" for name in _FIELDS)
             session.execute(f"CREATE TABLE {self.ledger_name} ({quote('target')} {key} NOT NULL PRIMARY KEY{columns})")
 
-    def create(self, session: Session, schema: TableSchema, entry: Entry) -> None:
-        """Create the table. A row of the ledger that is left of a former one is removed first."""
-        check_names(schema)
-        columns = target_columns(schema)
+    def _complete(self, session: Session, ledger: StoredTable) -> None:
+        """Add the columns that a ledger of an earlier release lacks."""
+        text = self.dialect.column_type(tp.StringType(), Role.VALUE)
+        for name in _ADDED:
+            if ledger.column(name) is None:
+                session.execute(f"ALTER TABLE {self.ledger_name} ADD COLUMN {self.dialect.quote(name)} {text} NULL")
+
+    def create(self, session: Session, form: TargetForm, entry: Entry) -> None:
+        """Create the table. Rows of the ledger that are left of a former one are removed first."""
+        check_names(form.schema, form.added_names)
+        columns = [*form.source, *form.added]
         for column in columns:
-            self.dialect.check_name(column.name, f"column {column.name} of {schema.database}.{schema.table}")
+            self.dialect.check_name(column.name, f"column {column.name} of {form.schema.database}.{form.schema.table}")
         quote = self.dialect.quote
-        definitions = [f"{quote(each.name)} {self.definition(each, len(schema.key))}" for each in columns]
+        definitions = [f"{quote(each.name)} {self.definition(each, form.keys)}" for each in columns]
         definitions.append(f"{quote(SEQUENCE_COLUMN)} {self.dialect.sequence_type} NOT NULL")
-        key = ", ".join(map(quote, schema.key))
-        session.execute(f"DELETE FROM {self.ledger_name} WHERE {quote('target')} = ?", self.name)
+        key = ", ".join(map(quote, form.key))
+        target = quote("target")
+        left = f"{target} = ? OR LEFT({target}, {len(self._row_start)}) = ?"
+        session.execute(f"DELETE FROM {self.ledger_name} WHERE {left}", self.name, self._row_start)
         with session.transaction():
             session.execute(f"CREATE TABLE {self.sql_name} ({', '.join(definitions)}, PRIMARY KEY ({key}))")
-            self.write_entry(session, entry)
+            self.begin(session, entry)
         self.read(session)
 
     def definition(self, column: TargetColumn, keys: int) -> str:
         """Return the type of a new column and whether it can be NULL."""
         declared = self.dialect.column_type(column.kind, column.role, keys)
         return f"{declared} NOT NULL" if column.role is Role.KEY else f"{declared} NULL"
+
+    def rows_of_shard(self) -> tuple[str, tuple[str, ...]]:
+        """Return the condition of the rows that are the shard's, with its parameters; '' if all are."""
+        if self.shard is None:
+            return "", ()
+        conditions, values = [], []
+        for name, value in self.shard.values:
+            column = require_table(self).column(name)
+            assert column is not None
+            kind = column.kind or tp.StringType()
+            conditions.append(f"{self.dialect.quote(column.name)} = {self.dialect.text_value(kind)}")
+            values.append(_parameter(value, kind, self.dialect.zone))
+        return " AND ".join(conditions), tuple(values)
 
     def drop_stages(self, session: Session) -> None:
         """Remove the staging tables of earlier processes; a task that still writes to one of them fails."""
@@ -163,14 +235,25 @@ class JdbcTable:
         name = self.dialect.table_name(self.schema, f"{self._stage_start}{secrets.token_hex(4)}")
         columns = [f"{quote(f'c{number}')} {declared} NULL" for number, declared in enumerate(types)]
         columns.append(f"{quote(SEQUENCE_COLUMN)} {self.dialect.sequence_type} NOT NULL")
-        columns.append(f"{quote('deleted')} {self.dialect.column_type(tp.BooleanType(), Role.VALUE)} NOT NULL")
+        columns.append(f"{quote(DELETED)} {self.dialect.column_type(tp.BooleanType(), Role.VALUE)} NOT NULL")
         session.execute(f"CREATE TABLE {name} ({', '.join((*columns, *self.dialect.stage_columns()))})")
         return name
 
     @property
     def _stage_start(self) -> str:
-        digest = sha256(f"{self.schema}\0{self.name}".encode()).hexdigest()[:12]
+        # Another shard can have a staging table that is in use.
+        parts = self.schema, self.name, *(() if self.shard is None else (self.shard.topic,))
+        digest = sha256("\0".join(parts).encode()).hexdigest()[:12]
         return f"{_STAGE}{digest}_"
+
+
+def _parameter(value: str, kind: tp.DataType, zone: str) -> str:
+    """Return the text of a value, as Spark shows it, for ``Dialect.text_value``."""
+    if isinstance(kind, tp.BooleanType):
+        return "1" if value == "true" else "0"
+    if isinstance(kind, tp.BinaryType):
+        return value.encode().hex()
+    return f"{value}{zone}" if isinstance(kind, tp.TimestampType) else value
 
 
 def require_table(table: JdbcTable) -> StoredTable:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, target_columns
+from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
 from tailrace.spark_consumer.sink.jdbc_evolution import can_widen
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table
@@ -29,10 +28,10 @@ log = structlog.get_logger(__name__)
 class TableCheck:
     """What does not fit in one table, and the statements that fix it."""
 
-    def __init__(self, table: JdbcTable, schema: TableSchema) -> None:
-        self._table, self._schema = table, schema
+    def __init__(self, table: JdbcTable, form: TargetForm) -> None:
+        self._table, self._form, self._schema = table, form, form.schema
         self._stored = require_table(table)
-        self._columns = target_columns(schema)
+        self._columns = form.source
         self.problems: list[str] = []
         self.statements: list[str] = []
 
@@ -51,7 +50,7 @@ class TableCheck:
         if not self._stored.is_table:
             self._note("it is not a table")
             return
-        key = {self._name(column) for column in self._columns if column.role is Role.KEY}
+        key = frozenset(self._stored_key())
         quote = self._table.dialect.quote
         if not any(index.columns == key and not index.deferrable for index in self._stored.unique):
             kind = "UNIQUE" if any(index.primary for index in self._stored.unique) else "PRIMARY KEY"
@@ -74,10 +73,12 @@ class TableCheck:
     def check_columns(self) -> None:
         """Compare the columns."""
         dialect, quote = self._table.dialect, self._table.dialect.quote
-        for column in self._columns:
+        # A changelog needs the columns of its shape for the rows that are there; others are added later.
+        needed = self._form.own if self._form.layout.takes_changelog else []
+        for column in [*self._columns, *needed]:
             stored = self._stored.column(column.name)
             if stored is None:
-                definition = self._table.definition(column, len(self._schema.key))
+                definition = self._table.definition(column, self._form.keys)
                 self._note(
                     f"it lacks the column {column.name}", self._alter(f"ADD COLUMN {quote(column.name)} {definition}")
                 )
@@ -85,7 +86,11 @@ class TableCheck:
                 self._note(f"its column {stored.name} is generated", self._alter(f"DROP COLUMN {quote(stored.name)}"))
             else:
                 self._check_type(column, stored)
-        own = {column.name.lower() for column in self._columns} | {SEQUENCE_COLUMN}
+        if needed and self._stored.column(SEQUENCE_COLUMN) is None:
+            added = f"ADD COLUMN {quote(SEQUENCE_COLUMN)} {dialect.sequence_type} NOT NULL"
+            self._note(f"it lacks the column {SEQUENCE_COLUMN}", self._alter(added))
+        own = {name.lower() for name in (*(column.name for column in self._columns), *self._form.added_names)}
+        own.add(SEQUENCE_COLUMN)
         for other in self._stored.columns:
             if other.name.lower() not in own and other.required:
                 self._note(
@@ -129,14 +134,14 @@ class TableCheck:
         wider = None if kind is None else common_type(column.kind, kind)
         if kind is not None and wider is not None and can_widen(kind, wider):
             role = column.role if column.role is Role.KEY or wider == column.kind else Role.VALUE
-            declared = self._table.dialect.column_type(wider, role, len(self._schema.key))
+            declared = self._table.dialect.column_type(wider, role, self._form.keys)
             return [self._change_to(declared, stored, nullable=column.optional)]
         quote = self._table.dialect.quote
-        added = f"{quote(column.name)} {self._table.definition(column, len(self._schema.key))}"
+        added = f"{quote(column.name)} {self._table.definition(column, self._form.keys)}"
         return [self._alter(f"DROP COLUMN {quote(stored.name)}"), self._alter(f"ADD COLUMN {added}")]
 
     def _change_type(self, column: TargetColumn, stored: StoredColumn, *, nullable: bool) -> str:
-        declared = self._table.dialect.column_type(column.kind, column.role, len(self._schema.key))
+        declared = self._table.dialect.column_type(column.kind, column.role, self._form.keys)
         return self._change_to(declared, stored, nullable=nullable)
 
     def _change_to(self, declared: str, stored: StoredColumn, *, nullable: bool) -> str:
@@ -144,12 +149,8 @@ class TableCheck:
         return self._table.dialect.change_type(self._table.sql_name, name, declared, nullable=nullable)
 
     def _stored_key(self) -> list[str]:
-        found = [self._stored.column(name) for name in self._schema.key]
-        return [name if each is None else each.name for name, each in zip(self._schema.key, found, strict=True)]
-
-    def _name(self, column: TargetColumn) -> str:
-        stored = self._stored.column(column.name)
-        return column.name if stored is None else stored.name
+        found = [self._stored.column(name) for name in self._form.key]
+        return [name if each is None else each.name for name, each in zip(self._form.key, found, strict=True)]
 
     def _alter(self, change: str) -> str:
         return f"ALTER TABLE {self._table.sql_name} {change}"
@@ -159,10 +160,10 @@ class TableCheck:
         self.statements += statements
 
 
-def take_over(table: JdbcTable, session: Session, schema: TableSchema) -> None:
+def take_over(table: JdbcTable, session: Session, form: TargetForm) -> None:
     """Check a table that exists and is not in the ledger, and add the sequence column where it is missing."""
-    check_names(schema)
-    check = TableCheck(table, schema)
+    check_names(form.schema, form.added_names)
+    check = TableCheck(table, form)
     check.check_columns()
     check.check_keys()
     if not check.problems or require_table(table).is_table:
@@ -175,7 +176,7 @@ def take_over(table: JdbcTable, session: Session, schema: TableSchema) -> None:
     log.info("existing table taken over", table=table.sql_name)
 
 
-def check_owned(table: JdbcTable, schema: TableSchema) -> None:
+def check_owned(table: JdbcTable, form: TargetForm) -> None:
     """Check what must hold in a table that Tailrace writes to and that somebody may have changed."""
     stored = require_table(table)
     if stored.column(SEQUENCE_COLUMN) is None:
@@ -183,6 +184,6 @@ def check_owned(table: JdbcTable, schema: TableSchema) -> None:
             f"the table {table.sql_name} has lost its column {SEQUENCE_COLUMN}",
             hint="drop the table and start with an empty checkpoint to load it again",
         )
-    check = TableCheck(table, schema)
+    check = TableCheck(table, form)
     check.check_keys()
     check.require()

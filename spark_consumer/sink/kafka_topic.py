@@ -58,6 +58,15 @@ def target_topic(template: str, schema: TableSchema, prefix: str) -> str:
     return target
 
 
+def has_topic(spark: SparkSession, client: Mapping[str, str], topic: str) -> bool:
+    """Return whether a topic exists."""
+    admin = open_admin(spark, client)
+    try:
+        return topic in set(admin.listTopics().names().get())
+    finally:
+        admin.close()
+
+
 def ensure_topic(
     spark: SparkSession, client: Mapping[str, str], topic: str, partitions: int, settings: Mapping[str, str]
 ) -> tuple[bool, dict[str, str]]:

@@ -14,7 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import nullcontext
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -22,8 +26,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import ANY_TEXT, TEXT
+from tailrace.runtime.config.section import prefixed, supported
+from tailrace.runtime.config.value_types import ANY_TEXT, TEXT, InvalidValueError, ValueType
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.rowkind import RowKind
@@ -33,14 +37,18 @@ from tailrace.spark_consumer.files import children, exists, read_text, write_tex
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.shape import FIELD_PROPERTIES, MetadataOptions, fields_check
 from tailrace.spark_consumer.sink.table_names import path_segment, quote
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.common_type import can_check, common_type
 from tailrace.spark_consumer.source.conversion import convert_value
+from tailrace.spark_consumer.source.json_decoder import METADATA
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tailrace.spark_consumer.sink.shared_target import Shard
 
 PART: Final = "tailrace_part"
 WRITE: Final = "tailrace_write"
@@ -58,6 +66,7 @@ _META: Final = tp.StructType(
     ]
 )
 """The columns that every file has besides those of the table."""
+_RESERVED: Final = frozenset({PART, WRITE, *_META.names})
 _FOUND: Final = ("kind", "seq", "ts_ms", "key", "partition", "offset", "part")
 """The columns of changelog rows that they come from."""
 _SETTINGS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
@@ -67,8 +76,21 @@ _NAME_DIGITS: Final = 24
 log = structlog.get_logger(__name__)
 
 
-class ParquetOptions(Section):
+def _read_shape(text: str) -> str:
+    if text.strip().lower() != "history":
+        raise InvalidValueError("files are only added, so the sink parquet has no other shape")
+    return "history"
+
+
+class ParquetOptions(MetadataOptions):
     """Settings of the Parquet sink."""
+
+    shape: str = supported(
+        "sink.shape",
+        ValueType("history", _read_shape),
+        default="history",
+        doc="Shape of the tables. The files of a changelog are a history; other shapes change rows.",
+    )
 
     path: str = supported(
         "sink.path",
@@ -93,7 +115,9 @@ class ParquetSink:
 
     def __init__(self, options: ParquetOptions, context: SinkContext) -> None:
         self._options = options
-        self._query = context.query_id
+        self._context = context
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        """By the path of a changelog that several tables share: Spark's writers must not meet in one directory."""
         self._columns: dict[str, tp.StructType] = {}
         """By topic: the columns that the files of a table have."""
 
@@ -106,8 +130,11 @@ class ParquetSink:
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the write has its own name
         """Write the changelog rows of one table; rows of an earlier attempt are replaced."""
+        schema, shard = batch.schema, self._context.shard(batch.schema.topic)
+        path = f"{self._options.path.rstrip('/')}/{path_segment(schema.database)}/{path_segment(schema.table)}"
         try:
-            self._write(batch)
+            with nullcontext() if shard is None else self._locks[path]:
+                self._write(batch, path, shard)
         except BaseException:
             # The directory may be another one at the next attempt.
             self._columns.pop(batch.schema.topic, None)
@@ -116,14 +143,19 @@ class ParquetSink:
     def close(self) -> None:
         """Do nothing: no resources are held."""
 
-    def _write(self, batch: TableBatch) -> None:
+    def _write(self, batch: TableBatch, path: str, shard: Shard | None) -> None:
         schema, spark = batch.schema, batch.records.sparkSession
-        path = f"{self._options.path.rstrip('/')}/{path_segment(schema.database)}/{path_segment(schema.table)}"
-        name = "w" + hashlib.sha256(f"{self._query} {batch.name}".encode()).hexdigest()[:_NAME_DIGITS]
+        text = f"{self._context.query_id} {batch.name}"
+        if shard is not None:
+            text += f" {schema.topic}"  # the same offsets of two shards are two writes
+            self._columns.pop(schema.topic, None)  # another one may have added columns
+        name = "w" + hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]
         columns = self._prepare(spark, path, batch)
         rows = _rows(batch.records, schema, columns)
         if batch.truncated is not None:
-            deletes = _deletes(spark, path, name, columns, batch.truncated)
+            others = fn.col(WRITE) != name
+            others = others if shard is None else others & fn.expr(shard.condition)
+            deletes = _deletes(spark, path, columns, batch.truncated, others)
             rows = rows if deletes is None else rows.unionByName(deletes)
         rows = rows.withColumns({PART: fn.expr(self._options.part), WRITE: fn.lit(name)})
         # Few files for each value, however many tasks have rows of it.
@@ -136,7 +168,8 @@ class ParquetSink:
     def _prepare(self, spark: SparkSession, path: str, batch: TableBatch) -> tp.StructType:
         """Return the columns of the files of a table, after new ones have been noted."""
         schema, file = batch.schema, f"{path}/{COLUMNS}"
-        _check_names(schema)
+        metadata = [tp.StructField(field.column, field.type) for field in self._options.fields]
+        _check_names(schema, {field.name.lower() for field in metadata})
         known = self._columns.get(schema.topic)
         if known is None:
             text = read_text(spark, file)
@@ -149,8 +182,9 @@ class ParquetSink:
         stored = {field.name.lower(): field for field in known.fields}
         row = batch.records.schema["row"].dataType
         assert isinstance(row, tp.StructType)
-        new = [tp.StructField(field.name, field.dataType) for field in row.fields if field.name.lower() not in stored]
-        for field in row.fields:
+        wanted = [*row.fields, *metadata]
+        new = [tp.StructField(field.name, field.dataType) for field in wanted if field.name.lower() not in stored]
+        for field in wanted:
             of = stored.get(field.name.lower(), field).dataType
             if common_type(field.dataType, of) != of and not can_check(field.dataType, of):
                 raise SinkError(
@@ -170,11 +204,11 @@ class ParquetSink:
 
 
 def _deletes(
-    spark: SparkSession, path: str, name: str, columns: tp.StructType, truncated: seq.Sequence
+    spark: SparkSession, path: str, columns: tp.StructType, truncated: seq.Sequence, others: Column
 ) -> DataFrame | None:
     """Return a ``-D`` for each row that a changelog has, if its last entry is before the truncate event.
 
-    What an earlier attempt of this write has stored does not count.
+    ``others`` takes the rows that count: not those that an earlier attempt of this write has stored.
     """
     if not any(entry.startswith(f"{PART}=") for entry in children(spark, path)):
         return None
@@ -183,7 +217,7 @@ def _deletes(
     newest_first = Window.partitionBy("_key").orderBy(
         *(fn.col(each).desc() for each in ("_seq", "_partition", "_offset", "_part"))
     )
-    last = written.where(fn.col(WRITE) != name).withColumn("_rank", fn.row_number().over(newest_first))
+    last = written.where(others).withColumn("_rank", fn.row_number().over(newest_first))
     left = last.where((fn.col("_rank") == 1) & (fn.col("_kind") != RowKind.DELETE.value))
     older = left.where(fn.col("_seq") < sequence_literal(truncated))
     changed = {
@@ -198,14 +232,20 @@ def _rows(changes: DataFrame, schema: TableSchema, columns: tp.StructType) -> Da
     """Return changelog rows with the columns of the files, in their types: values are represented, or checked."""
     row = changes.schema["row"].dataType
     assert isinstance(row, tp.StructType)
-    given = {field.name.lower(): field for field in row.fields}
+    images = {"row": row, METADATA: changes.schema[METADATA].dataType} if METADATA in changes.columns else {"row": row}
+    given = {
+        field.name.lower(): (image, field)
+        for image, kind in images.items()
+        if isinstance(kind, tp.StructType)
+        for field in kind.fields
+    }
     values = []
     for field in columns.fields:
-        own = given.get(field.name.lower())
+        image, own = given.get(field.name.lower(), ("", None))
         value = fn.lit(None).cast(field.dataType)
         if own is not None:
             text = f"a value of {schema.database}.{schema.table}, column {own.name}, does not fit the files: "
-            value = _checked(fn.col("row").getField(own.name), own.dataType, field.dataType, text)
+            value = _checked(fn.col(image).getField(own.name), own.dataType, field.dataType, text)
         values.append(value.alias(field.name))
     meta = [fn.timestamp_millis("ts_ms") if name == "ts_ms" else fn.col(name) for name in _FOUND]
     named = [value.cast(field.dataType).alias(field.name) for value, field in zip(meta, _META.fields, strict=True)]
@@ -220,8 +260,8 @@ def _checked(value: Column, of: tp.DataType, to: tp.DataType, text: str) -> Colu
     return fn.when(lost, failure).otherwise(converted)
 
 
-def _check_names(schema: TableSchema) -> None:
-    reserved = {PART, WRITE, *_META.names}
+def _check_names(schema: TableSchema, added: set[str]) -> None:
+    reserved = _RESERVED | added
     seen: dict[str, str] = {}
     for column in schema.columns:
         lower = column.name.lower()
@@ -245,6 +285,10 @@ SINK = SinkPlugin(
     images=Images.CHANGELOG,
     guarantee="exactly once with its checkpoint: a write that is repeated replaces its files",
     open=_open,
+    checks=(fields_check(_RESERVED),),
+    rejected_elsewhere=FIELD_PROPERTIES,
+    fields=attrgetter("fields"),
+    merges_tables=True,
     # Each batch writes a file for each table and day.
     processing_time="1 minute",
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -40,12 +40,15 @@ PARTITION: Final = "__partition"
 OFFSET: Final = "__offset"
 PART: Final = "__part"
 """Columns of a history: the RowKind, the time at the source, and the record that the row comes from."""
+RECORD: Final = (PARTITION, OFFSET, PART)
+"""The columns that no two rows of a history have alike."""
 VALID_FROM: Final = "__valid_from"
 VALID_TO: Final = "__valid_to"
 CURRENT: Final = "__current"
 UNTIL: Final = "_until"
 SEEN: Final = "_seen"
-"""Columns of a table with versions (versions.py)."""
+SEEN_AT: Final = "_seen_at"
+"""Columns of a table with versions (versions.py); ``SEEN_AT`` is the time in ``SEEN`` where columns are no structs."""
 
 _COLUMNS: Final[Mapping[Shape, tuple[tp.StructField, ...]]] = {
     "scd1": (),
@@ -74,7 +77,7 @@ _IMAGES: Final[Mapping[Shape, Images]] = {
     "scd2": Images.CHANGELOG,
 }
 _RESERVED: Final = frozenset(
-    {SEQUENCE_COLUMN, DELETED_COLUMN, *(column.name for columns in _COLUMNS.values() for column in columns)}
+    {SEQUENCE_COLUMN, DELETED_COLUMN, SEEN_AT, *(column.name for columns in _COLUMNS.values() for column in columns)}
 )
 
 
@@ -181,11 +184,35 @@ _OVERRIDES: Final = ValueType(
 )
 
 
-PROPERTIES: Final = frozenset({"sink.shape", "sink.shape.overrides", "add.fields", "add.fields.prefix"})
+FIELD_PROPERTIES: Final = frozenset({"add.fields", "add.fields.prefix"})
+PROPERTIES: Final = frozenset({"sink.shape", "sink.shape.overrides"}) | FIELD_PROPERTIES
 """Tables of another shape than the one that was asked for would be wrong: a sink without shapes rejects these."""
 
 
-class ShapeOptions(Section):
+class MetadataOptions(Section):
+    """The metadata columns of tables."""
+
+    added_fields: tuple[MetadataField, ...] = supported(
+        "add.fields",
+        FIELDS,
+        default="",
+        doc="Metadata columns of the tables, as a list of fields of the envelope: op, ts_ms, table, source.ts_ms, "
+        "transaction.id and so on. `field:name` gives the column another name.",
+    )
+    added_prefix: str = supported(
+        "add.fields.prefix",
+        ANY_TEXT,
+        default="__",
+        doc="What the names of metadata columns begin with: op is __op, source.ts_ms is __source_ts_ms.",
+    )
+
+    @property
+    def fields(self) -> tuple[MetadataField, ...]:
+        """The metadata columns, with their prefix."""
+        return tuple(field.with_prefix(self.added_prefix) for field in self.added_fields)
+
+
+class ShapeOptions(MetadataOptions):
     """The shapes of tables, and their metadata columns."""
 
     shape: Shape = supported(
@@ -203,49 +230,44 @@ class ShapeOptions(Section):
         doc="Shapes of some tables: regular expressions of `db.table`, each followed by a colon and the shape, "
         "separated by semicolons. A table that several of them match is parked.",
     )
-    added_fields: tuple[MetadataField, ...] = supported(
-        "add.fields",
-        FIELDS,
-        default="",
-        doc="Metadata columns of the tables, as a list of fields of the envelope: op, ts_ms, table, source.ts_ms, "
-        "transaction.id and so on. `field:name` gives the column another name.",
-    )
-    added_prefix: str = supported(
-        "add.fields.prefix",
-        ANY_TEXT,
-        default="__",
-        doc="What the names of metadata columns begin with: op is __op, source.ts_ms is __source_ts_ms.",
-    )
 
     @property
     def shapes(self) -> TableShapes:
         """The shapes of tables."""
         return TableShapes(self.shape, self.shape_overrides)
 
-    @property
-    def fields(self) -> tuple[MetadataField, ...]:
-        """The metadata columns, with their prefix."""
-        return tuple(field.with_prefix(self.added_prefix) for field in self.added_fields)
-
     def layout(self, database: str, table: str) -> Layout:
         """Return the layout of a table."""
         return Layout(self.shapes.of(database, table), self.fields)
 
+    def layout_of(self, topic: str, prefix: str) -> Layout:
+        """Return the layout of the table of a topic: the consumer knows a table by it when it chooses the images."""
+        database, _, table = topic.removeprefix(f"{prefix}.").partition(".")
+        return self.layout(database, table)
 
-def check_fields(draft: Draft) -> None:
-    """Report metadata columns with names that the sinks use themselves."""
-    if not draft.is_set("add.fields"):
-        return
-    prefix = draft.settings["add.fields.prefix"].value if "add.fields.prefix" in draft.settings else "__"
-    try:
-        fields = read_fields(draft.settings["add.fields"].value)
-    except InvalidValueError:
-        return  # the value was reported
-    used = sorted(name for field in fields if (name := f"{prefix}{field.column}").lower() in _RESERVED)
-    if used:
-        draft.problems.append(
-            f"add.fields: the sinks use {', '.join(used)} themselves; give the field another name, as in field:name"
-        )
+
+def fields_check(reserved: Collection[str]) -> Callable[[Draft], None]:
+    """Return the check that reports metadata columns with reserved names, given in lower case."""
+
+    def check(draft: Draft) -> None:
+        if not draft.is_set("add.fields"):
+            return
+        prefix = draft.settings["add.fields.prefix"].value if "add.fields.prefix" in draft.settings else "__"
+        try:
+            fields = read_fields(draft.settings["add.fields"].value)
+        except InvalidValueError:
+            return  # the value was reported
+        used = sorted(name for field in fields if (name := f"{prefix}{field.column}").lower() in reserved)
+        if used:
+            draft.problems.append(
+                f"add.fields: the sinks use {', '.join(used)} themselves; give the field another name, as in field:name"
+            )
+
+    return check
+
+
+check_fields: Final = fields_check(_RESERVED)
+"""Reports metadata columns with names that the sinks of tables use themselves."""
 
 
 def shape_images(options: ShapeOptions, database: str, table: str) -> Images:

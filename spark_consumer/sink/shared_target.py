@@ -15,9 +15,10 @@ What holds for the table of one topic holds for each shard by itself:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES
 from tailrace.spark_consumer.sink.table_names import literal, quote
 from tailrace.spark_consumer.sink.table_properties import LAST_ALTERATION, NAMES, TOPIC, TRUNCATED
@@ -57,6 +58,11 @@ class Shard:
             found[TOPIC] = properties[TOPIC]
         own = {name: self._name(name) for name in OF_A_SHARD}
         return found | {name: properties[stored] for name, stored in own.items() if stored in properties}
+
+    @staticmethod
+    def policy(given: EvolutionPolicy) -> EvolutionPolicy:
+        """Return what the table does with a schema change: a shard removes no column that others have."""
+        return replace(given, behavior="lenient") if given.behavior in {"evolve", "try_evolve"} else given
 
     def _name(self, name: str) -> str:
         return f"{name}.{self.topic}" if name in OF_A_SHARD else name

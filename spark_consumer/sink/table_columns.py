@@ -36,7 +36,12 @@ _STORED: Final = ColumnCache["list[Column]"]()
 
 def _stored(table: TargetTable, schema: TableSchema, evolved: Evolved, layout: Layout) -> list[Column]:
     values = upsert_columns(schema, keeps_deleted=layout.keeps_deleted)
-    columns = [*converted_columns(table, schema, evolved, values), fn.col("seq").alias(SEQUENCE_COLUMN)]
+    return upsert_row(converted_columns(table, schema, evolved, values), layout)
+
+
+def upsert_row(values: Iterable[Column], layout: Layout) -> list[Column]:
+    """Return the columns of an upsert batch, with the values of the columns of the source."""
+    columns = [*values, fn.col("seq").alias(SEQUENCE_COLUMN)]
     if layout.keeps_deleted:
         columns.append((fn.col("op") == Op.DELETE.value).alias(IS_DELETED))
     return [*columns, *metadata_columns(layout)]
@@ -45,8 +50,12 @@ def _stored(table: TargetTable, schema: TableSchema, evolved: Evolved, layout: L
 def changelog_columns(table: TargetTable, schema: TableSchema, evolved: Evolved, layout: Layout) -> list[Column]:
     """Return the columns of changelog rows that every table has: those of the source, the sequence, the metadata."""
     values = [fn.col("row").getField(column.name) for column in schema.columns]
-    columns = converted_columns(table, schema, evolved, values)
-    return [*columns, fn.col("seq").alias(SEQUENCE_COLUMN), *metadata_columns(layout)]
+    return changelog_row(converted_columns(table, schema, evolved, values), layout)
+
+
+def changelog_row(values: Iterable[Column], layout: Layout) -> list[Column]:
+    """Return the columns of changelog rows, with the values of the columns of the source."""
+    return [*values, fn.col("seq").alias(SEQUENCE_COLUMN), *metadata_columns(layout)]
 
 
 def metadata_columns(layout: Layout) -> list[Column]:

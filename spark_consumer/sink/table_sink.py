@@ -144,9 +144,8 @@ class TableSink(ABC, Generic[Table]):
             )
         alterations = tuple(self._context.alterations(schema.topic))
         if self._evolved_for.get(schema.topic) != (schema, alterations):
-            self._evolved[schema.topic] = evolve(
-                table, schema, alterations, self._policy_of(table), self._layout(schema)
-            )
+            policy = self._policy if table.shard is None else table.shard.policy(self._policy)
+            self._evolved[schema.topic] = evolve(table, schema, alterations, policy, self._layout(schema))
             self._evolved_for[schema.topic] = schema, alterations
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:
@@ -230,9 +229,7 @@ class TableSink(ABC, Generic[Table]):
         return changed
 
     def _layout(self, schema: TableSchema) -> Layout:
-        # The consumer knows a table by its topic when it decides which images it reads.
-        database, _, table = schema.topic.removeprefix(f"{self._context.prefix}.").partition(".")
-        return self._options.layout(database, table)
+        return self._options.layout_of(schema.topic, self._context.prefix)
 
     @contextmanager
     def _alone(self, schema: TableSchema) -> Iterator[Table]:
@@ -244,12 +241,6 @@ class TableSink(ABC, Generic[Table]):
         with self._locks[table.name]:
             table.refresh()
             yield table
-
-    def _policy_of(self, table: Table) -> EvolutionPolicy:
-        """Return what the table does with a schema change: a shard removes no column that others have."""
-        if table.shard is not None and self._policy.behavior in {"evolve", "try_evolve"}:
-            return replace(self._policy, behavior="lenient")
-        return self._policy
 
     def _table(self, schema: TableSchema) -> Table:
         if schema.topic not in self._tables:

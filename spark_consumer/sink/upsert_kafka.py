@@ -39,7 +39,9 @@ from tailrace.spark_consumer.sink.kafka_topic import (
     TOPIC_HEADER,
     TopicOptions,
     ensure_topic,
+    has_topic,
     header,
+    header_text,
     newest_records,
     sequence_header,
     sequence_text,
@@ -145,7 +147,7 @@ class UpsertKafkaSink:
             ledger = replace(before.ledger, id=self._context.topic_id(source) or before.ledger.id)
             after = replace(after, ledger=ledger.appended(batch.range).merged(batch.range))
         if after != before:
-            self._store(batch.records.sparkSession, target, after)
+            self._store(batch.records.sparkSession, batch.schema, after)
             self._applied[source] = after
 
     def close(self) -> None:
@@ -161,25 +163,47 @@ class UpsertKafkaSink:
             rows = newest_records(self._spark, self._client, self._ledger_topic).collect()
             self._stored = {bytes(row["key"]).decode(): row["value"] for row in rows}
         target = self._target(schema)
-        created, other = ensure_topic(self._spark, self._client, target, self._options.partitions, _COMPACTED)
+        if not has_topic(self._spark, self._client, target):
+            self._forget(target)
+        _, other = ensure_topic(self._spark, self._client, target, self._options.partitions, _COMPACTED)
         if other:
             raise SinkError(
                 f"topic {target} is not compacted: it would lose the last row of a key, or grow without bound",
                 hint=f"kafka-configs.sh --alter --topic {target} --add-config cleanup.policy=compact",
                 **{name.replace(".", "_"): value for name, value in other.items()},
             )
-        # The ledger of a topic that was deleted does not count.
-        found = None if created else _Applied.from_text(schema.topic, self._stored.get(target))
-        return found or _Applied(Ledger(schema.topic))
+        # A topic that became a shared one has its ledger under the name of the target.
+        names = (self._ledger_key(schema), target)
+        found = (_Applied.from_text(schema.topic, self._stored.get(name)) for name in names)
+        return next(filter(None, found), None) or _Applied(Ledger(schema.topic))
 
-    def _store(self, spark: SparkSession, target: str, applied: _Applied) -> None:
-        row = {"key": target, "value": applied.text}
+    def _ledger_key(self, schema: TableSchema) -> str:
+        """Return the key of the record with what is applied; each shard of a shared topic has its own."""
+        target = self._target(schema)
+        return target if self._context.shard(schema.topic) is None else f"{target} {schema.topic}"
+
+    def _forget(self, target: str) -> None:
+        """Remove what the ledger has of a topic that does not exist (any more), before the topic is created."""
+        assert self._stored is not None
+        known = [
+            key for key, value in self._stored.items() if value and (key == target or key.startswith(f"{target} "))
+        ]
+        if known:
+            rows = [{"key": key, "value": None} for key in known]
+            records = literal_rows(self._spark, rows, "key string, value string")
+            write_records(records, self._client, self._ledger_topic)
+            self._stored |= dict.fromkeys(known)
+
+    def _store(self, spark: SparkSession, schema: TableSchema, applied: _Applied) -> None:
+        row = {"key": self._ledger_key(schema), "value": applied.text}
         write_records(literal_rows(spark, [row], "key string, value string"), self._client, self._ledger_topic)
 
     def _tombstones(self, batch: TableBatch, target: str, truncated: Sequence) -> DataFrame:
         """Return a tombstone for each row of the topic that is older than a truncate event."""
         rows = newest_records(batch.records.sparkSession, self._client, target)
         older = rows.where(fn.col("value").isNotNull() & (sequence_header() < sequence_literal(truncated)))
+        if self._context.shard(batch.schema.topic) is not None:
+            older = older.where(header_text(TOPIC_HEADER) == batch.schema.topic)
         headers = fn.array(
             header(TOPIC_HEADER, fn.lit(batch.schema.topic)), header(SEQUENCE_HEADER, fn.lit(truncated.text))
         )
@@ -209,4 +233,5 @@ SINK = SinkPlugin(
     images=Images.UPSERT,
     guarantee="exact for a reader of the last value per key: a batch that runs again writes the same last rows",
     open=UpsertKafkaSink,
+    merges_tables=True,
 )

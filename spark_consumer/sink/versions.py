@@ -20,6 +20,7 @@ is left out if the table has something later of its key.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from tailrace.schemas.sequence import Sequence
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.evolution.outcome import Evolved
     from tailrace.spark_consumer.sink.target_table import TargetTable
@@ -68,23 +68,100 @@ def changed_versions(
 
     ``within``: a condition on the table ``t`` that all keys of the batch meet.
     """
-    schema = batch.schema
-    columns = source_columns(schema, evolved)
-    metadata = [field.column for field in layout.fields]
-    events = _events(table, batch, evolved, layout)
+    columns = VersionColumns.of(batch.schema, evolved, layout)
+    events = columns.events(batch, changelog_columns(table, batch.schema, evolved, layout))
     if batch.truncated is not None:
-        milliseconds = None if batch.write is None else batch.write.truncated_ms
-        older = _shaped(table.rows().where(table.before(batch.truncated)), schema, columns, metadata)
-        ends = _truncations(older, batch.truncated, milliseconds)
-        events = events.unionByName(ends)
+        events = events.unionByName(columns.truncations(batch, table.rows().where(table.before(batch.truncated))))
     stored = table.rows().alias("t")
     stored = stored.where(within) if within else stored
-    affected = affected_versions(_shaped(stored, schema, columns, metadata), events)
-    return versions(affected, events).select(
-        *(fn.col(f"{_VALUES}.{quote(name)}").alias(name) for name in columns),
-        *(fn.col(f"{_ADDED}.{quote(name)}").alias(name) for name in metadata),
-        *(fn.col(name) for name in (SEQUENCE_COLUMN, VALID_FROM, VALID_TO, CURRENT, UNTIL, SEEN, DELETED_COLUMN)),
-    )
+    return columns.rows(versions(affected_versions(columns.stored(stored), events), events))
+
+
+@dataclass(frozen=True, slots=True)
+class VersionColumns:
+    """The columns of a table with versions, and its rows as ``versions`` takes and returns them."""
+
+    key: tuple[str, ...]
+    source: tuple[str, ...]
+    """The columns of the source."""
+    metadata: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: TableSchema, evolved: Evolved, layout: Layout) -> VersionColumns:
+        """Return the columns of a captured table."""
+        metadata = tuple(field.column for field in layout.fields)
+        return cls(tuple(schema.key), tuple(source_columns(schema, evolved)), metadata)
+
+    def events(self, batch: TableBatch, row: Iterable[Column]) -> DataFrame:
+        """Return the changes of a batch: the row after each of them, or the last row of a deleted key.
+
+        ``row`` are the columns of a changelog row as the table stores them.
+        """
+        changes = batch.records.where(fn.col("kind") != RowKind.UPDATE_BEFORE.value)
+        rows = changes.select(
+            *row,
+            fn.timestamp_millis("ts_ms").alias("_at"),
+            (fn.col("kind") == RowKind.DELETE.value).alias("_is_delete"),
+            (fn.col("op") == Op.READ.value).alias("_is_read"),
+            fn.struct("partition", "offset", "part").alias("_record"),
+        )
+        # Only the key of a deleted row is used: if there is no version before it, nothing of the row is known.
+        given = rows.withColumns(
+            {name: fn.when(~fn.col("_is_delete"), fn.col(quote(name))) for name in self.source if name not in self.key}
+        )
+        return given.select(
+            _struct(self.key).alias("key"),
+            fn.col(SEQUENCE_COLUMN).alias("seq"),
+            fn.col("_at").alias("at"),
+            fn.col("_is_delete").alias("deleted"),
+            fn.col("_is_read").alias("reread"),
+            _struct(self.source).alias(_VALUES),
+            _struct(self.metadata).alias(_ADDED),
+            fn.col("_record").alias("record"),
+        )
+
+    def truncations(self, batch: TableBatch, older: DataFrame) -> DataFrame:
+        """Return a delete of each key that has a version at the truncate event of a batch.
+
+        ``older`` are the rows of the table that begin before it. Without a known time of the event it is now.
+        """
+        assert batch.truncated is not None
+        milliseconds = None if batch.write is None else batch.write.truncated_ms
+        at = fn.current_timestamp() if milliseconds is None else fn.timestamp_millis(fn.lit(milliseconds))
+        sequence = sequence_literal(batch.truncated)
+        still = fn.col(UNTIL).isNull() | (fn.col(UNTIL) > sequence)
+        record = fn.struct(*(fn.lit(0).cast(kind).alias(name) for name, kind in _RECORD.items()))
+        return (
+            self.stored(older)
+            .where(still)
+            .select(
+                "key",
+                sequence.alias("seq"),
+                at.alias("at"),
+                fn.lit(True).alias("deleted"),
+                fn.lit(False).alias("reread"),
+                _VALUES,
+                _ADDED,
+                record.alias("record"),
+            )
+        )
+
+    def stored(self, rows: DataFrame) -> DataFrame:
+        """Return rows of the table as ``versions`` takes them."""
+        return rows.select(
+            _struct(self.key).alias("key"),
+            _struct(self.source).alias(_VALUES),
+            _struct(self.metadata).alias(_ADDED),
+            *(fn.col(name) for name in (SEQUENCE_COLUMN, VALID_FROM, VALID_TO, UNTIL, SEEN)),
+        )
+
+    def rows(self, found: DataFrame) -> DataFrame:
+        """Return what ``versions`` has returned as rows of the table."""
+        return found.select(
+            *(fn.col(f"{_VALUES}.{quote(name)}").alias(name) for name in self.source),
+            *(fn.col(f"{_ADDED}.{quote(name)}").alias(name) for name in self.metadata),
+            *(fn.col(name) for name in (SEQUENCE_COLUMN, VALID_FROM, VALID_TO, CURRENT, UNTIL, SEEN, DELETED_COLUMN)),
+        )
 
 
 def versions(stored: DataFrame, events: DataFrame) -> DataFrame:
@@ -140,66 +217,7 @@ def versions(stored: DataFrame, events: DataFrame) -> DataFrame:
     )
 
 
-def _events(table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout) -> DataFrame:
-    """Return the changes of a batch: the row after each of them, or the last row of a deleted key."""
-    schema = batch.schema
-    changes = batch.records.where(fn.col("kind") != RowKind.UPDATE_BEFORE.value)
-    rows = changes.select(
-        *changelog_columns(table, schema, evolved, layout),
-        fn.timestamp_millis("ts_ms").alias("_at"),
-        (fn.col("kind") == RowKind.DELETE.value).alias("_is_delete"),
-        (fn.col("op") == Op.READ.value).alias("_is_read"),
-        fn.struct("partition", "offset", "part").alias("_record"),
-    )
-    # Only the key of a deleted row is used: if there is no version before it, nothing of the row is known.
-    given = rows.withColumns(
-        {
-            name: fn.when(~fn.col("_is_delete"), fn.col(quote(name)))
-            for name in source_columns(schema, evolved)
-            if name not in schema.key
-        }
-    )
-    return given.select(
-        _struct(schema.key).alias("key"),
-        fn.col(SEQUENCE_COLUMN).alias("seq"),
-        fn.col("_at").alias("at"),
-        fn.col("_is_delete").alias("deleted"),
-        fn.col("_is_read").alias("reread"),
-        _struct(source_columns(schema, evolved)).alias(_VALUES),
-        _struct([field.column for field in layout.fields]).alias(_ADDED),
-        fn.col("_record").alias("record"),
-    )
-
-
-def _truncations(stored: DataFrame, truncated: Sequence, milliseconds: int | None) -> DataFrame:
-    """Return a delete of each key that has a version at a truncate event. Without a known time it is now."""
-    at = fn.current_timestamp() if milliseconds is None else fn.timestamp_millis(fn.lit(milliseconds))
-    sequence = sequence_literal(truncated)
-    still = fn.col(UNTIL).isNull() | (fn.col(UNTIL) > sequence)
-    record = fn.struct(*(fn.lit(0).cast(kind).alias(name) for name, kind in _RECORD.items()))
-    return stored.where(still).select(
-        "key",
-        sequence.alias("seq"),
-        at.alias("at"),
-        fn.lit(True).alias("deleted"),
-        fn.lit(False).alias("reread"),
-        _VALUES,
-        _ADDED,
-        record.alias("record"),
-    )
-
-
 _RECORD: Final = {"partition": "int", "offset": "bigint", "part": "int"}
-
-
-def _shaped(stored: DataFrame, schema: TableSchema, columns: Iterable[str], metadata: Iterable[str]) -> DataFrame:
-    """Return rows of the table as ``versions`` takes them."""
-    return stored.select(
-        _struct(schema.key).alias("key"),
-        _struct(columns).alias(_VALUES),
-        _struct(metadata).alias(_ADDED),
-        *(fn.col(name) for name in (SEQUENCE_COLUMN, VALID_FROM, VALID_TO, UNTIL, SEEN)),
-    )
 
 
 def affected_versions(stored: DataFrame, events: DataFrame) -> DataFrame:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
     from tests.embedded.postgresql import PostgresServer
+    from tests.sinks.backend import SinkBackend
     from tests.sinks.harness import BatchRunner
     from tests.sinks.jdbc_backend import JdbcServer, Open
 
@@ -34,6 +35,16 @@ def jdbc_server(
     from tests.sinks.jdbc_backend import mysql_database, postgres_database  # noqa: PLC0415
 
     return postgres_database(postgres_server) if request.param == "postgresql" else mysql_database(mysql_server)
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> type[SinkBackend]:
+    """Each backend that a test names with ``indirect=True``; its database runs."""
+    from tests.sinks.jdbc_backend import serve  # noqa: PLC0415 - not for tests of other sinks
+
+    serve(request.param, request)
+    found: type[SinkBackend] = request.param
+    return found
 
 
 @pytest.fixture
@@ -69,6 +80,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The methods belong to all sinks, so a decorator cannot mark them. Cases that a sink cannot have are left out."""
     for item in list(items):
         sink = getattr(item, "cls", None)
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        database = getattr(getattr(sink, "backend_type", params.get("backend")), "database", "")
+        if database:
+            item.add_marker(database)
         if sink is None or not issubclass(sink, SinkConformance):
             continue
         case = getattr(item, "originalname", "")

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+import pytest
 from pyspark.sql import functions as fn
 from pyspark.sql.types import TimestampNTZType
 
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.sink.jdbc_columns import read_sequence
 from tailrace.spark_consumer.sink.jdbc_dialect import load_dialect
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
 from tests.embedded.kafka import KafkaBroker
@@ -50,12 +52,22 @@ def mysql_database(server: MySqlServer) -> JdbcServer:
     return JdbcServer(f"jdbc:mysql://{server.host}:{server.port}/", server.user, server.password, properties)
 
 
+def serve(backend: type[SinkBackend], request: pytest.FixtureRequest) -> None:
+    """Start the database of a backend that names one."""
+    if issubclass(backend, JdbcBackend) and backend.database == "postgresql":
+        backend.server = postgres_database(request.getfixturevalue("postgres_server"))
+    elif issubclass(backend, JdbcBackend):
+        backend.server = mysql_database(request.getfixturevalue("mysql_server"))
+
+
 class JdbcBackend(SinkBackend):
     """Tables in a schema of their own; the first batch creates it."""
 
     sink = "jdbc"
     cuts = (("after", "_fill"), ("after", "_change_rows"), ("after", "_note"), ("after", "_apply"))
     kills = ("after-fill:1", "after-change_rows:2", "after-note:1", "after-unstage:1", "after-write_batch:2")
+    database: ClassVar[str] = ""
+    """``postgresql`` or ``mysql``, for a backend that ``serve`` gives its server."""
     server: ClassVar[JdbcServer]
 
     def __init__(self, spark: SparkSession, broker: KafkaBroker, work: Path) -> None:
@@ -127,7 +139,18 @@ class JdbcBackend(SinkBackend):
 
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Read the table; a duplicate key is an error."""
-        name = self.dialect.table_name(self.schema, schema.table)
+        rows = self.frame(schema.table).drop("_seq").collect()
+        found = {each["id"]: each.asDict() for each in rows}
+        assert len(found) == len(rows), "duplicate key in the table"
+        return found
+
+    def exists(self, schema: TableSchema) -> bool:
+        """Return whether there is a table."""
+        return self.described(schema.table) is not None
+
+    def frame(self, table: str) -> DataFrame:
+        """Read the table; sequences are structs, as in other targets."""
+        name = self.table(table)
         frame = self._frame(name)
         # MySQL's driver reads old times in another calendar; the sink writes them as texts.
         times = [each.name for each in frame.schema if isinstance(each.dataType, TimestampNTZType) and self.is_mysql]
@@ -135,10 +158,8 @@ class JdbcBackend(SinkBackend):
             columns = (f"CAST(`{each}` AS CHAR) `{each}`" if each in times else f"`{each}`" for each in frame.columns)
             frame = self._frame(f"(SELECT {', '.join(columns)} FROM {name}) AS texts")
             frame = frame.withColumns({each: fn.col(each).cast("timestamp_ntz") for each in times})
-        rows = frame.drop("_seq").collect()
-        found = {each["id"]: each.asDict() for each in rows}
-        assert len(found) == len(rows), "duplicate key in the table"
-        return found
+        sequences = [each for each in ("_seq", "_until", "_seen") if each in frame.columns]
+        return frame.withColumns({each: read_sequence(fn.hex(each)) for each in sequences})
 
     def _frame(self, table: str) -> DataFrame:
         reader = self.spark.read.format("jdbc").options(

@@ -10,6 +10,7 @@ import pytest
 from tailrace.spark_consumer.errors import SinkError
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.harness import BatchRunner
+from tests.sinks.jdbc_backend import serve
 
 
 class ShapeConformance(SinkConformance):
@@ -29,3 +30,22 @@ class ShapeConformance(SinkConformance):
             self.change_type(run)
 
         assert run.backend.rows(run.table.schema) == {1: row(1)}
+
+
+class JdbcShapeConformance(ShapeConformance):
+    """Tables of a database, whose columns can become text."""
+
+    not_claimed: ClassVar[Mapping[str, str]] = {
+        "test_type_change": "numbers that are stored become text with their column"
+    }
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _server(cls, request: pytest.FixtureRequest) -> None:
+        serve(cls.backend_type, request)
+
+    def test_type_change(self, run: BatchRunner) -> None:
+        """The column becomes text, and the number in it too."""
+        self.change_type(run)
+
+        self.expect(run, row(1, "0"), row(2, "text"))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tailrace.schemas.table import TableSchema
 from tests.sinks.backend import Changelog, ChangelogBackend
 from tests.sinks.conformance import SinkConformance
-from tests.sinks.shapes import ShapeConformance
+from tests.sinks.jdbc_backend import JdbcBackend
+from tests.sinks.shapes import JdbcShapeConformance, ShapeConformance
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_iceberg import IcebergBackend
 
@@ -63,6 +64,32 @@ class IcebergHistory(IcebergBackend, ChangelogBackend):
     rows = ChangelogBackend.rows
 
 
+class JdbcHistory(JdbcBackend, ChangelogBackend):
+    """Tables of a database."""
+
+    def settings(self) -> dict[str, str]:
+        """Return where the tables are, and the shape."""
+        return {**super().settings(), **SHAPE}
+
+    def changelog(self, schema: TableSchema) -> Changelog:
+        """Read the table."""
+        return changelog_of(self.frame(schema.table)) if self.exists(schema) else {}
+
+    rows = ChangelogBackend.rows
+
+
+class PostgresHistory(JdbcHistory):
+    """Tables of PostgreSQL."""
+
+    database = "postgresql"
+
+
+class MySqlHistory(JdbcHistory):
+    """Tables of MySQL."""
+
+    database = "mysql"
+
+
 class TestDeltaHistory(ShapeConformance):
     """Delta."""
 
@@ -76,4 +103,20 @@ class TestIcebergHistory(ShapeConformance):
 
     backend_type = IcebergHistory
     variant = "history"
+    long = CASES - {"test_truncate"}
+
+
+class TestPostgresHistory(JdbcShapeConformance):
+    """PostgreSQL."""
+
+    backend_type = PostgresHistory
+    variant = "PostgreSQL, history"
+    long = CASES - {"test_batch_cut_off"}
+
+
+class TestMySqlHistory(JdbcShapeConformance):
+    """MySQL."""
+
+    backend_type = MySqlHistory
+    variant = "MySQL, history"
     long = CASES - {"test_truncate"}

@@ -14,7 +14,8 @@ from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import SinkBackend
 from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
-from tests.sinks.shapes import ShapeConformance
+from tests.sinks.jdbc_backend import JdbcBackend
+from tests.sinks.shapes import JdbcShapeConformance, ShapeConformance
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_iceberg import IcebergBackend
 from tests.spark.records import Feed, Row, connect, table_schema
@@ -75,6 +76,34 @@ class IcebergSoftDelete(IcebergBackend):
         return present(self.all_rows(schema))
 
 
+class JdbcSoftDelete(JdbcBackend):
+    """Tables of a database."""
+
+    def settings(self) -> dict[str, str]:
+        """Return where the tables are, the shape and the metadata columns."""
+        return {**super().settings(), **ADDED}
+
+    def all_rows(self, schema: TableSchema) -> dict[int, Row]:
+        """Return all rows."""
+        return super().rows(schema)
+
+    def rows(self, schema: TableSchema) -> dict[int, Row]:
+        """Return the rows that are not deleted."""
+        return present(self.all_rows(schema))
+
+
+class PostgresSoftDelete(JdbcSoftDelete):
+    """Tables of PostgreSQL."""
+
+    database = "postgresql"
+
+
+class MySqlSoftDelete(JdbcSoftDelete):
+    """Tables of MySQL."""
+
+    database = "mysql"
+
+
 class TestDeltaSoftDelete(ShapeConformance):
     """Delta."""
 
@@ -89,6 +118,22 @@ class TestIcebergSoftDelete(ShapeConformance):
     backend_type = IcebergSoftDelete
     variant = "soft-delete"
     long = CASES - {"test_truncate"}
+
+
+class TestPostgresSoftDelete(JdbcShapeConformance):
+    """PostgreSQL."""
+
+    backend_type = PostgresSoftDelete
+    variant = "PostgreSQL, soft-delete"
+    long = CASES - {"test_batch_cut_off"}
+
+
+class TestMySqlSoftDelete(JdbcShapeConformance):
+    """MySQL."""
+
+    backend_type = MySqlSoftDelete
+    variant = "MySQL, soft-delete"
+    long = CASES
 
 
 def runner(
@@ -108,7 +153,17 @@ def next_query(run: BatchRunner, backend: SinkBackend) -> BatchRunner:
     return found
 
 
-@pytest.mark.parametrize("backend", [DeltaSoftDelete, DeltaMergeSoftDelete, IcebergSoftDelete])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        DeltaSoftDelete,
+        DeltaMergeSoftDelete,
+        IcebergSoftDelete,
+        pytest.param(PostgresSoftDelete, marks=pytest.mark.long),
+        MySqlSoftDelete,
+    ],
+    indirect=True,
+)
 def test_deleted_rows_stay_with_their_last_values(
     backend: type[DeltaSoftDelete], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -116,7 +171,7 @@ def test_deleted_rows_stay_with_their_last_values(
     change = run.table.change
 
     def expect(*rows: Row) -> None:
-        assert isinstance(run.backend, DeltaSoftDelete | IcebergSoftDelete)
+        assert isinstance(run.backend, DeltaSoftDelete | IcebergSoftDelete | JdbcSoftDelete)
         assert run.backend.all_rows(run.table.schema) == {each["id"]: each for each in rows}
 
     def stored(values: Row, op: str, pos: int, *, deleted: bool = False) -> Row:

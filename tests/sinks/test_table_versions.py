@@ -14,7 +14,8 @@ from tailrace.schemas.table import TableSchema
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
-from tests.sinks.shapes import ShapeConformance
+from tests.sinks.jdbc_backend import JdbcBackend
+from tests.sinks.shapes import JdbcShapeConformance, ShapeConformance
 from tests.sinks.test_delta_targets import CatalogBackend
 from tests.sinks.test_iceberg import IcebergBackend
 from tests.spark.records import Feed, Row, table_schema
@@ -89,6 +90,34 @@ class IcebergVersions(IcebergBackend):
         return current(self.versions(schema))
 
 
+class JdbcVersions(JdbcBackend):
+    """Tables of a database."""
+
+    def settings(self) -> dict[str, str]:
+        """Return where the tables are, and the shape."""
+        return {**super().settings(), **SHAPE}
+
+    def versions(self, schema: TableSchema) -> dict[int, list[Row]]:
+        """Return the versions by key; none if there is no table."""
+        return versions_of(self.frame(schema.table)) if self.exists(schema) else {}
+
+    def rows(self, schema: TableSchema) -> dict[int, Row]:
+        """Return the current rows."""
+        return current(self.versions(schema))
+
+
+class PostgresVersions(JdbcVersions):
+    """Tables of PostgreSQL."""
+
+    database = "postgresql"
+
+
+class MySqlVersions(JdbcVersions):
+    """Tables of MySQL."""
+
+    database = "mysql"
+
+
 class TestDeltaVersions(ShapeConformance):
     """Delta."""
 
@@ -105,7 +134,27 @@ class TestIcebergVersions(ShapeConformance):
     long = CASES
 
 
-@pytest.mark.parametrize("backend", [DeltaVersions, IcebergVersions])
+class TestPostgresVersions(JdbcShapeConformance):
+    """PostgreSQL."""
+
+    backend_type = PostgresVersions
+    variant = "PostgreSQL, scd2"
+    long = CASES
+
+
+class TestMySqlVersions(JdbcShapeConformance):
+    """MySQL."""
+
+    backend_type = MySqlVersions
+    variant = "MySQL, scd2"
+    long = CASES - {"test_batch_cut_off"}
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [DeltaVersions, IcebergVersions, PostgresVersions, pytest.param(MySqlVersions, marks=pytest.mark.long)],
+    indirect=True,
+)
 def test_versions_of_rows(
     backend: type[DeltaVersions], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -118,7 +167,7 @@ def test_versions_of_rows(
 
     def expect(**keys: Sequence[tuple[int, str, int, int | None]]) -> None:
         """Check the versions of keys: n, op, and the positions at which they begin and end."""
-        assert isinstance(run.backend, DeltaVersions | IcebergVersions)
+        assert isinstance(run.backend, DeltaVersions | IcebergVersions | JdbcVersions)
         found: dict[str, list[Any]] = {
             f"k{key}": [
                 (
@@ -170,7 +219,7 @@ def test_versions_of_rows(
         k3=[(0, "c", 120, 150), (0, "c", 160, None)],
         k4=[(1, "c", 139, 140)],
     )
-    assert isinstance(run.backend, DeltaVersions | IcebergVersions)
+    assert isinstance(run.backend, DeltaVersions | IcebergVersions | JdbcVersions)
     [before, after] = run.backend.versions(run.table.schema)[3]
     assert [before["__valid_from"].astimezone(UTC), before["__valid_to"].astimezone(UTC)] == [time(120), time(150)]
     assert after["__valid_from"].astimezone(UTC) == time(160)

@@ -22,11 +22,16 @@ from tests.embedded.kafka import KafkaBroker
 from tests.embedded.spark import spark_environment, spark_settings
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
+from tests.sinks.jdbc_backend import JdbcBackend
 from tests.sinks.test_delta import DeltaBackend
+from tests.sinks.test_iceberg import IcebergBackend
 from tests.sinks.test_kafka import KafkaBackend
+from tests.sinks.test_parquet import ParquetBackend
+from tests.sinks.test_upsert_kafka import UpsertKafkaBackend
 from tests.spark.records import EPOCH, Feed, Message, Table, connect, decimal, table_schema, unscaled
 from tests.spark.running import consume, settings, table_rows, topic_records
 from tests.spark.test_app import APP
+from tests.spark.test_parking import delete_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +54,61 @@ class ProjectedDelta(DeltaBackend):
         """Return the rows of a table, ordered by the first column."""
         rows = self.spark.read.format("delta").load(str(self.work.joinpath("tables", *path))).drop("_seq").collect()
         return sorted((each.asDict() for each in rows), key=lambda each: next(iter(each.values())))
+
+
+class ProjectedIceberg(IcebergBackend):
+    """Iceberg tables of transformed tables."""
+
+    more: dict[str, str]
+
+    def settings(self) -> dict[str, str]:
+        """Return the name of the tables, and the transform."""
+        return {**super().settings(), **self.more}
+
+    def read(self, *path: str) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Return the rows of a table."""
+        rows = self.spark.read.table(f"{self.schema_name}.`{'_'.join(path)}`").drop("_seq").collect()
+        return [each.asDict() for each in rows]
+
+
+class ProjectedJdbc(JdbcBackend):
+    """Tables of a database of transformed tables."""
+
+    def read(self, *path: str) -> list[dict[str, Any]]:
+        """Return the rows of a table."""
+        return [each.asDict() for each in self.frame(path[-1]).drop("_seq").collect()]
+
+
+class ProjectedPostgres(ProjectedJdbc):
+    """Tables of PostgreSQL."""
+
+    database = "postgresql"
+
+
+class ProjectedMySql(ProjectedJdbc):
+    """Tables of MySQL."""
+
+    database = "mysql"
+
+
+class ProjectedParquet(ParquetBackend):
+    """Files of transformed tables."""
+
+    more: dict[str, str]
+
+    def settings(self) -> dict[str, str]:
+        """Return the directory, and the transform."""
+        return {**super().settings(), **self.more}
+
+
+class ProjectedUpsertKafka(UpsertKafkaBackend):
+    """Compacted topics of transformed tables."""
+
+    more: dict[str, str]
+
+    def settings(self) -> dict[str, str]:
+        """Return the transform."""
+        return self.more
 
 
 class ProjectedKafka(KafkaBackend):
@@ -203,18 +263,90 @@ def test_kafka_changelog_of_shards_has_their_rows_side_by_side(
     }
 
 
-def test_delta_table_of_shards_is_what_tables_of_their_own_would_be(
+def test_files_of_shards_have_the_rows_of_each(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
+    """Writes at the same offsets, a column that one shard adds, and a truncate event of the other one."""
     feed = Feed(kafka_broker, prefix)
     one, other = shards(feed)
-    backend = ProjectedDelta(spark, kafka_broker, tmp_path)
-    backend.more = SHARDS
+    backend = ProjectedParquet(spark, kafka_broker, tmp_path)
+    backend.more = {**SHARDS, "sink.shape": "history", "add.fields": "op,source.pos:pos"}
+    run = BatchRunner(feed, one, backend, tmp_path)
+    run.others = [other]
+    run.batch(*(table.change("c", None, row(1, number), pos=100) for number, table in enumerate((one, other))))
+    run.repeat()
+    other.schema = replace(other.schema, columns=(*other.schema.columns, ConnectField("extra", connect("int32"))))
+    run.batch(
+        [other.published(prefix, version=2)],
+        one.truncate(pos=200),
+        other.change("u", row(1, 1, extra=None), row(1, 2, extra=7), pos=210),
+    )
+    run.repeat()
+
+    found: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
+    for each in backend.frame("t").orderBy("_seq", "_partition", "_offset", "_part").collect():
+        entry = each["_kind"], each["n"], each["extra"], each["__op"], each["__pos"]
+        found.setdefault((each["shard"], each["id"]), []).append(entry)
+    assert found == {
+        (1, 1): [("+I", 0, None, "c", 100), ("-D", 0, None, "c", 100)],
+        (2, 1): [("+I", 1, None, "c", 100), ("-U", 1, None, "u", 210), ("+U", 2, 7, "u", 210)],
+    }
+
+
+def test_compacted_topic_of_shards_has_the_last_rows_of_each(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """A repeated batch writes nothing, a truncate event concerns one shard, a deleted topic has applied nothing."""
+    feed = Feed(kafka_broker, prefix)
+    one, other = shards(feed)
+    backend = ProjectedUpsertKafka(spark, kafka_broker, tmp_path)
+    backend.more = {**SHARDS, "sink.topic": f"latest.out-{prefix}.{{table}}"}
     run = BatchRunner(feed, one, backend, tmp_path)
     run.others = [other]
 
+    def last() -> dict[tuple[int, int], dict[str, Any] | None]:
+        records = backend.records(replace(one.schema, topic=f"out-{prefix}.t"))
+        return {(key["shard"], key["id"]): value for key, value in records}
+
+    run.batch(
+        one.change("c", None, row(1, 0), pos=100),
+        other.change("c", None, row(1, 1), pos=100),
+        other.change("c", None, row(2, 1), pos=110),
+    )
+    run.batch(one.truncate(pos=200), other.change("u", row(1, 1), row(1, 2), pos=210))
+    written = backend.records(replace(one.schema, topic=f"out-{prefix}.t"))
+    assert last() == {(1, 1): None, (2, 1): {"shard": 2, **row(1, 2)}, (2, 2): {"shard": 2, **row(2, 1)}}
+
+    run.repeat()
+    assert backend.records(replace(one.schema, topic=f"out-{prefix}.t")) == written
+
+    delete_topic(kafka_broker, f"latest.out-{prefix}.t")
+    run.repeat()
+    assert last() == {(2, 1): {"shard": 2, **row(1, 2)}}
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        ProjectedDelta,
+        pytest.param(ProjectedIceberg, marks=pytest.mark.long),
+        ProjectedPostgres,
+        pytest.param(ProjectedMySql, marks=pytest.mark.long),
+    ],
+    indirect=True,
+)
+def test_table_of_shards_is_what_tables_of_their_own_would_be(
+    backend: type[ProjectedDelta], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed = Feed(kafka_broker, prefix)
+    one, other = shards(feed)
+    target = backend(spark, kafka_broker, tmp_path)
+    target.more = SHARDS
+    run = BatchRunner(feed, one, target, tmp_path)
+    run.others = [other]
+
     def stored() -> dict[tuple[int, int], dict[str, Any]]:
-        rows = backend.read("shop", "t")
+        rows = target.read("shop", "t")
         found = {(each.pop("shard"), each["id"]): each for each in rows}
         assert len(found) == len(rows), "duplicate key in the table"
         return found
@@ -261,7 +393,7 @@ def test_delta_table_of_shards_is_what_tables_of_their_own_would_be(
         (2, 7): 2,
     }
 
-    # A type that the table cannot take stops the shard that has it.
+    # A type that the table cannot take stops the shard that has it; columns of a database become text.
     other.schema = replace(
         other.schema,
         columns=tuple(replace(c, schema=connect("string")) if c.name == "n" else c for c in other.schema.columns),
@@ -271,8 +403,11 @@ def test_delta_table_of_shards_is_what_tables_of_their_own_would_be(
         other.change("c", None, row(8, "text", extra=3), pos=410),
         one.change("c", None, row(9, 9, extra=4), pos=410),
     )
-    assert stored()[1, 9]["n"] == 9
-    assert (2, 8) not in stored()
+    if issubclass(backend, ProjectedJdbc):
+        assert (stored()[1, 9]["n"], stored()[2, 8]["n"]) == ("9", "text")
+    else:
+        assert stored()[1, 9]["n"] == 9
+        assert (2, 8) not in stored()
 
 
 def test_a_query_does_not_start_with_faults_and_names_them_all(

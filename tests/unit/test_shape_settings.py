@@ -79,6 +79,19 @@ def test_faults_are_found_at_the_start(settings: dict[str, str], problem: str) -
         config.parse({**DELTA, **settings})
 
 
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"sink.shape": "scd2"}, "sink.shape: 'scd2' .* files are only added, so the sink parquet has no other shape"),
+        ({"sink.shape.overrides": "a:scd2"}, "sink.shape.overrides: .* only the sinks delta, iceberg, jdbc have it"),
+        ({"add.fields": "op:ts", "add.fields.prefix": "_"}, "add.fields: the sinks use _ts themselves"),
+    ],
+)
+def test_files_are_a_history_only(settings: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        config.parse({**GIVEN, "sink": "parquet", "sink.path": "/t", **settings})
+
+
 def test_shape_of_a_table() -> None:
     shapes = options(sink_shape_overrides=r"shop\.orders_\d+:soft-delete; crm\..*:scd1").shapes
 
@@ -98,10 +111,15 @@ def test_several_expressions_for_one_table_are_an_error_of_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("sink.shape", "soft-delete"), ("sink.shape.overrides", "a:scd1"), ("add.fields", "op")]
+    ("name", "value", "sinks"),
+    [
+        ("sink.shape", "soft-delete", "delta, iceberg, jdbc"),
+        ("sink.shape.overrides", "a:scd1", "delta, iceberg, jdbc"),
+        ("add.fields", "op", "delta, iceberg, jdbc, parquet"),
+    ],
 )
-def test_a_sink_without_shapes_is_an_error_that_names_the_others(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name}: .* is not supported: only the sinks delta, iceberg have it"):
+def test_a_sink_without_shapes_is_an_error_that_names_the_others(name: str, value: str, sinks: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: .* is not supported: only the sinks {sinks} have it"):
         config.parse({**GIVEN, "sink": "console", name: value})
 
 

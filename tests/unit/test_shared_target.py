@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.evolution.outcome import captured_name
+from tailrace.spark_consumer.evolution.policy import Behavior, EvolutionPolicy
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, SEVERAL, Shard
@@ -80,3 +82,15 @@ def test_a_routed_table_has_the_name_of_its_source_in_signals() -> None:
 
 def test_a_commit_of_another_topic_says_nothing_of_a_table_with_one_topic() -> None:
     assert Ledger.newest("two", [Ledger("one").metadata]) is None
+
+
+def test_a_shard_removes_no_column_that_others_have() -> None:
+    policies = [EvolutionPolicy(name) for name in get_args(Behavior)]
+
+    assert {each.behavior: ONE.policy(each).behavior for each in policies} == {
+        "exception": "exception",
+        "evolve": "lenient",
+        "try_evolve": "lenient",
+        "lenient": "lenient",
+        "ignore": "ignore",
+    }

@@ -1,0 +1,128 @@
+"""What the JDBC sink knows of a table while it is open: its columns, and how rows are staged for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.spark_consumer.evolution.outcome import Evolved
+from tailrace.spark_consumer.sink.jdbc_columns import (
+    TargetColumn,
+    TargetForm,
+    converted_values,
+    layout_value,
+    sequence_binary,
+    staged_value,
+)
+from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Role, Rule, StoredColumn
+from tailrace.spark_consumer.sink.jdbc_table import DELETED, JdbcTable, require_table
+from tailrace.spark_consumer.sink.table_names import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class StagedColumn:
+    """A column of a staging table; the columns of one are named by their place: c0, c1, …"""
+
+    name: str
+    """The column of the target."""
+    value: Column
+    declared: str
+
+
+@dataclass(slots=True)
+class JdbcTarget:
+    """The target of one captured table."""
+
+    table: JdbcTable
+    form: TargetForm
+    evolved: Evolved = field(default_factory=Evolved)
+    prepared_for: object = None
+    """The schema and the alterations that the table was prepared for."""
+
+    def converted(self, values: Iterable[Column]) -> list[Column]:
+        """Return the values of the columns of the source that the table has, in its types."""
+        return converted_values(self.form, self._found, values)
+
+    def columns(self) -> list[StagedColumn]:
+        """Return what is staged of rows with the columns of the table."""
+        stored, zone = require_table(self.table), self.table.dialect.zone
+        found = [
+            StagedColumn(each.name, staged_value(fn.col(quote(column.name)), _kind(column, each), zone), declared)
+            for column, each, declared in self._source()
+        ]
+        for column in self.form.added:
+            each = stored.column(column.name)
+            assert each is not None
+            found.append(StagedColumn(each.name, layout_value(column, zone), self._declared(column, each)))
+        return found
+
+    def key_columns(self) -> list[StagedColumn]:
+        """Return what is staged of rows that have the key of the source in the struct ``key``."""
+        by_name = {column.name: (column, each, declared) for column, each, declared in self._source()}
+        found = []
+        for name in self.form.schema.key:
+            column, each, declared = by_name[name]
+            value = staged_value(fn.col("key").getField(name), _kind(column, each), self.table.dialect.zone)
+            found.append(StagedColumn(each.name, value, declared))
+        return found
+
+    def merge(self, stage: str, columns: Sequence[StagedColumn], rule: Rule) -> Merge:
+        """Return how rows of a staging table change the table."""
+        named, stored = self.table.dialect.quote, require_table(self.table)
+        key = [(name, stored.column(name)) for name in self.form.key]
+        return Merge(
+            target=self.table.sql_name,
+            stage=stage,
+            columns={named(each.name): named(f"c{number}") for number, each in enumerate(columns)},
+            key=tuple(named(name if each is None else each.name) for name, each in key),
+            sequence=named(SEQUENCE_COLUMN),
+            deleted=named(DELETED),
+            cleared=tuple(map(named, self._cleared())),
+            rule=rule,
+        )
+
+    @property
+    def _found(self) -> dict[str, StoredColumn]:
+        """The stored columns that the source gives, by lower-case name."""
+        stored, names = require_table(self.table), (column.name for column in self.form.source)
+        found = {name.lower(): each for name in names if (each := stored.column(name)) is not None}
+        return {name: each for name, each in found.items() if name not in self.evolved.ignored}
+
+    def _source(self) -> list[tuple[TargetColumn, StoredColumn, str]]:
+        found = self._found
+        pairs = [(column, found[name]) for column in self.form.source if (name := column.name.lower()) in found]
+        return [(column, each, self._declared(column, each)) for column, each in pairs]
+
+    def _declared(self, column: TargetColumn, stored: StoredColumn) -> str:
+        """Return the type of a column of a staging table."""
+        kind = _kind(column, stored)
+        role = column.role if column.role is Role.KEY or column.kind == kind else Role.VALUE
+        if isinstance(kind, tp.StringType) and role is Role.VALUE and stored.json:
+            role = Role.JSON
+        return self.table.dialect.column_type(kind, role, self.form.keys)
+
+    def _cleared(self) -> list[str]:
+        """Return the columns that the source, or the layout, had earlier."""
+        assert self.table.entry is not None
+        now = {name.lower() for name in self.form.added_names}
+        former = {name.lower() for name in self.table.entry.added} - now
+        names = (each.name for each in require_table(self.table).columns)
+        return [name for name in names if name.lower() in self.evolved.kept | former]
+
+
+def staged(rows: DataFrame, columns: Sequence[StagedColumn], sequence: Column, deleted: Column) -> DataFrame:
+    """Return rows as a staging table has them."""
+    values = [each.value.alias(f"c{number}") for number, each in enumerate(columns)]
+    return rows.select(*values, sequence_binary(sequence).alias(SEQUENCE_COLUMN), deleted.alias(DELETED))
+
+
+def _kind(column: TargetColumn, stored: StoredColumn) -> tp.DataType:
+    return stored.kind_for(column.kind) or column.kind
