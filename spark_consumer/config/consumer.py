@@ -148,8 +148,8 @@ class ConsumerConfig(RootConfig):
         "errors.tolerance",
         one_of(Tolerance),
         default="none",
-        doc="What a record that cannot be decoded does. none: it stops its table. all: it is written to "
-        "errors.deadletterqueue.topic.name and skipped.",
+        doc="What a record does that cannot be decoded, or for which an expression of a transform fails. none: it "
+        "stops its table. all: it is written to errors.deadletterqueue.topic.name and skipped.",
     )
     dead_letter_topic: str | None = supported(
         "errors.deadletterqueue.topic.name",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.spark_consumer.evolution.policy import Action, ChangeKind, EvolutionPolicy
@@ -18,6 +18,10 @@ from tailrace.spark_consumer.source.lineage import Origin, after_alteration, is_
 
 if TYPE_CHECKING:
     from pyspark.sql import types as tp
+
+
+_AS_THE_SOURCE: Final = frozenset({Action.APPLY, Action.TRY, Action.REFUSE})
+"""Columns are dropped and renamed; if the policy refuses that, these are the steps that somebody else can make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class Plan:
     unsupported: list[TypeChange] = field(default_factory=list)
     """Types that the target cannot take, nor can their values be checked."""
     refused: list[Step] = field(default_factory=list)
-    """Changes that the policy does not allow."""
+    """Changes that the policy does not allow, unless somebody has made them; the steps are then those to be made."""
     conflicts: list[str] = field(default_factory=list)
     """Reasons why the target cannot follow, whatever the policy says."""
     unknown: list[str] = field(default_factory=list)
@@ -179,9 +183,10 @@ class _Planner:
         )
         return self._plan
 
-    def _action(self, kind: ChangeKind, column: str) -> Action:
+    def _action(self, kind: ChangeKind, column: str, *, made: bool = False) -> Action:
+        """Return what to do with a change; ``made``: the target has it already."""
         action = self._policy.action(kind)
-        if action is Action.REFUSE:
+        if action is Action.REFUSE and not made:
             self._plan.refused.append(Step(kind, column))
         return action
 
@@ -189,12 +194,12 @@ class _Planner:
         if name in self._ignored:
             self._ignored.discard(name)
             return
-        action = self._action(ChangeKind.DROP, name)
         if name not in self._stored:
             return
+        action = self._action(ChangeKind.DROP, name)
         self._plan.fills.pop(name, None)
         needed = any(fill.copied.lower() == name for fill in self._plan.fills.values())
-        if action in {Action.APPLY, Action.TRY} and not needed:
+        if action in _AS_THE_SOURCE and not needed:
             self._plan.steps.append(Step(ChangeKind.DROP, self._stored.pop(name)[0]))
         else:
             self._kept.add(name)
@@ -204,11 +209,11 @@ class _Planner:
         if old in self._ignored:
             self._ignored = self._ignored - {old} | {name}
             return
-        action = self._action(ChangeKind.RENAME, new)
         if old not in self._stored:
             return  # an earlier attempt renamed it
+        action = self._action(ChangeKind.RENAME, new)
         shown, kind = self._stored[old]
-        direct = action in {Action.APPLY, Action.TRY}
+        direct = action in _AS_THE_SOURCE
         if action is Action.IGNORE:
             self._kept.add(old)
             self._ignored.add(name)
@@ -223,7 +228,7 @@ class _Planner:
 
     def _add(self, column: str, change: ColumnChange | None, *, reread: bool = False) -> None:
         name = column.lower()
-        if self._action(ChangeKind.ADD, column) is Action.IGNORE:
+        if self._action(ChangeKind.ADD, column, made=name in self._stored) is Action.IGNORE:
             self._ignored.add(name)
             return
         if name not in self._wanted and name not in self._stored:

@@ -124,11 +124,12 @@ class _Evolution:
         for step in plan.refused:
             raise SinkError(
                 f"{self._name} was altered, and schema.change.behavior=exception allows no change of the target table",
-                hint="set another schema.change.behavior, or exclude.schema.changes",
+                hint="run the statement, and start again; or set another schema.change.behavior, or "
+                "exclude.schema.changes",
                 change=step.kind.value,
                 column=step.column,
                 source=source,
-                statement="; ".join(self._changes()),
+                statement="; ".join([*self._changes(), *map(self._widening, plan.unsupported)]),
             )
         for change in plan.unsupported:
             raise SinkError(

@@ -118,7 +118,8 @@ class _Evolution:
             raise SinkError(
                 f"{self._name} was altered, and schema.change.behavior=exception allows no change of the "
                 f"{self._table.format} table",
-                hint="set another schema.change.behavior, or exclude.schema.changes",
+                hint="run the statement, and start again; or set another schema.change.behavior, or "
+                "exclude.schema.changes",
                 change=step.kind.value,
                 column=step.column,
                 source=source,
@@ -177,7 +178,10 @@ class _Evolution:
         return f"ADD COLUMNS ({quote(step.column)} {self._plan.types[step.column.lower()].simpleString()})"
 
     def _statements(self) -> list[str]:
-        return [self._alter(change) for change in self._changes()]
+        """Return everything that is to be done, also what the format cannot do."""
+        needed = self._table.needed_properties(self._kinds_of_changes())
+        first = [f"SET TBLPROPERTIES ({assignments(needed)})"] if needed else []
+        return [self._alter(change) for change in [*first, *self._changes(), *map(_widening, self._plan.unsupported)]]
 
     def _alter(self, change: str) -> str:
         return f"ALTER TABLE {self._table.sql_name} {change}"

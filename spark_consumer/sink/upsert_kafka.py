@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 _COMPACTED: Final = {"cleanup.policy": "compact"}
 _TRUNCATED: Final = "truncated"
+_KEY: Final = "key"
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +84,8 @@ class _Applied:
 
     ledger: Ledger
     truncated: Sequence | None = None
+    key: tuple[str, ...] | None = None
+    """The key columns of its records; None: none is written yet."""
 
     @classmethod
     def from_text(cls, source: str, text: str | None) -> _Applied | None:
@@ -90,14 +93,16 @@ class _Applied:
         ledger = Ledger.newest(source, [text])
         if ledger is None or text is None:
             return None
-        truncated = json.loads(text).get(_TRUNCATED)
-        return cls(ledger, truncated and Sequence.from_text(truncated))
+        found = json.loads(text)
+        truncated, key = found.get(_TRUNCATED), found.get(_KEY)
+        return cls(ledger, truncated and Sequence.from_text(truncated), None if key is None else tuple(key))
 
     @property
     def text(self) -> str:
         """The value of a record of the ledger topic."""
-        own = {_TRUNCATED: self.truncated.text} if self.truncated else {}
-        return json.dumps({**json.loads(self.ledger.metadata), **own})
+        truncated = {_TRUNCATED: self.truncated.text} if self.truncated else {}
+        key = {} if self.key is None else {_KEY: self.key}
+        return json.dumps({**json.loads(self.ledger.metadata), **truncated, **key})
 
 
 class UpsertKafkaSink:
@@ -120,13 +125,22 @@ class UpsertKafkaSink:
         if schema.topic not in self._applied:
             with self._lock:
                 self._applied[schema.topic] = self._open(schema)
-        ledger, target = self._applied[schema.topic].ledger, self._target(schema)
-        ledger.require_same_topic(
+        found, target = self._applied[schema.topic], self._target(schema)
+        found.ledger.require_same_topic(
             self._context.topic_id(schema.topic),
             f"topic {target}",
             hint=f"delete topic {target} to load it from the new topic, and start again",
         )
-        return ledger.applied
+        if found.key not in {None, schema.key}:
+            raise SinkError(
+                f"the key of {schema.database}.{schema.table} has changed: topic {target} would keep the records of "
+                "the former key",
+                hint=f"delete topic {target}, start the producer with another topic.prefix and the consumer with an "
+                "empty checkpoint",
+                stored=", ".join(found.key or ()),
+                now=", ".join(schema.key),
+            )
+        return found.ledger.applied
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Do nothing: the topic exists since its offsets were read, and JSON takes every schema."""
@@ -145,7 +159,7 @@ class UpsertKafkaSink:
             left = not_applied(without_truncated(batch.records, after.truncated), before.ledger.merge, batch.range)
             write_records(_last_rows(left, batch.schema, incremental=incremental), self._client, target)
             ledger = replace(before.ledger, id=self._context.topic_id(source) or before.ledger.id)
-            after = replace(after, ledger=ledger.appended(batch.range).merged(batch.range))
+            after = replace(after, ledger=ledger.appended(batch.range).merged(batch.range), key=batch.schema.key)
         if after != before:
             self._store(batch.records.sparkSession, batch.schema, after)
             self._applied[source] = after

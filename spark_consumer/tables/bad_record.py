@@ -1,4 +1,4 @@
-"""Records that cannot be decoded: what an error says about one, and the topic that takes them."""
+"""Records that cannot be decoded or transformed: what an error says about one, and the topic that takes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _POSITION: Final = re.compile(r"topic (\S+), partition (\d+), offset (\d+): ([^\n]*)")
-"""How an error of the decoder names a record (json_decoder.failure_prefix)."""
+"""How errors of the decoder (json_decoder.failure_prefix) and of transforms (failing_record.py) name a record."""
 _SHOWN: Final = 200
 _MOST: Final = 1000
 """Records of a topic that are skipped; more are not single bad records."""
@@ -79,11 +79,17 @@ class DeadLetters:
         return True
 
     def left(self, records: DataFrame, found: TopicRange) -> DataFrame:
-        """Return records without those that were taken."""
+        """Return the records of a range without those that were taken."""
         for partition, offset in sorted(self._skipped.get(found.topic, ())):
             own = found.partitions.get(partition)
             if own is not None and own.start <= offset < own.end:
-                records = records.where(~((fn.col("partition") == partition) & (fn.col("offset") == offset)))
+                records = _without(records, partition, offset)
+        return records
+
+    def without(self, records: DataFrame, topic: str) -> DataFrame:
+        """Return records of any ranges without those that were taken."""
+        for partition, offset in sorted(self._skipped.get(topic, ())):
+            records = _without(records, partition, offset)
         return records
 
     def _write(self, spark: SparkSession, found: TopicRange, reason: str) -> None:
@@ -99,6 +105,10 @@ class DeadLetters:
         letters = raw.select("key", "value", fn.concat(own, headers).alias("headers"))
         writer = letters.write.format("kafka").mode("append").options(**self._client)
         writer.option("topic", self._topic).option("includeHeaders", "true").save()
+
+
+def _without(records: DataFrame, partition: int, offset: int) -> DataFrame:
+    return records.where(~((fn.col("partition") == partition) & (fn.col("offset") == offset)))
 
 
 def headers_type(raw: DataFrame) -> str:

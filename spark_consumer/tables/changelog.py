@@ -23,6 +23,7 @@ from tailrace.spark_consumer.sink.base import TableBatch, Write
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
+from tailrace.spark_consumer.transform.failing_record import failures_named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,6 +149,8 @@ class ChangelogTable(TableWork):
         if not state.released and (new is not None or not empty):
             return new
         raw = self._services.carry_over.read(spark, self._topic, state.released)
+        if self._services.dead_letters is not None:
+            raw = self._services.dead_letters.without(raw, self._topic)
         schema, decoded = self._services.decode(raw, self._topic, Images.CHANGELOG)
         if new is None:
             return _Records(schema, decoded, raw)
@@ -188,12 +191,13 @@ class ChangelogTable(TableWork):
         transform = self._services.transform(schema)
         rows = to_changelog(transform.apply(resolved, Images.CHANGELOG)).persist(CACHE)
         try:
-            kinds = [fn.count_if(fn.col("kind") == kind.value).alias(kind.name.lower()) for kind in RowKind]
-            totals = rows.agg(fn.count("*"), fn.max("ts_ms"), *kinds).collect()[0]
-            if totals[0] or write.truncated is not None:
-                name = self._write_name(state)
-                batch = TableBatch(transform.schema, rows, truncated=write.truncated, name=name, write=write)
-                self._services.sink.write_batch(batch, self._batch_id)
+            with failures_named(resolved, transform, Images.CHANGELOG):
+                kinds = [fn.count_if(fn.col("kind") == kind.value).alias(kind.name.lower()) for kind in RowKind]
+                totals = rows.agg(fn.count("*"), fn.max("ts_ms"), *kinds).collect()[0]
+                if totals[0] or write.truncated is not None:
+                    name = self._write_name(state)
+                    batch = TableBatch(transform.schema, rows, truncated=write.truncated, name=name, write=write)
+                    self._services.sink.write_batch(batch, self._batch_id)
             counts = {kind.name.lower(): totals[kind.name.lower()] for kind in RowKind}
             return self._result(state, totals[0], totals[1], counts)
         finally:

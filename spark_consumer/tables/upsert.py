@@ -20,6 +20,7 @@ from tailrace.spark_consumer.sink.base import TableBatch
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
+from tailrace.spark_consumer.transform.failing_record import failures_named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,15 +98,16 @@ class UpsertTable(TableWork):
                 interpreted(spark, when=small),
             ):
                 stats = summarize(decoded)
-            with self._phase(spark, "state"):
-                state, before = self._advance(spark, stats, decoded, records)
-            if stats:
-                # Deletes of the batch itself are ordered by the sink.
-                left = self._services.deletes.without_older(records, self._topic, before.moved_keys.deletes)
-                loaded = state.progress.complete
-                batch = TableBatch(transform.schema, left, stats, found, truncated=state.truncated, loaded=loaded)
-                with self._phase(spark, "write"):
-                    sink.write_batch(batch, self._batch_id)
+            with failures_named(decoded, transform, self._images):
+                with self._phase(spark, "state"):
+                    state, before = self._advance(spark, stats, decoded, records)
+                if stats:
+                    # Deletes of the batch itself are ordered by the sink.
+                    left = self._services.deletes.without_older(records, self._topic, before.moved_keys.deletes)
+                    loaded = state.progress.complete
+                    batch = TableBatch(transform.schema, left, stats, found, truncated=state.truncated, loaded=loaded)
+                    with self._phase(spark, "write"):
+                        sink.write_batch(batch, self._batch_id)
             return self._result(state, stats)
         finally:
             decoded.unpersist()

@@ -63,6 +63,12 @@ class TableTransform:
             schema = replace(schema, columns=tuple(column.field for column in columns.columns), key=columns.key)
         return cls(source, schema, columns, shard or {})
 
+    @property
+    def computes(self) -> bool:
+        """Whether an expression is evaluated for each record."""
+        columns = self.columns
+        return columns is not None and (bool(columns.condition) or any(each.source is None for each in columns.columns))
+
     def alterations(self, found: Sequence[Alteration]) -> Sequence[Alteration]:
         """Return what alterations of the source mean for the target."""
         return found if self.columns is None else target_alterations(found, self.columns, self.source)

@@ -1,4 +1,7 @@
-"""``./run demo --sinks``: many tables of one database, one consumer with several sinks, every row compared."""
+"""``./run demo --sinks``: many tables of one database, one consumer with several sinks, every row compared.
+
+Where a sink has shapes, its tables have them in turn. The rows that are valid now are compared with the source.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
@@ -24,6 +27,11 @@ from tests.demo.stack import Stack
 from tests.demo.targets import TARGETS, Target, session_settings
 from tests.demo.verification import Comparison, compare_frame
 from tests.embedded.spark import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tailrace.spark_consumer.sink.shape import Shape
 
 _INTERVAL_S: Final = 2
 _SHOWN_EVERY_S: Final = 10
@@ -43,6 +51,16 @@ class FanOut(Stack):
         number = self.tables.index(table)
         return self.targets[sinks[(number + number // len(sinks)) % len(sinks)]]
 
+    def shape_of(self, table: str) -> Shape:
+        """Return the shape of a table: the tables of a sink have its shapes in turn."""
+        target = self.target_of(table)
+        own = [each for each in self.tables if self.target_of(each) is target]
+        return target.shapes[own.index(table) % len(target.shapes)]
+
+    def read(self, session: SparkSession, table: str) -> DataFrame:
+        """Return the rows of a table that the source has now."""
+        return self.target_of(table).read_shape(session, table, self.shape_of(table))
+
     def consumer_settings(self) -> dict[str, Any]:
         """Return the consumer's configuration."""
         given = super().consumer_settings()
@@ -51,11 +69,15 @@ class FanOut(Stack):
         given["sinks"] = ",".join(aliases.values())
         for name, target in self.targets.items():
             tables = [table for table in self.tables if self.target_of(table) is target]
+            shapes = [(table, shape) for table in tables if (shape := self.shape_of(table)) != "scd1"]
             own = {
                 "type": target.kind,
                 "table.include.list": ",".join(rf"{sample_database.DATABASE}\.{table}" for table in tables) or "none",
                 **target.settings(),
             }
+            if shapes:
+                named = (rf"{sample_database.DATABASE}\.{table}:{shape}" for table, shape in shapes)
+                own["sink.shape.overrides"] = ";".join(named)
             given |= {f"sinks.{aliases[name]}.{key}": value for key, value in own.items()}
         return given | session_settings(self)
 
@@ -146,7 +168,7 @@ def _verify(stack: FanOut, console: Console) -> bool:
         found: list[Comparison] = [
             compare_frame(
                 stack.source,
-                partial(stack.target_of(table).read, session, table),
+                partial(stack.read, session, table),
                 table,
                 sample_database.TABLES[kind_of(table)],
             )
@@ -155,7 +177,9 @@ def _verify(stack: FanOut, console: Console) -> bool:
     finally:
         session.stop()
     for each in found:
-        each.table = f"{each.table} ({stack.target_of(each.table).name})"
+        target = stack.target_of(each.table)
+        shape = f", {stack.shape_of(each.table)}" if len(target.shapes) > 1 else ""
+        each.table = f"{each.table} ({target.name}{shape})"
     console.print(comparison_table(found))
     for each in found:
         for example in each.examples:

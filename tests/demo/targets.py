@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
 
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
+from tailrace.schemas.rowkind import RowKind
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
 from tailrace.spark_consumer.sink.kafka import PART_HEADER
 from tailrace.spark_consumer.sink.kafka_topic import OFFSET_HEADER, PARTITION_HEADER
+from tailrace.spark_consumer.sink.shape import CURRENT, IS_DELETED, KIND, OFFSET, PART, PARTITION, Shape
 from tests.demo import sample_database
 from tests.demo.many_tables import KINDS, kind_of
 from tests.embedded.mysql import MySqlServer
@@ -30,6 +33,8 @@ class Target:
 
     kind = ""
     """The type of the sink."""
+    shapes: ClassVar[tuple[Shape, ...]] = ("scd1",)
+    """The shapes that its tables get, in turn."""
 
     def __init__(self, stack: Stack, name: str) -> None:
         self.stack, self.name = stack, name
@@ -45,11 +50,24 @@ class Target:
         """Return the rows of a table; other columns than those of the source may be there."""
         raise NotImplementedError
 
+    def read_shape(self, spark: SparkSession, table: str, shape: Shape) -> DataFrame:
+        """Return the rows of a table of some shape that the source has now."""
+        rows = self.read(spark, table)
+        if shape == "soft-delete":
+            return rows.where(f"NOT {IS_DELETED}")
+        if shape == "scd2":
+            return rows.where(CURRENT)
+        if shape == "history":
+            last = _last(rows, KINDS[kind_of(table)].key, [SEQUENCE_COLUMN, PARTITION, OFFSET, PART])
+            return last.where(fn.col(KIND) != RowKind.DELETE.value)
+        return rows
+
 
 class Delta(Target):
     """Tables in a folder."""
 
     kind = "delta"
+    shapes = get_args(Shape)
 
     def settings(self) -> dict[str, Any]:
         """Return the folder."""
@@ -64,6 +82,7 @@ class Iceberg(Target):
     """Tables of a catalog of files."""
 
     kind = "iceberg"
+    shapes = get_args(Shape)
 
     def settings(self) -> dict[str, Any]:
         """Return the names of the tables."""

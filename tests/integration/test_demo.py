@@ -109,10 +109,13 @@ def test_kill_leaves_no_process(demo: Demo) -> None:
 @pytest.mark.postgresql
 @pytest.mark.timeout(3600)
 def test_forty_tables_in_seven_sinks_of_one_consumer_are_equal(folder: Path) -> None:
-    """Each table goes to one sink, while a workload changes rows of all of them."""
+    """Each table goes to one sink, in one of its shapes, while a workload changes rows of all of them."""
     sinks = "delta,iceberg,postgres,mysql,parquet,kafka,upsert-kafka"
     given = ("--sinks", sinks, "--rows", "8000", "--seconds", "10", "--deadline", "2400")
-    _ends_with_equal_tables(Demo(folder, *given), 40, limit_s=3500)
+    shown = _ends_with_equal_tables(Demo(folder, *given), 40, limit_s=3500)
+
+    for sink in ("delta", "iceberg"):
+        assert all(f"({sink}, {shape})" in shown for shape in ("scd1", "soft-delete", "history", "scd2"))
 
 
 @pytest.mark.long
@@ -121,7 +124,7 @@ def test_the_demo_ends_with_equal_tables(folder: Path) -> None:
     _ends_with_equal_tables(Demo(folder, "--rows", "4000", "--seconds", "10"), 4, limit_s=1500)
 
 
-def _ends_with_equal_tables(demo: Demo, count: int, *, limit_s: int) -> None:
+def _ends_with_equal_tables(demo: Demo, count: int, *, limit_s: int) -> str:
     try:
         code = demo.process.wait(limit_s)
     finally:
@@ -130,3 +133,4 @@ def _ends_with_equal_tables(demo: Demo, count: int, *, limit_s: int) -> None:
 
     assert code == 0, demo.output()
     assert demo.output().count(" equal ") == count
+    return demo.output()

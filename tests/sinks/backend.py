@@ -43,6 +43,10 @@ class SinkBackend:
         """Return the rows of the target by the key ``id``."""
         raise NotImplementedError
 
+    def execute(self, statement: str) -> None:
+        """Run a statement in the target."""
+        self.spark.sql(statement)
+
     def rows_of_process(self, schema: TableSchema) -> dict[int, Row]:
         """Return the rows of a target that a consumer in a process of its own has written."""
         return self.rows(schema)

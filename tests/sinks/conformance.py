@@ -22,6 +22,7 @@ from tailrace.schemas.connect import ConnectField
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import ChangelogBackend, SinkBackend
 from tests.sinks.conformance_recovery import INTEGER, RecoveryCases, row
+from tests.sinks.conformance_schema import SchemaCases
 from tests.sinks.harness import BatchRunner, CutOffError
 from tests.spark.records import Feed, Message, Row, connect, table_schema
 
@@ -32,7 +33,7 @@ CASE: Final = "test_"
 __all__ = ["CASE", "INTEGER", "SinkConformance", "row"]
 
 
-class SinkConformance(RecoveryCases):
+class SinkConformance(RecoveryCases, SchemaCases):
     """The cases. Each has its own table, target and query; batches are small."""
 
     backend_type: ClassVar[type[SinkBackend]]
@@ -53,7 +54,7 @@ class SinkConformance(RecoveryCases):
     @staticmethod
     def cases() -> frozenset[str]:
         """Return the names of all cases."""
-        own = {**vars(RecoveryCases), **vars(SinkConformance)}
+        own = {**vars(RecoveryCases), **vars(SchemaCases), **vars(SinkConformance)}
         return frozenset(name for name in own if name.startswith(CASE))
 
     @classmethod

@@ -1,6 +1,6 @@
-"""The sinks and cases of the conformance suite, and the table of its results in docs/sinks.md.
+"""The sinks and cases of the conformance suite, and the tables of its results in docs/sinks.md.
 
-python -m tests.sinks.conformance_results    writes the table from the results of the last runs (conformance.json)
+python -m tests.sinks.conformance_results    writes the tables from the results of the last runs (conformance.json)
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import hashlib
 import importlib
 import inspect
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.sinks import conformance_schema
 from tests.sinks.conformance import CASE, SinkConformance
 from tests.sinks.conformance_recovery import RecoveryCases
+from tests.sinks.conformance_schema import DEFAULT, EXPECTED, MODES, OTHER_MODES, SCHEMA, SchemaCases
 from tests.support.conformance_plugin import Results, read_results
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "sinks.md"
@@ -24,7 +27,10 @@ END: Final = "<!-- End of the generated part. -->"
 
 def digest(sink: type[SinkConformance], case: str) -> str:
     """Return a short digest of the code of a case for a sink: a result of other code does not count."""
-    return hashlib.sha256(inspect.getsource(getattr(sink, case)).encode()).hexdigest()[:12]
+    source = inspect.getsource(getattr(sink, case))
+    if case in {SCHEMA, *OTHER_MODES}:
+        source += inspect.getsource(conformance_schema) + repr(sorted(sink.schema_differences.items()))
+    return hashlib.sha256(source.encode()).hexdigest()[:12]
 
 
 def suites() -> dict[str, type[SinkConformance]]:
@@ -37,7 +43,8 @@ def suites() -> dict[str, type[SinkConformance]]:
 
 def cases() -> list[str]:
     """Return the names of all cases, in the order of their definition."""
-    return [name for cls in (SinkConformance, RecoveryCases) for name in vars(cls) if name.startswith(CASE)]
+    classes = (SinkConformance, RecoveryCases, SchemaCases)
+    return [name for cls in classes for name in vars(cls) if name.startswith(CASE)]
 
 
 def table(results: Results) -> str:
@@ -49,7 +56,29 @@ def table(results: Results) -> str:
         cells = [_cell(results, label, suite, case, notes) for label, suite in found.items()]
         lines.append(f"| {_title(case)} | {' | '.join(cells)} |")
     shown = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
-    return "\n".join([BEGIN, "", *lines, "", *shown, "", END])
+    return "\n".join([BEGIN, "", *lines, "", *shown, "", *_schema_changes(found), "", END])
+
+
+def _schema_changes(found: Mapping[str, type[SinkConformance]]) -> list[str]:
+    """Return the table of what the cases about schema changes expect, with the sinks that differ."""
+    lines = [f"| schema change | sinks | {' | '.join(f'`{mode}`' for mode in MODES)} |"]
+    lines.append(f"| --- | --- |{' --- |' * len(MODES)}")
+    for kind, outcomes in EXPECTED.items():
+        lines.append(f"| {kind} | all, except | {' | '.join(outcomes[mode].value for mode in MODES)} |")
+        others: dict[tuple[str, ...], list[str]] = {}
+        for label, suite in found.items():
+            if SCHEMA not in suite.not_applicable and kind in suite.schema_differences:
+                own = tuple(_outcome(suite, kind, mode) for mode in MODES)
+                others.setdefault(own, []).append(f"`{label}`")
+        if not others:
+            lines[-1] = lines[-1].replace("all, except", "all")
+        lines += [f"| | {', '.join(labels)} | {' | '.join(own)} |" for own, labels in others.items()]
+    return lines
+
+
+def _outcome(suite: type[SinkConformance], kind: str, mode: str) -> str:
+    case = SCHEMA if mode == DEFAULT else f"{SCHEMA}_{mode}"
+    return "-" if case in suite.not_applicable else suite.outcome(kind, mode).value
 
 
 def _cell(results: Results, label: str, suite: type[SinkConformance], case: str, notes: list[str]) -> str:
@@ -60,7 +89,10 @@ def _cell(results: Results, label: str, suite: type[SinkConformance], case: str,
         return "not run"
     if result["outcome"] != "passed":
         return "fails"
-    return f"differs {_note(suite.not_claimed[case], notes)}" if case in suite.not_claimed else "yes"
+    reasons = [suite.not_claimed[case]] if case in suite.not_claimed else []
+    if case in {SCHEMA, *OTHER_MODES}:
+        reasons += suite.differences(case)
+    return f"differs {' '.join(_note(reason, notes) for reason in reasons)}" if reasons else "yes"
 
 
 def _note(text: str, notes: list[str]) -> str:

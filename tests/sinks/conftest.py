@@ -13,6 +13,7 @@ import pytest
 from tests.sinks.conformance import INTEGER, SinkConformance
 from tests.sinks.conformance_recovery import LONG
 from tests.sinks.conformance_results import digest
+from tests.sinks.conformance_schema import OTHER_MODES, SCHEMA
 from tests.support.conformance_plugin import CONFORMANCE
 
 if TYPE_CHECKING:
@@ -90,8 +91,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if case in sink.not_applicable:
             items.remove(item)
             continue
-        if case in sink.long | LONG:
+        if case in sink.long | LONG | OTHER_MODES:
             item.add_marker(pytest.mark.long)
+        if case in {SCHEMA, *OTHER_MODES}:
+            item.add_marker(pytest.mark.timeout(1800))
         if case in LONG:
             item.add_marker(pytest.mark.timeout(5400))
         item.user_properties.append((CONFORMANCE, [sink.label(), case, digest(sink, case)]))

@@ -24,7 +24,7 @@ from tests.spark.records import Feed, Message, Table
 from tests.support.topics import end_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -39,7 +39,10 @@ class CutOffError(Exception):
 class BatchRunner:
     """One query over the topic of one table, with a batch for each call of ``batch``."""
 
-    def __init__(self, feed: Feed, table: Table, backend: SinkBackend, work: Path) -> None:
+    def __init__(
+        self, feed: Feed, table: Table, backend: SinkBackend, work: Path, more: Mapping[str, str] | None = None
+    ) -> None:
+        """``more``: settings besides those of the backend."""
         self.feed, self.table, self.backend = feed, table, backend
         self.others: list[Table] = []
         """Further tables of the query, added before their first record."""
@@ -56,6 +59,7 @@ class BatchRunner:
                 "checkpointLocation": self._checkpoint,
                 "sink": backend.sink,
                 **backend.settings(),
+                **(more or {}),
             }
         )
         self._plugin = load_sink(backend.sink)
@@ -110,6 +114,12 @@ class BatchRunner:
         self._pipeline.retry_parked()
         while self._pipeline.catch_up(self._spark):
             pass
+
+    def parked(self) -> dict[str, dict[str, Any]]:
+        """Return the stored positions of the tables that cannot go on, by topic."""
+        files = sorted((Path(self._checkpoint) / "tailrace" / "parked").glob("*.json"))
+        found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        return {each["topic"]: each for each in found if each["reason"] is not None}
 
     def _run(self) -> None:
         self._plan()

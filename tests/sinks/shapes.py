@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.spark_consumer.errors import SinkError
 from tests.sinks.conformance import SinkConformance, row
+from tests.sinks.conformance_schema import OTHER_MODES, SCHEMA
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import serve
 
@@ -22,6 +23,7 @@ class ShapeConformance(SinkConformance):
     not_applicable: ClassVar[Mapping[str, str]] = {
         "test_killed": "the suite of the sink kills the process; here each step is cut off",
         "test_million_rows": "the suite of the sink has the large batches",
+        **dict.fromkeys((SCHEMA, *OTHER_MODES), "the suite of the sink has the changes of the columns"),
     }
 
     def test_type_change(self, run: BatchRunner) -> None:

@@ -13,6 +13,7 @@ from tailrace.schemas.table import TableSchema
 from tests.sinks.backend import Changelog, ChangelogBackend
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.conformance_recovery import RECOVERY
+from tests.sinks.conformance_schema import NO_MODES, SCHEMA
 from tests.sinks.harness import BatchRunner
 
 _NO_TARGET = "the console sink has no target; its guarantee is none"
@@ -58,6 +59,8 @@ class TestConsoleSink(SinkConformance):
         "test_killed": _NO_TARGET,
         "test_million_rows": "only the first rows of a batch are printed",
         "test_restored_checkpoint": _NO_TARGET,
+        SCHEMA: _NO_TARGET,
+        **NO_MODES,
     }
     # The console prints the changelog that the Kafka sink writes, whose cases are quick tests.
     long: ClassVar = frozenset(

@@ -9,8 +9,9 @@ import pytest
 
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.conformance_recovery import RECOVERY
+from tests.sinks.conformance_schema import SCHEMA
 from tests.sinks.harness import BatchRunner
-from tests.sinks.jdbc_backend import JdbcBackend, mysql_database
+from tests.sinks.jdbc_backend import AS_TEXT, JdbcBackend, mysql_database
 
 if TYPE_CHECKING:
     from tests.embedded.mysql import MySqlServer
@@ -34,6 +35,7 @@ class TestJdbcSinkOnMySql(SinkConformance):
 
     backend_type = MySqlBackend
     variant = "MySQL"
+    schema_differences: ClassVar = AS_TEXT
     not_claimed: ClassVar = {"test_type_change": "numbers that are stored become text with their column"}
     # What the dialect does not change is tested quickly with PostgreSQL.
     long: ClassVar = frozenset(
@@ -52,6 +54,7 @@ class TestJdbcSinkOnMySql(SinkConformance):
             "test_nulls",
             "test_out_of_order",
         }
+        | {SCHEMA}
         | RECOVERY
     )
 

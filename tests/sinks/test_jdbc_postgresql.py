@@ -10,7 +10,7 @@ import pytest
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.conformance_recovery import RECOVERY
 from tests.sinks.harness import BatchRunner
-from tests.sinks.jdbc_backend import JdbcBackend, postgres_database
+from tests.sinks.jdbc_backend import AS_TEXT, JdbcBackend, postgres_database
 
 if TYPE_CHECKING:
     from tests.embedded.postgresql import PostgresServer
@@ -45,6 +45,7 @@ class TestJdbcSinkOnPostgres(SinkConformance):
         }
         | (RECOVERY - {"test_extremes", "test_restored_checkpoint"})
     )
+    schema_differences: ClassVar = AS_TEXT
     not_claimed: ClassVar = {"test_type_change": "numbers that are stored become text with their column"}
 
     def test_type_change(self, run: BatchRunner) -> None:

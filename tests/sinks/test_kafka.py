@@ -15,6 +15,7 @@ from tailrace.spark_consumer.sink.kafka_topic import OFFSET_HEADER, PARTITION_HE
 from tests.sinks.backend import Changelog, ChangelogBackend
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.conformance_recovery import RECOVERY
+from tests.sinks.conformance_schema import CHANGELOG, NO_MODES, SCHEMA
 from tests.sinks.harness import BatchRunner
 from tests.support.topics import end_offset
 
@@ -56,7 +57,9 @@ class TestKafkaSink(SinkConformance):
 
     backend_type = KafkaBackend
     # What comes before the writer is that of the Delta sink.
-    long: ClassVar = RECOVERY - {"test_extremes", "test_restored_checkpoint"}
+    long: ClassVar = frozenset({SCHEMA}) | RECOVERY - {"test_extremes", "test_restored_checkpoint"}
+    not_applicable: ClassVar = NO_MODES
+    schema_differences: ClassVar = CHANGELOG
     not_claimed: ClassVar = {
         "test_out_of_order": "a changelog keeps the order of the topic and compares no sequences",
     }

@@ -16,6 +16,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import Changelog, ChangelogBackend
 from tests.sinks.conformance import INTEGER, SinkConformance, row
+from tests.sinks.conformance_schema import CHANGELOG, DEFAULT, NO_MODES, Difference, Outcome
 from tests.sinks.harness import BatchRunner
 from tests.spark.records import Feed, connect, table_schema
 
@@ -63,6 +64,14 @@ class TestParquetSink(SinkConformance):
 
     backend_type = ParquetBackend
     not_claimed: ClassVar = {"test_type_change": "a column keeps its type in all files"}
+    not_applicable: ClassVar = NO_MODES
+    schema_differences: ClassVar = {
+        **CHANGELOG,
+        **dict.fromkeys(
+            ("wider type", "other type"),
+            Difference({DEFAULT: Outcome.CONVERTED}, "a column keeps its type in all files"),
+        ),
+    }
     long = SinkConformance.cases() - QUICK
 
     def test_type_change(self, run: BatchRunner) -> None:

@@ -14,6 +14,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tests.sinks.backend import SinkBackend
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.conformance_recovery import RECOVERY
+from tests.sinks.conformance_schema import APPENDED, NO_MODES, SCHEMA
 from tests.sinks.harness import BatchRunner
 from tests.spark.records import Row
 from tests.support.topics import end_offset
@@ -28,15 +29,17 @@ class UpsertKafkaBackend(SinkBackend):
 
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Return the last value of each key; the key of a record must be that of its row."""
-        found: dict[int, Row] = {}
+        found: dict[tuple[tuple[str, object], ...], Row] = {}
         for key, value in self.records(schema):
-            assert list(key) == ["id"]
+            identity = tuple(key.items())
             if value is None:
-                found.pop(key["id"], None)
+                found.pop(identity, None)
             else:
-                assert value["id"] == key["id"]
-                found[key["id"]] = value
-        return found
+                assert {name: value[name] for name in key} == key
+                found[identity] = value
+        rows = {each["id"]: each for each in found.values()}
+        assert len(rows) == len(found), "a row under two keys"
+        return rows
 
     def records(self, schema: TableSchema) -> list[tuple[Row, Row | None]]:
         """Return the keys and values of the topic, in order."""
@@ -80,8 +83,11 @@ class TestUpsertKafkaSink(SinkConformance):
             "test_update",
             "test_wider_number",
         }
+        | {SCHEMA}
         | RECOVERY
     )
+    not_applicable: ClassVar = NO_MODES
+    schema_differences: ClassVar = APPENDED
 
     def test_out_of_order(self, run: BatchRunner) -> None:
         """The older change of a later batch is the last value."""

@@ -12,6 +12,7 @@ from zlib import crc32
 import orjson
 from confluent_kafka import Producer
 
+from tailrace.schemas.alteration import Alteration, ColumnChange
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.schemas.names import (
     EVENT_HEADER,
@@ -151,6 +152,12 @@ class Table:
         names = self.schema.topic, self.schema.database, self.schema.table
         mark = Watermark(WatermarkKind.CREATED, "", "", *names, 0, None, None, False, position, 0, 0, 0, "", 1)
         return Message(watermarks_topic(prefix), mark.record_key(), mark.to_json())
+
+    def alteration(self, prefix: str, pos: int, *changes: ColumnChange) -> Message:
+        """Return the record of an ALTER TABLE."""
+        names = self.schema.topic, self.schema.database, self.schema.table
+        found = Alteration(*names, f"ALTER TABLE {self.schema.table} …", changes, Sequence(EPOCH, 7, pos, 0, 0))
+        return Message(schemas_topic(prefix), found.record_key(), found.to_json())
 
     def published(self, prefix: str, version: int = 1) -> Message:
         """Return the record of the schemas topic; a schema with a greater ``version`` is a later one."""

@@ -136,6 +136,19 @@ def test_exception_refuses_each_change() -> None:
     found = plan("exception", at(1, drop("a")), wanted={"id": LONG, "b": INT, "c": INT})
 
     assert found.refused == [Step(ChangeKind.DROP, "a"), Step(ChangeKind.ADD, "c")]
+    assert steps(found) == [("drop.column", "", "a"), ("add.column", "", "c")]
+
+
+def test_what_somebody_has_done_in_the_target_is_not_refused() -> None:
+    changes = at(1, drop("a"), rename("b", "c"), add("d", 5))
+    wanted = {"id": LONG, "c": INT, "d": INT}
+    refused = plan("exception", changes, wanted=wanted)
+
+    assert {step.kind for step in refused.refused} == {ChangeKind.DROP, ChangeKind.RENAME, ChangeKind.ADD}
+    assert steps(refused) == [("drop.column", "", "a"), ("rename.column", "b", "c"), ("add.column", "", "d")]
+    made = plan("exception", changes, wanted=wanted, stored=wanted, names=SourceNames(tuple(STORED)))
+    assert (made.refused, made.steps) == ([], [])
+    assert made.fills == {"d": Fill("d", added=changes.changes[2])}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, SchemaError
+from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, SchemaError, TailraceError
 from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.app import load_sinks
@@ -22,7 +22,7 @@ from tailrace.spark_consumer.tables.parking import ParkedTables, TablePosition
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Table, connect, table_schema
-from tests.spark.running import consume, settings, table_rows
+from tests.spark.running import consume, settings, table_rows, topic_records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,6 +194,45 @@ def test_bad_record_goes_to_the_dead_letter_topic(
     assert {each["__connect.errors.topic"] for each in headers} == {table.schema.topic}
     assert {each["__connect.errors.offset"] for each in headers} == {"1", "2"}
     assert all("does not match" in each["__connect.errors.exception.message"] for each in headers)
+
+
+@pytest.mark.parametrize("sink", ["delta", "kafka"])
+def test_record_that_a_transform_fails_for_is_named_and_can_be_skipped(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, sink: str
+) -> None:
+    """The changelog has held the rows of the split until its end."""
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t"))
+    rows = [{"id": i, "name": "x" if i in {2, 3} else str(i)} for i in range(1, 5)]
+    letters, out = f"letters-{prefix}", f"out-{prefix}"
+    kafka_broker.create_topic(letters)
+    given = settings(kafka_broker, prefix, tmp_path, sink=sink) | {
+        "transforms": "t",
+        "transforms.t.source-table": "shop\\.t",
+        "transforms.t.projection": "*, cast(name AS INT) AS number",
+    }
+    if sink == "kafka":
+        del given["sink.path"]
+        given["sink.topic"] = out
+    feed.write(table.snapshot(prefix, 0, rows, low=10, high=20))
+    if sink == "kafka":
+        consume(spark, given)
+    feed.write([table.end(prefix, 0, high=20, rows=4)])
+
+    with pytest.raises(TailraceError) as caught:
+        consume(spark, given)
+    assert f"fails for a record: topic {table.schema.topic}, partition 0, offset 1: The value 'x'" in str(caught.value)
+
+    consume(spark, {**given, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": letters})
+    expected = {key: {"id": key, "name": str(key), "number": key} for key in (1, 4)}
+    if sink == "delta":
+        assert table_rows(spark, tmp_path, "t") == expected
+    else:
+        found = topic_records(kafka_broker, out)
+        assert [entry for entries in found.values() for entry in entries] == [("+I", row) for row in expected.values()]
+    client = {"kafka.bootstrap.servers": kafka_broker.bootstrap, "subscribe": letters}
+    skipped = spark.read.format("kafka").options(**client).load().orderBy("offset").collect()
+    assert [json.loads(row["value"])["after"]["id"] for row in skipped] == [2, 3]
 
 
 def test_tolerance_needs_a_topic_for_the_records() -> None:

@@ -11,6 +11,7 @@ import pytest
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.app import load_sinks
+from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.routing import SinkRouter
 from tests.demo.fan_out import FanOut, check_options
 from tests.demo.many_tables import KINDS, kind_of, names
@@ -29,6 +30,15 @@ def test_every_table_has_one_sink_and_every_sink_has_tables() -> None:
         assert min(found.values()) >= 5
         kinds = {(router.name_of(topic), kind_of(topic)) for topic in topics}
         assert len(kinds) >= 20  # not one kind of table for each sink
+        shapes = Counter((stack.target_of(table).name, stack.shape_of(table)) for table in stack.tables)
+        assert {each for each in shapes if each[0] in {"delta", "iceberg"}} == {
+            (name, shape) for name in ("delta", "iceberg") for shape in ("scd1", "soft-delete", "history", "scd2")
+        }
+        images = {topic: router.images(topic) for topic in topics}
+        histories = {"history": Images.CHANGELOG, "scd2": Images.CHANGELOG, "soft-delete": Images.UPSERT_WITH_BEFORE}
+        for table, topic in zip(stack.tables, topics, strict=True):
+            shape = stack.shape_of(table)
+            assert shape == "scd1" or images[topic] is histories[shape], table
 
 
 def test_unknown_sinks_are_refused() -> None:

@@ -1,0 +1,89 @@
+"""Names the record for which an expression of a transform fails: Spark's error has the values, but not the record.
+
+Nothing is done before something fails. Then the records are transformed again, half by half, until one is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import functions as fn
+
+from tailrace.runtime.errors import TailraceError
+from tailrace.spark_consumer.errors import TransformError, concerns_all_tables
+from tailrace.spark_consumer.images import Images
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tailrace.spark_consumer.transform.table_transform import TableTransform
+
+_SENTENCE: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s*(.*?)\s*(?:SQLSTATE: \w+|$)", re.DOTALL)
+
+
+@contextmanager
+def failures_named(records: DataFrame, transform: TableTransform, images: Images) -> Iterator[None]:
+    """Replace an error of the block by one that names a record, if the transform of ``records`` fails.
+
+    ``records`` are decoded, and cached where there are many.
+    """
+    try:
+        yield
+    except TailraceError:
+        raise
+    except (PySparkException, Py4JJavaError) as error:
+        found = None if concerns_all_tables(error) else failing_record(records, transform, images)
+        if found is None:
+            raise
+        raise found from error
+
+
+def failing_record(records: DataFrame, transform: TableTransform, images: Images) -> TransformError | None:
+    """Return an error that names the first record of the lowest partition that fails; None if none does."""
+    # PySpark prints a page to stderr for each error that has a position; one that names the record is reported here.
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    if not transform.computes or _failure(records, transform, images) is None:
+        return None
+    offset = fn.col("offset")
+    bounds = records.groupBy("partition").agg(fn.min(offset).alias("first"), fn.max(offset).alias("last"))
+    for partition, first, last in sorted(tuple(row) for row in bounds.collect()):
+        own = records.where(fn.col("partition") == partition)
+        error = _failure(own, transform, images)
+        if error is None:
+            continue
+        start, end = first, last + 1
+        while end - start > 1:
+            middle = (start + end) // 2
+            earlier = _failure(own.where(offset.between(start, middle - 1)), transform, images)
+            start, end = (middle, end) if earlier is None else (start, middle)
+            error = earlier or error
+        source = transform.source
+        return TransformError(
+            f"the transform of {source.database}.{source.table} fails for a record: topic {source.topic}, "
+            f"partition {partition}, offset {start}: {_sentence(error)}",
+            hint="use a function that returns NULL, such as try_cast or try_divide, and start again",
+        )
+    return None
+
+
+def _failure(records: DataFrame, transform: TableTransform, images: Images) -> Exception | None:
+    """Return the error of a job that computes everything the sink gets of some records."""
+    try:
+        transform.apply(records, images).write.format("noop").mode("overwrite").save()
+    except (PySparkException, Py4JJavaError) as error:
+        if concerns_all_tables(error):
+            raise
+        return error
+    return None
+
+
+def _sentence(error: Exception) -> str:
+    found = _SENTENCE.search(str(error))
+    return re.sub(r"\s+", " ", found[1] if found else str(error).strip().splitlines()[0])
