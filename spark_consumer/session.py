@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 KAFKA_JARS: Final[Mapping[str, tuple[str, ...]]] = {
     "4.1": ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",),
+    "3.5": ("org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",),
 }
 """Spark version to Maven coordinates of its Kafka source."""
 
