@@ -33,14 +33,14 @@ def lpad(text: Column, length: Column, fill: Column) -> Column:
     return fn.call_function("lpad", text, length, fill)
 
 
-def place_of(error: AnalysisException) -> tuple[int, int | None]:
+def range_of(error: AnalysisException) -> tuple[int, int | None]:
     """Return where the first and the last character of a fault are in an expression; (0, None) if it is not known."""
     context = next(iter(error.getQueryContext()), None) if _IS_4 else None
     return (0, None) if context is None else (context.startIndex(), context.stopIndex())
 
 
-def silence_places() -> None:
-    """Let PySpark not print a page to stderr for each error that has a place in an expression."""
+def silence_contexts() -> None:
+    """Let PySpark not print a page to stderr for each error with a context in an expression."""
     if _IS_4:
         from pyspark.logger import PySparkLogger  # noqa: PLC0415 - 3.5 has no such module and prints nothing
 

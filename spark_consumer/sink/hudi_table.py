@@ -30,7 +30,7 @@ from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, fault
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.table_names import Location, quote
-from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, Merge, TargetTable
+from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, RowChanges, TargetTable
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
@@ -42,6 +42,8 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING",
     "hoodie.combine.before.upsert": "false",
     "hoodie.combine.before.insert": "false",
+    # It would be a second commit for each batch, to list the files of one directory.
+    "hoodie.metadata.enable": "false",
     # A server on the driver, without authentication, for what the file system tells as well.
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
@@ -153,7 +155,7 @@ class HudiTable(TargetTable):
         """Append rows in one commit; columns are matched by name."""
         self._write(self._whole(rows), "insert", {LEDGER: metadata})
 
-    def merge(self, changes: Merge) -> None:
+    def merge(self, changes: RowChanges) -> None:
         """Write the rows whose sequence is greater than the stored one, in one commit."""
         key, former = changes.schema.key, {name.lower() for name in changes.others}
         own = {name.lower() for name in (*changes.own, SEQUENCE_COLUMN)}

@@ -45,7 +45,7 @@ from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, TOPIC, TRUNCATED
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
-from tailrace.spark_consumer.sink.target_table import Merge, key_text
+from tailrace.spark_consumer.sink.target_table import RowChanges, key_text
 from tailrace.spark_consumer.sink.versions import changed_versions, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 
@@ -371,7 +371,7 @@ class TableSink(ABC, Generic[Table]):
         settings = {**table.commit_settings(after.metadata), **(_SMALL_MERGE if planned_once else {})}
         try:
             within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
-            merge = Merge(source, schema, own, kept, within, after.metadata)
+            merge = RowChanges(source, schema, own, kept, within, after.metadata)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
                 self._commit(lambda: table.merge(merge), table)
         finally:

@@ -40,7 +40,7 @@ class ColumnChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class RowChanges:
     """The last change of each key of a batch, to be merged into a table."""
 
     rows: DataFrame
@@ -154,7 +154,7 @@ class TargetTable(ABC):
         self._spark.sql(f"ALTER TABLE {self.sql_name} {change}")
         self._columns = self._properties = None
 
-    def merge(self, changes: Merge) -> None:
+    def merge(self, changes: RowChanges) -> None:
         """Delete, update and insert rows in one commit. A stored row with the same or a greater sequence stays."""
         statement = merge_statement(self.sql_name, changes.schema, changes.own, changes.others, changes.within)
         changes.rows.sparkSession.sql(statement)
