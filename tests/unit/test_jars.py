@@ -52,6 +52,8 @@ def test_jars_of_the_hudi_sink_are_pinned_for_its_spark_line() -> None:
     assert set(coordinates([load_sink("hudi")], "3.5.7")) <= pinned
     with pytest.raises(ConfigError, match=r"the hudi sink is not available for Spark 4\.1\.3; use Spark 3\.5"):
         coordinates([load_sink("hudi")], "4.1.3")
+    with pytest.raises(ConfigError, match=r"the console sink is not available for Spark 3\.5\.7; use Spark 4\.1"):
+        coordinates([load_sink("console")], "3.5.7")
 
 
 def test_spark_line_without_a_list_is_an_error() -> None:

@@ -101,7 +101,7 @@ def test_several_expressions_for_one_table_are_an_error_of_the_table() -> None:
     ("name", "value"), [("sink.shape", "soft-delete"), ("sink.shape.overrides", "a:scd1"), ("add.fields", "op")]
 )
 def test_a_sink_without_shapes_is_an_error_that_names_the_others(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name}: .* is not supported: only the sinks delta, iceberg have it"):
+    with pytest.raises(ConfigError, match=f"{name}: .* is not supported: only the sinks delta, hudi, iceberg have it"):
         config.parse({**GIVEN, "sink": "console", name: value})
 
 
