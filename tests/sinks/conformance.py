@@ -38,8 +38,6 @@ class SinkConformance(RecoveryCases):
     backend_type: ClassVar[type[SinkBackend]]
     variant: ClassVar[str] = ""
     """The engine, for a sink that writes to several kinds."""
-    spark_line: ClassVar[str] = "4.1"
-    """The Spark line of the sink: in the environment of another line its cases are left out."""
     not_applicable: ClassVar[Mapping[str, str]] = {}
     """Case to the reason why the sink cannot have it; it is not run."""
     not_claimed: ClassVar[Mapping[str, str]] = {}
