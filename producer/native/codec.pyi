@@ -3,10 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tailrace.producer.model.codec import KeyTuple, KeyValue
+from tailrace.producer.model.codec import EventEnvelope, KeyChange, KeyTuple, KeyValue
 
 INTERFACE: int
 """Changes with the signatures below, so that a module of another version is not used."""
+
+NewKeyChange = Callable[
+    [tuple[bytes, bytes], tuple[bytes, bytes], EventEnvelope, int, tuple[bytes, int, int, int]], KeyChange
+]
+"""``(rows, keys, envelope, row, (event, offsets of both images and of their end)) -> the record``."""
 
 class Column(Protocol):
     """How the values of one column are written. A value that is declined gets ``call``, or its row is declined."""
@@ -89,6 +94,8 @@ class PacketEncoder:
 class ImageEncoder:
     """Encodes row images; ``prefix`` precedes each row, ``between`` follows the first image.
 
+    ``change`` makes the record of a pair whose keys differ; if it raises, the event is declined.
+
     ``raw_key`` has the columns of the raw key, each with the function from the bytes of a value; None for an integer.
     """
 
@@ -98,6 +105,7 @@ class ImageEncoder:
         raw_key: Sequence[tuple[int, Callable[[bytes], KeyValue] | None]],
         prefix: bytes,
         between: bytes,
+        change: NewKeyChange | None,
         *,
         pairs: bool,
         deletes: bool,
@@ -114,8 +122,10 @@ class ImageEncoder:
         tail: bytes,
         row: int,
         keys: list[tuple[KeyTuple | None, KeyTuple | None]] | None,
-    ) -> tuple[list[tuple[bytes, bytes | None]], int] | None:
+        envelope: EventEnvelope,
+    ) -> tuple[list[tuple[bytes, bytes | None] | KeyChange], int] | None:
         """Return the records and the number after that of the last row; None if the event is declined.
 
         Appends the raw keys of each row, before and after, to ``keys`` unless it is None, as it must be with ``skips``.
+        ``envelope`` is for ``change``.
         """

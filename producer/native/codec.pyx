@@ -15,12 +15,13 @@ cdef extern from "Python.h":
     char *PyOS_double_to_string(double value, char form, int precision, int flags, int *kind) except NULL
     int Py_DTSF_ADD_DOT_0
 
-INTERFACE = 2
+INTERFACE = 3
 
 include "values.pxi"
 include "output.pxi"
 include "checksum.pxi"
 include "result_set.pxi"
 include "row_image.pxi"
+include "binary_json.pxi"
 include "rows.pxi"
 include "events.pxi"

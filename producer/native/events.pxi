@@ -23,10 +23,17 @@ cdef class ImageEncoder:
     cdef Output old_key
     cdef RawPart *raw
     cdef int raw_count
+    cdef object change
     cdef object _kept
 
-    def __cinit__(self, Rows rows, raw_key, bytes prefix, bytes between, *, pairs, deletes, tombstones, skips, avro):
+    def __cinit__(
+        self, Rows rows, raw_key, bytes prefix, bytes between, change, *, pairs, deletes, tombstones, skips, avro
+    ):
         cdef int i
+        self.change = change
+        for i in range(rows.count):
+            if not has_its_width(&rows.columns[i]):
+                raise ValueError("a column of another width than its values have")
         self.rows, self.prefix, self.between = rows, prefix, between
         self.pairs, self.deletes, self.tombstones = pairs, deletes, tombstones
         self.skips, self.avro = skips, avro
@@ -47,12 +54,14 @@ cdef class ImageEncoder:
         PyMem_Free(self.old_key.data)
         PyMem_Free(self.raw)
 
-    def encode(self, bytes data, Py_ssize_t start, Py_ssize_t end, bytes head, bytes tail, int64_t row, list keys):
+    def encode(
+        self, bytes data, Py_ssize_t start, Py_ssize_t end, bytes head, bytes tail, int64_t row, list keys, envelope
+    ):
         if start < 0 or end > PyBytes_GET_SIZE(data) or self.busy:
             return None
         self.busy = True
         try:
-            return self._encode(<const unsigned char *> PyBytes_AS_STRING(data), start, end, head, tail, row, keys)
+            return self._encode(data, start, end, head, tail, row, keys, envelope)
         finally:
             self.busy = False
 
@@ -77,12 +86,34 @@ cdef class ImageEncoder:
                     return None
         return tuple(found)
 
+    cdef object _key_change(self, Py_ssize_t first, envelope, int64_t row, tuple images):
+        """Return the record of the pair that was read last; ``first`` is the end of the old row. None: declined."""
+        cdef Output *out = &self.rows.row
+        cdef Py_ssize_t prefix = PyBytes_GET_SIZE(self.prefix), second = first + PyBytes_GET_SIZE(self.between)
+        cdef const char *text = <const char *> out.data
+        before = PyBytes_FromStringAndSize(text + prefix, first - prefix)
+        after = PyBytes_FromStringAndSize(text + second, out.size - second)
+        try:
+            return self.change((before, after), (taken(&self.old_key), taken(&self.rows.key)), envelope, row, images)
+        except Exception:
+            return None
+
     cdef object _encode(
-        self, const unsigned char *data, Py_ssize_t at, Py_ssize_t end, bytes head, bytes tail, int64_t row, list keys
+        self,
+        bytes event,
+        Py_ssize_t at,
+        Py_ssize_t end,
+        bytes head,
+        bytes tail,
+        int64_t row,
+        list keys,
+        envelope,
     ):
+        cdef const unsigned char *data = <const unsigned char *> PyBytes_AS_STRING(event)
         cdef Rows rows = self.rows
         cdef Output *out = &rows.row
         cdef Py_ssize_t first, second, prefix = PyBytes_GET_SIZE(self.prefix), between = PyBytes_GET_SIZE(self.between)
+        cdef Py_ssize_t old_image, new_image
         cdef list records = []
         cdef bytes key
         cdef tuple raw = None, old_raw = None
@@ -90,6 +121,7 @@ cdef class ImageEncoder:
             out.size = 0
             reserve(out, prefix)
             put_object(out, self.prefix)
+            old_image = at
             at = rows.read_image(data, at, end)
             if not at:
                 return None
@@ -106,12 +138,11 @@ cdef class ImageEncoder:
                 self.old_key.size = 0
                 reserve(&self.old_key, rows.key.size)
                 put(&self.old_key, rows.key.data, rows.key.size)
+                new_image = at
                 at = rows.read_image(data, at, end)
                 if not at:
                     return None
                 rows.write_key()
-                if rows.key.size != self.old_key.size or memcmp(rows.key.data, self.old_key.data, rows.key.size):
-                    return None
                 if keys is not None:
                     raw = self._raw_key(data)
                     if raw is None:
@@ -121,6 +152,15 @@ cdef class ImageEncoder:
                     if not memcmp(out.data + prefix, out.data + first + between, second):
                         row += 1
                         continue
+                if rows.key.size != self.old_key.size or memcmp(rows.key.data, self.old_key.data, rows.key.size):
+                    change = self._key_change(first, envelope, row, (event, old_image, new_image, at))
+                    if change is None:
+                        return None
+                    records.append(change)
+                    if keys is not None:
+                        keys.append((old_raw, raw))
+                    row += 1
+                    continue
             reserve(out, PyBytes_GET_SIZE(head) + PyBytes_GET_SIZE(tail) + 24)
             put_object(out, head)
             if self.avro:

@@ -28,18 +28,49 @@ cdef int put_integer(Output *out, const Column *column, const unsigned char *dat
     return put_int(out, column, <int64_t> integer_bits(column, data))
 
 
-cdef int packed_decimal(Output *out, const Column *column, const unsigned char *data) noexcept:
+cdef inline int packed_size(int digits) noexcept:
+    """Return the bytes of the digits on one side of a decimal's point."""
+    cdef int rest = digits % 9
+    return digits // 9 * 4 + (4 if rest > 6 else (rest + 1) // 2)
+
+
+cdef bint has_its_width(const Column *column) noexcept:
+    """Return whether a value of a row image has as many bytes as are read."""
+    cdef Kind kind = column.kind
+    cdef int width = column.width, fraction = (column.scale + 1) // 2
+    if kind == DECIMAL or kind == DECIMAL_TEXT:
+        if column.scale < 0 or column.whole_digits < 0 or not 1 <= column.scale + column.whole_digits <= 18:
+            return False
+        return width == packed_size(column.whole_digits) + packed_size(column.scale)
+    if kind == DATETIME or kind == TIMESTAMP or kind == TIME:
+        if not 0 <= column.scale <= 6:
+            return False
+        return width == fraction + (5 if kind == DATETIME else 4 if kind == TIMESTAMP else 3)
+    if kind == INTEGER:
+        return 1 <= width <= 8
+    if kind == LABEL:
+        return 1 <= width <= 2
+    if kind == DOUBLE:
+        return width == 8
+    if kind == DATE:
+        return width == 3
+    if kind == YEAR:
+        return width == 1
+    return 0 <= width and 0 <= column.prefix <= 4
+
+
+cdef int unpacked(const unsigned char *data, int whole, int scale, int64_t *unscaled) noexcept:
     """Read up to 18 digits: groups of nine in four bytes, all bits inverted below zero, the first one always."""
     cdef int64_t total = 0, group, power
     cdef int side, digits, left, width, i
     cdef unsigned char flip = 0 if data[0] & 128 else 255, first = 128
     cdef Py_ssize_t at = 0
     for side in range(2):
-        left = column.scale if side else column.whole_digits
+        left = scale if side else whole
         while left > 0:
             # The groups begin at the point: before it the first one is short, after it the last one.
             digits = (left % 9 or 9) if side == 0 else (9 if left > 9 else left)
-            width = (digits + 1) // 2 if digits < 7 else 4
+            width = packed_size(digits)
             group = 0
             power = 1
             for i in range(width):
@@ -52,7 +83,15 @@ cdef int packed_decimal(Output *out, const Column *column, const unsigned char *
                 return DECLINED
             total = total * power + group
             left -= digits
-    return put_decimal(out, column, -total if flip else total)
+    unscaled[0] = -total if flip else total
+    return DONE
+
+
+cdef int packed_decimal(Output *out, const Column *column, const unsigned char *data) noexcept:
+    cdef int64_t unscaled = 0
+    if unpacked(data, column.whole_digits, column.scale, &unscaled) != DONE:
+        return DECLINED
+    return put_decimal(out, column, unscaled)
 
 
 cdef int datetime_of_image(Output *out, const Column *column, const unsigned char *data) noexcept:

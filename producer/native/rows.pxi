@@ -22,6 +22,7 @@ cdef class Rows:
     cdef int part_count
     cdef Output row
     cdef Output key
+    cdef Output text  # of one value
     cdef bytes row_end
     cdef bytes key_start
     cdef bytes key_end
@@ -54,6 +55,7 @@ cdef class Rows:
         PyMem_Free(self.parts)
         PyMem_Free(self.row.data)
         PyMem_Free(self.key.data)
+        PyMem_Free(self.text.data)
 
     cdef const unsigned char *_bytes(self, bytes data) except NULL:
         self._kept.append(data)
@@ -179,6 +181,10 @@ cdef class Rows:
                 done = put_label(&self.row, column, data + at)
             elif column.kind == DOUBLE:
                 done = put_double(&self.row, column, data + at)
+            elif column.kind == JSON:
+                done = put_binary_json(
+                    &self.row, &self.text, column, data + at + column.prefix, size - column.prefix
+                )
             elif column.kind != CALL:
                 done = value_of_image(&self.row, column, data + at + column.prefix, size - column.prefix)
             if done != DONE:

@@ -164,11 +164,28 @@ cdef int put_boolean(Output *out, const Column *column, bint is_true) noexcept:
     return DONE
 
 
+cdef void put_unscaled(Output *out, int scale, int64_t unscaled) noexcept:
+    """Append a decimal of up to 18 digits after the point; at most 40 bytes."""
+    cdef uint64_t number = <uint64_t> unscaled, power = 1
+    cdef int i
+    if unscaled < 0:
+        put_byte(out, 45)
+        number = <uint64_t> 0 - number
+    if not scale:
+        put_digits(out, number)
+        return
+    for i in range(scale):
+        power *= 10
+    put_digits(out, number // power)
+    put_byte(out, 46)
+    put_padded(out, number % power, scale)
+
+
 cdef int put_decimal(Output *out, const Column *column, int64_t unscaled) noexcept:
     """Append an unscaled number: two's complement, big-endian, as short as it can be; or its digits with the point."""
     cdef unsigned char data[8]
     cdef Output text
-    cdef uint64_t number = <uint64_t> unscaled, power = 1
+    cdef uint64_t number = <uint64_t> unscaled
     cdef unsigned char digits[48]
     cdef int i, size
     if column.kind == DECIMAL:
@@ -180,20 +197,10 @@ cdef int put_decimal(Output *out, const Column *column, int64_t unscaled) noexce
         ):
             size -= 1
         return put_bytes(out, column, data + 8 - size, size)
+    if column.scale > 18:
+        return DECLINED
     text.data, text.size, text.room = digits, 0, 48
-    if unscaled < 0:
-        put_byte(&text, 45)
-        number = <uint64_t> 0 - number
-    if not column.scale:
-        put_digits(&text, number)
-    else:
-        if column.scale > 18:
-            return DECLINED
-        for i in range(column.scale):
-            power *= 10
-        put_digits(&text, number // power)
-        put_byte(&text, 46)
-        put_padded(&text, number % power, column.scale)
+    put_unscaled(&text, column.scale, unscaled)
     return put_plain(out, column, digits, text.size)
 
 

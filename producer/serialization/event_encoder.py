@@ -6,15 +6,16 @@ The loops share one body. The constants of the envelope and the width of the NUL
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
-from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyChange, RowsEncoder
+from tailrace.producer.model.codec import EventRows, RowsEncoder
 from tailrace.producer.serialization.codegen import BytesExpression, CodeBuilder, fstring_literal, indent
 from tailrace.producer.serialization.envelope_frame import EnvelopeFrame
+from tailrace.producer.serialization.key_changes import KeyChangeFactory
 from tailrace.producer.serialization.row_image_decoder import RowImageDecoder
-from tailrace.runtime.errors import SchemaError
+from tailrace.runtime.errors import SchemaError, TailraceError
 from tailrace.schemas.rowkind import Op
 
 DECODE_ERRORS: Final = (
@@ -43,12 +44,12 @@ class EventDecoders:
 
 
 class EventEncoderFactory:
-    """Compiles the encoders of one table version; ``print_header`` prints the key struct of a plain JSON key."""
+    """Compiles the encoders of one table version; ``changes`` makes the records of changed keys."""
 
-    def __init__(self, frame: EnvelopeFrame, decoders: EventDecoders, print_header: Callable[[bytes], bytes]) -> None:
+    def __init__(self, frame: EnvelopeFrame, decoders: EventDecoders, changes: KeyChangeFactory) -> None:
         self._frame = frame
         self._decoders = decoders
-        self._print_header = print_header
+        self._changes = changes
 
     def inserts(self) -> RowsEncoder:
         """Return the encoder of WRITE_ROWS events."""
@@ -86,7 +87,7 @@ class EventEncoderFactory:
         first, middle = (fstring_literal(part.decode("latin-1")) for part in (prefix, frame.between_rows))
         value.value(f"f'{first}{{before}}{middle}{{after}}'{_LATIN1}").value("head")
         plain = self._decoders.plain
-        key_change = builder.bind("key_change", self._key_change)
+        key_change = builder.bind("key_change", self._changes.of_text)
         images = "(event, text, first, second)" if plain else "None"
         body = [
             *(["first = p"] if plain else []),
@@ -122,8 +123,11 @@ class EventEncoderFactory:
         rows = builder.bind("rows", self._decoders.rows)
         rows_and_keys = builder.bind("rows_and_keys", self._decoders.rows_and_keys)
         new, event_rows = builder.bind("new", tuple.__new__), builder.bind("EventRows", EventRows)
-        errors = builder.bind("errors", DECODE_ERRORS)
-        error, mismatch = builder.bind("decode_error", decode_error), builder.bind("row_mismatch", row_mismatch)
+        errors = builder.bind("errors", (*DECODE_ERRORS, TailraceError))
+        fail, mismatch = (
+            builder.bind("raise_image_error", raise_image_error),
+            builder.bind("row_mismatch", row_mismatch),
+        )
         lines = [
             "records, raw_keys = [], []",
             *(["changed = []"] if row_index == "changed" else []),
@@ -139,7 +143,7 @@ class EventEncoderFactory:
             "    while p < size:",
             *indent(body, 2),
             "        row += 1",
-            f"except {errors} as error: raise {error}(error) from error",
+            f"except {errors} as error: {fail}(error, decoder, event, text, p)",
             f"if p != size: raise {mismatch}(p, size)",
             f"return {new}({event_rows}, (records, {row_index}, raw_keys, row - envelope[3]))",
         ]
@@ -149,33 +153,6 @@ class EventEncoderFactory:
         plain = self._decoders.plain
         assert plain is not None
         return plain.decode(event, text, first)[0] == plain.decode(event, text, second)[0]
-
-    def _key_change(
-        self,
-        rows: tuple[str, str],
-        keys: tuple[str, str],
-        envelope: EventEnvelope,
-        row: int,
-        images: tuple[bytes, str, int, int] | None,
-    ) -> KeyChange:
-        frame, plain, print_header = self._frame, self._decoders.plain, self._print_header
-        before, after = (each.encode("latin-1") for each in rows)
-        old, new = (key.encode("latin-1") for key in keys)
-        plain_old, plain_new = old, new
-        if plain is not None:
-            assert images is not None
-            event, text, first, second = images
-            plain_old, plain_new = (plain.decode(event, text, at)[1].encode("latin-1") for at in (first, second))
-        number = frame.row_number(row)
-        delete, create = frame.event(envelope, Op.DELETE), frame.event(envelope, Op.CREATE)
-        return KeyChange(
-            old_key=old,
-            new_key=new,
-            delete=b"".join((frame.before_update, before, frame.after_delete, delete[0], number, delete[1])),
-            create=b"".join((frame.before_insert, after, create[0], number, create[1])),
-            new_key_header=print_header(plain_new),
-            old_key_header=print_header(plain_old),
-        )
 
 
 _LONGEST_TEXT_PREFIX: Final = 64
@@ -188,6 +165,17 @@ def decode_error(error: Exception) -> SchemaError:
         hint="restart the producer to read the table's definition again; binlog_row_image must be FULL",
         cause=f"{type(error).__name__}: {error}",
     )
+
+
+def raise_image_error(error: Exception, decoder: RowImageDecoder, event: bytes, text: str, p: int) -> NoReturn:
+    """Raise the error for the image at ``p``, whichever functions decoded it; ``error`` if that image has none."""
+    try:
+        decoder.check(event, text, p)
+    except DECODE_ERRORS as first:
+        raise decode_error(first) from first
+    if isinstance(error, TailraceError):
+        raise error
+    raise decode_error(error) from error
 
 
 def row_mismatch(read: int, size: int) -> SchemaError:

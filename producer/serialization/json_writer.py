@@ -21,6 +21,8 @@ _QUOTED: Final = frozenset(
 _TEXTS: Final = frozenset({ExpressionKind.TEXT, ExpressionKind.NON_UTF8_TEXT})
 _INLINE: Final = re.compile(r"[\w\[\]:(), |<>&+*-]+").fullmatch
 """Expressions that an f-string may contain: without quotes and backslashes."""
+_NAME_OR_SLICE: Final = re.compile(r"\w+|[SB]\[\w+:\w+\]").fullmatch
+"""Expressions that cost as little as a variable."""
 
 
 def base64_text(data: bytes) -> str:
@@ -72,7 +74,8 @@ class JsonWriter:
             self._pieces[i] = f"{{c{i}}}"
             self._may_be_null.add(i)
             return [f"c{i} = {expr}"]
-        if not _INLINE(expr):
+        # What row and key share is computed once: a value that is replaced is counted once.
+        if not _INLINE(expr) or (i in self._key and not _NAME_OR_SLICE(expr)):
             lines.append(f"v{i} = {expr}")
             expr = f"v{i}"
         self._pieces[i] = f'"{{{expr}}}"' if value.kind in _QUOTED else f"{{{expr}}}"

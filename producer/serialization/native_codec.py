@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyTuple, RowsEncoder, SnapshotRows
 from tailrace.producer.serialization.envelope_frame import EnvelopeFrame
+from tailrace.producer.serialization.key_changes import KeyChangeFactory
 from tailrace.producer.serialization.native_columns import (
     member_name,
     raw_key_columns,
@@ -55,11 +56,13 @@ class EventEncoders:
         layout: RowLayout,
         record_format: RecordFormat,
         frame: EnvelopeFrame,
+        changes: KeyChangeFactory,
         *,
         tombstones: bool,
         skip_unchanged: bool,
     ) -> None:
         self._layout = layout
+        self._changes = changes
         self._format = record_format
         self._frame = frame
         self._tombstones = tombstones
@@ -75,12 +78,12 @@ class EventEncoders:
         def encode(data: bytes, start: int, end: int, envelope: EventEnvelope, *, keys: bool = False) -> EventRows:
             nonlocal native, is_built
             if not is_built:
-                native, is_built = self._build(op, skips=skips, tombstones=tombstones), True
+                native, is_built = self.build(op, skips=skips, tombstones=tombstones), True
             if native is None or (keys and skips):
                 return python(data, start, end, envelope, keys=keys)
             first_row = envelope.first_row
             raw_keys: list[tuple[KeyTuple | None, KeyTuple | None]] | None = [] if keys else None
-            found = native.encode(data, start, end, *event(envelope, op), first_row, raw_keys)
+            found = native.encode(data, start, end, *event(envelope, op), first_row, raw_keys, envelope)
             if found is None:
                 return python(data, start, end, envelope, keys=keys)
             count = found[1] - first_row
@@ -91,7 +94,8 @@ class EventEncoders:
 
         return encode
 
-    def _build(self, op: Op, *, skips: bool, tombstones: bool) -> ImageEncoder | None:
+    def build(self, op: Op, *, skips: bool, tombstones: bool) -> ImageEncoder | None:
+        """Return the compiled encoder of an operation; None if it cannot encode the table."""
         if skips and not self._format.plain_rows:
             return None
         columns = row_image_columns(self._layout, self._format)
@@ -106,6 +110,7 @@ class EventEncoders:
             raw_key_columns(self._layout, self._format, columns),
             frame.before_insert if op is Op.CREATE else frame.before_update,
             between,
+            self._changes.of_bytes if op is Op.UPDATE else None,
             pairs=op is Op.UPDATE,
             deletes=op is Op.DELETE,
             tombstones=tombstones,

@@ -230,6 +230,8 @@ class _ColumnPlan:
             return replace(described, kind="boolean" if of_column.length == 1 else "bits")
         if isinstance(column, YearType):
             return replace(described, kind="year")
+        if isinstance(column, JsonType):
+            return replace(described, kind="json")
         return replace(described, kind="double" if of_column.data_type == "double" else "call")
 
     def _column(self, kind: str, *, scale: int = 0) -> NativeColumn:

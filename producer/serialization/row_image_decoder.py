@@ -15,6 +15,7 @@ from tailrace.producer.model.codec import KeyTuple
 from tailrace.producer.mysql.types.base import ColumnType, FixedWidth, LengthPrefixed, RawBytes
 from tailrace.producer.serialization.codegen import CodeBuilder, indent
 from tailrace.producer.serialization.row_writer import WriterFactory
+from tailrace.runtime.errors import SchemaError
 
 ImageFunction = Callable[[bytes, str, int], tuple[str, str, int, KeyTuple | None]]
 """``image(B, S, p) -> (row, key, end, raw key)``; ``p`` follows the bitmap, the raw key is None unless requested."""
@@ -37,6 +38,7 @@ class RowImageDecoder:
         self._raw_keys = raw_keys
         self._uses: dict[bytes, int] = {}
         self._any: Callable[..., Any] | None = None
+        self._required = sum(1 << i for i, each in enumerate(self._types) if not each.column.nullable)
         self.bitmap_width = (len(self._types) + 7) // 8
         """Bytes of an image's NULL bitmap."""
         self.by_bitmap: dict[bytes, ImageFunction] = {}
@@ -52,16 +54,39 @@ class RowImageDecoder:
         """Return the function for a bitmap; compile it if the pattern is frequent."""
         uses = self._uses.get(bitmap, 0) + 1
         if len(self.by_bitmap) < _MAX_PATTERNS and (uses >= _USES_BEFORE_COMPILING or not any(bitmap)):
-            image: ImageFunction = self.compile(int.from_bytes(bitmap, "little"))
+            image: ImageFunction = self.compile(self._nulls(bitmap))
             self.by_bitmap[bitmap] = image
             self._uses.pop(bitmap, None)
             return image
         if len(self._uses) < 64 * _MAX_PATTERNS:
             self._uses[bitmap] = uses
+        return self._for_any(bitmap)
+
+    def check(self, data: bytes, text: str, p: int) -> None:
+        """Decode the image at ``p`` without the functions for patterns.
+
+        Which of them exist depends on the rows before, and they read several values at once: of the faults of an image
+        they find another one first. An error must depend on the image alone.
+        """
+        start = p + self.bitmap_width
+        self._for_any(data[p:start])(data, text, start)
+
+    def _for_any(self, bitmap: bytes) -> ImageFunction:
         if self._any is None:
             self._any = self.compile(None)
-        decode_any, nulls = self._any, int.from_bytes(bitmap, "little")
+        decode_any, nulls = self._any, self._nulls(bitmap)
         return lambda data, text, p: decode_any(data, text, p, nulls)
+
+    def _nulls(self, bitmap: bytes) -> int:
+        """Return the bits of a bitmap; those after the last column have no meaning."""
+        nulls = int.from_bytes(bitmap, "little")
+        if nulls & self._required:
+            raise SchemaError(
+                "a column declared NOT NULL is NULL",
+                hint="restart the producer to read the table's definition again",
+                bitmap=bitmap.hex(),
+            )
+        return nulls
 
     def compile(self, nulls: int | None) -> Callable[..., Any]:
         """Compile the function for a bitmap; None: for all bitmaps, with the bitmap as a fourth parameter ``m``."""

@@ -30,6 +30,7 @@ from tailrace.producer.serialization.event_encoder import (
     decode_error,
 )
 from tailrace.producer.serialization.key_change_header import header_printer
+from tailrace.producer.serialization.key_changes import KeyChangeFactory
 from tailrace.producer.serialization.native_codec import EventEncoders, encode_packets, packet_encoder
 from tailrace.producer.serialization.packet_decoder import compile_packet_decoder, compile_row_decoder
 from tailrace.producer.serialization.record_format import RecordFormat
@@ -110,16 +111,20 @@ class TableCodec:
             key=_published_key(table, options, fields),
         )
         print_header = header_printer([fields[name] for name in table.key])
-        encoders = EventEncoderFactory(self._frame, self._decoders, print_header)
+        changes = KeyChangeFactory(self._frame, self._decoders.plain, print_header)
+        encoders = EventEncoderFactory(self._frame, self._decoders, changes)
         self.inserts: RowsEncoder = encoders.inserts()
         self.updates: RowsEncoder = encoders.updates(skip_unchanged=options.skip_unchanged)
         self.deletes: RowsEncoder = encoders.deletes(tombstones=options.tombstones)
         self._generated = (self.inserts, self.updates, self.deletes)
+        self.native_events: EventEncoders | None = None
+        """The compiled encoders of rows events, if the extension is used."""
         if loader.is_used():
-            native = EventEncoders(
+            native = self.native_events = EventEncoders(
                 row_image,
                 record_format,
                 self._frame,
+                changes,
                 tombstones=options.tombstones,
                 skip_unchanged=options.skip_unchanged,
             )

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
@@ -186,6 +187,8 @@ def main() -> None:
         measure(f"{name} update, 1 row an event", ROWS, _batches(codec.updates, changed))
         keys = partial(codec.updates, keys=True)
         measure(f"{name} update, 1 row, with raw keys", ROWS, _batches(keys, changed))
+        moved = [old + new for old, new in pairwise(images)]
+        measure(f"{name} update of the key, 1 row", len(moved), _batches(codec.updates, moved))
         measure(f"{name} delete, 1 row an event", ROWS, _batches(codec.deletes, images))
 
 

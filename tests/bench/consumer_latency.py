@@ -1,6 +1,7 @@
 """Measures how long a change takes from its COMMIT in MySQL until its row is in a commit of the Delta table.
 
-python -m tests.bench.consumer_latency [--rows N] [--seconds N] [--rate N] [--trigger TEXT] [--set NAME=VALUE]
+python -m tests.bench.consumer_latency [--rows N] [--seconds N] [--rate N] [--trigger TEXT]
+    [--warm-up N] [--set NAME=VALUE]
 
 It asserts nothing. One row is changed in each transaction, at a steady rate. A row is readable as soon as the log of
 the table has the commit, so the time is that of the file in the log.
@@ -15,6 +16,8 @@ import time
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
+from statistics import median
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -24,8 +27,6 @@ from tests.bench.options import setting
 from tests.bench.stack import Program, Stack
 from tests.embedded.prepare import prepare
 
-_WARM_UP_COMMITS = 10
-"""Changes before these commits of the table are not counted: the JVM still compiles."""
 _DEADLINE_S = 600.0
 
 
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         committed = _change(stack, options, table, programs)
         readable = _readable(table, set(committed), programs)
         commits = len(set(readable.values()))
+        batches = _batches(programs[-1])[-commits:]
     delays = sorted(readable[text] - at for text, at in committed.items())
     at = {"median": 0.5, "p95": 0.95, "p99": 0.99, "maximum": 1.0}
     latency = {name: delays[min(int(len(delays) * part), len(delays) - 1)] for name, part in at.items()}
@@ -63,6 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "changes": len(delays),
         "commits": commits,
         "latency_s": {name: round(seconds, 2) for name, seconds in latency.items()},
+        "batch_s": round(median(batch["seconds"] for batch in batches), 2),
+        "phases_s": {
+            name: round(median(batch["phases"].get(name, 0.0) for batch in batches), 2)
+            for name in sorted({name for batch in batches for name in batch["phases"]})
+        },
     }
     sys.stdout.write(json.dumps(found) + "\n")
     return 0
@@ -87,7 +94,7 @@ def _change(stack: Stack, options: argparse.Namespace, table: Path, programs: Se
     What is changed before the table has some commits more is left out.
     """
     committed: dict[str, float] = {}
-    wanted = len(_commits(table)) + _WARM_UP_COMMITS
+    wanted = len(_commits(table)) + options.warm_up
     counted = int(options.rate * options.seconds)
     until = time.monotonic() + _DEADLINE_S
     with stack.mysql.connect(database=customer.DATABASE) as session, session.cursor() as cursor:
@@ -131,6 +138,13 @@ def _readable(table: Path, wanted: set[str], programs: Sequence[Program]) -> dic
     raise AssertionError
 
 
+def _batches(consumer: Program) -> list[dict[str, Any]]:
+    """Return what the consumer logged about its micro-batches."""
+    lines = consumer.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    logged = [json.loads(line) for line in lines if line.startswith("{")]
+    return [line for line in logged if line.get("event") == "batch applied"]
+
+
 def _added_rows(commit: Path) -> int:
     actions = (json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines())
     return sum(json.loads(action["add"]["stats"])["numRecords"] for action in actions if "add" in action)
@@ -149,6 +163,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="measured seconds (default 60)")
     parser.add_argument("--rate", type=float, default=50, help="transactions per second (default 50)")
     parser.add_argument("--trigger", default="1 second", help="trigger.processingTime (default 1 second)")
+    parser.add_argument(
+        "--warm-up",
+        type=int,
+        default=40,
+        help="commits before the first change that counts, while the JVM still compiles (default 40)",
+    )
     parser.add_argument(
         "--set", action="append", default=[], type=setting, metavar="NAME=VALUE", help="a property of the consumer"
     )

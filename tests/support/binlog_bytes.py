@@ -63,6 +63,25 @@ def names_option(*names: str) -> bytes:
 INTS: Final[Columns] = (b"\3\3", b"", b"\2", b"\1\1\0" + names_option("id", "v"))
 """Types, metadata, nullability and options of: id INT NOT NULL, v INT."""
 
+ALL_KINDS: Final[Columns] = (
+    b"\x08\x0f\x12\xf6\xf5\xfc\x13\xfe\x10\x05\x11\x0d",
+    b"\x90\x01\x03\x0a\x02\x04\x02\x06\xf7\x01\x04\x01\x08\x02",
+    b"\xfe\x0f",
+    b"\1\1\0\3\2\x2d\x3f" + names_option(*"abcdefghijkl") + b"\6\5\2\1x\1y\x0a\1\x2d\x08\1\0",
+)
+"""One column of each family: numbers, text, JSON, bytes, an enumeration, times."""
+_JSON_ARRAY: Final = b"\x02\x02\0\x0c\0\x05\1\0\x0c\x0a\0\1x"
+ALL_KINDS_IMAGE: Final = b"".join(
+    (
+        b"\0\0" + struct.pack("<q", 1) + b"\2\0hi",
+        (0x8000000000 + ((((2024 * 13 + 1) << 5 | 2) << 17) | (3 << 12 | 4 << 6 | 5))).to_bytes(5, "big") + b"\0\0",
+        b"\x80\0\0\1\x17" + struct.pack("<I", len(_JSON_ARRAY)) + _JSON_ARRAY + b"\3\0abc",
+        (0x800000 | 1 << 12 | 2 << 6 | 3).to_bytes(3, "big") + b"\0\0\1" + b"\1" + b"\x0f\xff",
+        struct.pack("<d", 1.5) + struct.pack(">I", 1_700_000_000) + b"\x0a" + b"\x7c",
+    )
+)
+"""A row of them."""
+
 
 def query_body(sql: str, *, database: str = "shop", status: bytes = b"", thread: int = 7) -> bytes:
     """Return a QUERY body."""

@@ -148,12 +148,12 @@ def test_the_producer_stops_at_an_inexact_value(case: Case, *, in_key: bool, nul
 
 @pytest.mark.parametrize("case", [*ANYWHERE, *IN_KEYS])
 def test_debeziums_value_is_written_and_counted_on_request(case: Case) -> None:
-    """Every replaced value counts, one of a key once or twice; the first of a column is logged."""
+    """Every replaced value counts once, also one of a key; the first of a column is logged."""
     with capture_logs() as logs:
         found, failures = _rows(case, nullable=True, in_key=True, warn=True)
 
     assert found == [case.nullable] * 2
-    assert failures.take()[TABLE] in {2, 4}
+    assert failures.take()[TABLE] == 2
     assert failures.take() == {}
     assert [(each["log_level"], each["table"], each["column"], each["value"]) for each in logs] == [
         ("warning", "shop.orders", "v", case.text)
@@ -169,7 +169,7 @@ def test_a_column_that_is_not_null_stops_where_debezium_stops(case: Case) -> Non
     else:
         found, failures = _rows(case, nullable=False, in_key=True, warn=True)
         assert found == [case.not_null] * 2
-        assert failures.take()[TABLE] in {2, 4}
+        assert failures.take()[TABLE] == 2
 
 
 @pytest.mark.parametrize("case", IN_KEYS)

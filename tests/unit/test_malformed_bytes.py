@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import random
-import struct
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import Event, RowsEvent
-from tailrace.producer.model.table import Table
+from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
 from tailrace.producer.mysql.ddl import ddl_effects
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.types.json_binary import json_text
+from tailrace.producer.native.loader import SWITCH
 from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.runtime.errors import SchemaError, TailraceError
+from tests.support.binary_json import binary_json
 from tests.support.binlog_bytes import (
+    ALL_KINDS,
+    ALL_KINDS_IMAGE,
     PAYLOAD,
     QUERY,
     ROW,
     UPDATE,
     XA_PREPARE,
     XID,
-    Columns,
     LogBytes,
-    names_option,
     orders,
+    parse,
     query_body,
 )
 from tests.support.codec import EVENT_ENVELOPE
@@ -37,24 +41,6 @@ from tests.unit.test_transaction_payload import MAP, WRITE_BODY, inner, payload
 
 SEED = 20_260
 MUTATIONS = 800
-
-ALL_KINDS: Columns = (
-    # One column of each family: numbers, text, JSON, bytes, an enumeration, times.
-    b"\x08\x0f\x12\xf6\xf5\xfc\x13\xfe\x10\x05\x11\x0d",
-    b"\x90\x01\x03\x0a\x02\x04\x02\x06\xf7\x01\x04\x01\x08\x02",
-    b"\xfe\x0f",
-    b"\1\1\0\3\2\x2d\x3f" + names_option(*"abcdefghijkl") + b"\6\5\2\1x\1y\x0a\1\x2d\x08\1\0",
-)
-JSON_ARRAY = b"\x02\x02\0\x0c\0\x05\1\0\x0c\x0a\0\1x"
-IMAGE = b"".join(
-    (
-        b"\0\0" + struct.pack("<q", 1) + b"\2\0hi",
-        (0x8000000000 + ((((2024 * 13 + 1) << 5 | 2) << 17) | (3 << 12 | 4 << 6 | 5))).to_bytes(5, "big") + b"\0\0",
-        b"\x80\0\0\1\x17" + struct.pack("<I", len(JSON_ARRAY)) + JSON_ARRAY + b"\3\0abc",
-        (0x800000 | 1 << 12 | 2 << 6 | 3).to_bytes(3, "big") + b"\0\0\1" + b"\1" + b"\x0f\xff",
-        struct.pack("<d", 1.5) + struct.pack(">I", 1_700_000_000) + b"\x0a" + b"\x7c",
-    )
-)
 
 
 def sample() -> bytes:
@@ -68,7 +54,7 @@ def sample() -> bytes:
     log.gtid().add(PAYLOAD, payload(events)).gtid().add(PAYLOAD, payload(events, 255))
     status = b"\0" * 5 + b"\1" + b"\0" * 8 + b"\6\3std" + b"\3" + b"\0" * 4 + b"\4\x21\0\x21\0\x21\0"
     log.gtid().query("DROP TABLE a, b", status=status).begin().table_map(columns=ALL_KINDS)
-    log.rows(IMAGE, columns=12, bitmaps=b"\xff\x0f").xid()
+    log.rows(ALL_KINDS_IMAGE, columns=12, bitmaps=b"\xff\x0f").xid()
     return log.rotate("binlog.000002").transaction().data
 
 
@@ -160,6 +146,90 @@ def test_json_containers_that_point_to_one_another_are_rejected() -> None:
     body = b"".join(b"\2\0\x0a\0" + b"\2\x0a\0" * 2 for _ in range(levels)) + b"\0\0\4\0"
     with pytest.raises(SchemaError, match="more values than bytes"):
         json_text(b"\2" + body, str)
+
+
+def test_json_values_that_share_the_bytes_of_a_string_are_rejected() -> None:
+    """Each entry points to the same text: 40 KB that would print 60 MB."""
+    count, text = 6_000, b"x" * 10_000
+    at = (4 + 3 * count).to_bytes(2, "little")
+    body = count.to_bytes(2, "little") + b"\0\0" + (b"\x0c" + at) * count + b"\x90\x4e" + text
+    with pytest.raises(SchemaError, match="more values than bytes"):
+        json_text(b"\2" + body, str)
+
+
+@pytest.mark.parametrize("kind", [b"\x0c", b"\x0f\xfc"])
+def test_a_json_length_beyond_32_bits_is_rejected(kind: bytes) -> None:
+    """Its bytes are not added up: a document of them would take hours."""
+    with pytest.raises(SchemaError, match="more than 32 bits"):
+        json_text(kind + b"\xff" * 2_000_000, str)
+
+
+@pytest.mark.parametrize(("levels", "is_read"), [(100, True), (101, False)])
+def test_json_has_as_many_levels_as_the_server_accepts(levels: int, is_read: bool) -> None:
+    """Deeper documents end in an error of their own, not at the depth of Python's stack."""
+    document: list[object] = []
+    for _ in range(levels - 1):
+        document = [document]
+    data = binary_json(document)
+    if is_read:
+        assert json_text(data, str) == "[" * levels + "]" * levels
+        return
+    with pytest.raises(SchemaError, match="too many levels"):
+        json_text(data, str)
+
+
+def test_the_error_of_a_row_depends_on_its_bytes_alone() -> None:
+    """Not on the rows before it, although frequent patterns of NULLs get functions that read in another order."""
+    columns = (Column("id", "int", nullable=False), Column("a", "int"), *(Column(f"b{i}", "bigint") for i in range(2)))
+    table = Table(TableId("d", "t"), columns, ("id",))
+    null, wrong = b"\2\1\0\0\0" + b"\0" * 16, b"\2\1\0\0\0" + b"\0" * 9
+    errors = []
+    for rows_before in (0, 40):
+        with mock.patch.dict(os.environ, {SWITCH: "0"}):
+            codec = TableCodec(table, "topic", DEFAULT_CODEC)
+        for _ in range(rows_before):
+            codec.inserts(null, 0, len(null), EVENT_ENVELOPE)
+        with pytest.raises(SchemaError) as caught:
+            codec.inserts(wrong, 0, len(wrong), EVENT_ENVELOPE)
+        errors.append((caught.value.message, caught.value.context))
+    assert errors[0] == errors[1]
+
+
+def test_a_required_column_that_is_null_is_an_error_at_any_time() -> None:
+    """Also once the pattern of NULLs is frequent; the bits after the last column have no meaning."""
+    table = Table(TableId("d", "t"), (Column("id", "int", nullable=False), Column("a", "int")), ("id",))
+    with mock.patch.dict(os.environ, {SWITCH: "0"}):
+        codec = TableCodec(table, "topic", DEFAULT_CODEC)
+    for _ in range(40):
+        with pytest.raises(SchemaError, match="NOT NULL is NULL"):
+            codec.inserts(b"\1\1\0\0\0", 0, 5, EVENT_ENVELOPE)
+        assert codec.inserts(b"\xfe\1\0\0\0", 0, 5, EVENT_ENVELOPE).row_count == 1
+
+
+@pytest.mark.parametrize(
+    ("usual", "wrong", "what"),
+    [
+        (b"\x0a\x02\x04", b"\x0c\x28\x04", "number of digits"),
+        (b"\x0a\x02\x04", b"\0\0\x04", "number of digits"),
+        (b"\x0a\x02\x04", b"\x42\x02\x04", "number of digits"),
+        (b"\x04\x01\x08", b"\0\0\x08", "number of bits"),
+        (b"\x04\x01\x08", b"\x04\x08\x08", "number of bits"),
+        (b"\x01\x03\x0a", b"\x01\x07\x0a", "number of fractional digits"),
+    ],
+)
+def test_a_table_map_with_impossible_sizes_is_refused(usual: bytes, wrong: bytes, what: str) -> None:
+    """DECIMAL(12, 40), (0, 0), (66, 2); BIT(0), BIT(68); DATETIME(7): their values have no known width."""
+    types, metadata, nulls, options = ALL_KINDS
+    assert metadata.count(usual) == 1
+    columns = (types, metadata.replace(usual, wrong), nulls, options)
+    log = (
+        LogBytes(checksum=False)
+        .begin()
+        .table_map(columns=columns)
+        .rows(ALL_KINDS_IMAGE, columns=12, bitmaps=b"\xff\x0f")
+    )
+    with pytest.raises(BinlogError, match=f"impossible {what}"):
+        parse(log)
 
 
 def test_superscript_digits_are_no_numbers() -> None:

@@ -29,6 +29,11 @@ _ENUM, _SET = 247, 248
 _WITH_FRACTION: Final = frozenset({17, 18, 19})
 """Types TIMESTAMP, DATETIME and TIME, whose metadata is the number of fractional digits."""
 _MAX_FRACTION: Final = 6
+_DECIMAL, _BIT = 246, 16
+_DIGITS: Final = range(1, 66)
+"""Of a DECIMAL."""
+_BITS: Final = range(1, 65)
+"""Of a BIT."""
 
 
 def read_id(body: bytes) -> TableId:
@@ -74,8 +79,7 @@ def _read(table: TableId, body: bytes, *, year_has_sign: bool) -> TableVersion:
     if len(set(names)) != count:
         raise BinlogError(f"the log names a column of {table} twice", names=", ".join(names))
     for name, code, meta in zip(names, types, metadata, strict=True):
-        if code in _WITH_FRACTION and meta[0] > _MAX_FRACTION:
-            raise BinlogError(f"column {name} of {table} has an impossible number of fractional digits", digits=meta[0])
+        _check_size(table, name, code, meta)
     known = [_type(table, name, code, meta) for name, code, meta in zip(names, types, metadata, strict=True)]
     unsigned = _signs(known, options.get(_SIGNEDNESS, b""), year_has_sign=year_has_sign)
     character = _charsets(options, _DEFAULT_CHARSET, _COLUMN_CHARSET)
@@ -100,6 +104,17 @@ def _read(table: TableId, body: bytes, *, year_has_sign: bool) -> TableVersion:
         columns.append(binlog_family(column).from_binlog(column))
     fingerprint = hashlib.blake2b(body, digest_size=16, person=b"year" if year_has_sign else b"").digest()
     return TableVersion(table, tuple(columns), tuple(names[index] for index in _key(options)), fingerprint)
+
+
+def _check_size(table: TableId, name: str, code: int, metadata: bytes) -> None:
+    """Raise BinlogError for metadata that no column has: the width of its values would not be known."""
+    column = f"column {name} of {table} has an impossible number of"
+    if code in _WITH_FRACTION and metadata[0] > _MAX_FRACTION:
+        raise BinlogError(f"{column} fractional digits", digits=metadata[0])
+    if code == _DECIMAL and not (metadata[0] in _DIGITS and metadata[1] <= metadata[0]):
+        raise BinlogError(f"{column} digits", digits=metadata[0], scale=metadata[1])
+    if code == _BIT and metadata[0] + 8 * metadata[1] not in _BITS:
+        raise BinlogError(f"{column} bits", bits=metadata[0] + 8 * metadata[1])
 
 
 def _type(table: TableId, name: str, code: int, metadata: bytes) -> BinlogType:

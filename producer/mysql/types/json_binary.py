@@ -19,6 +19,7 @@ from tailrace.runtime.errors import SchemaError
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)
 _DOUBLE, _STRING, _OPAQUE = 0x0B, 0x0C, 0x0F
+_CONTAINERS: Final = frozenset({_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY})
 _LITERALS: Final = ("null", "true", "false")
 _INTEGERS: Final = {
     0x05: struct.Struct("<h"),
@@ -33,6 +34,10 @@ _INLINE_LARGE: Final = _INLINE_SMALL | {0x07, 0x08}
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
 _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
 _FLOAT64: Final = struct.Struct("<d")
+_DEEPEST: Final = 100
+"""Containers within one another that the server accepts."""
+_LONGEST_LENGTH: Final = 5
+"""Bytes of a length, which has 32 bits."""
 
 
 def json_text(data: bytes, double: Callable[[float], str]) -> str:
@@ -47,14 +52,15 @@ def json_text(data: bytes, double: Callable[[float], str]) -> str:
 class _Document:
     """One binary document; offsets count from its type byte."""
 
-    __slots__ = ("_data", "_double", "_left", "_text")
+    __slots__ = ("_data", "_depth", "_double", "_left", "_text")
 
     def __init__(self, data: bytes, double: Callable[[float], str]) -> None:
         self._data = data
         self._text = str(data, "latin-1")
         self._double = double
         self._left = len(data)
-        """Values that may follow: each has bytes of its own, unless containers point to one another."""
+        """Bytes that may follow: each value has some of its own, unless values point to one another."""
+        self._depth = 0
 
     def value(self, kind: int, at: int) -> str:
         data = self._data
@@ -67,12 +73,17 @@ class _Document:
             return _LITERALS[data[at]]
         if kind == _DOUBLE:
             return self._double(_FLOAT64.unpack_from(data, at)[0])
-        if kind in {_SMALL_OBJECT, _LARGE_OBJECT}:
-            return self._object(at, _U32 if kind == _LARGE_OBJECT else _U16)
-        if kind in {_SMALL_ARRAY, _LARGE_ARRAY}:
-            return self._array(at, _U32 if kind == _LARGE_ARRAY else _U16)
+        if kind in _CONTAINERS:
+            self._depth += 1
+            if self._depth > _DEEPEST:
+                raise SchemaError("a JSON document has too many levels", most=_DEEPEST)
+            read = self._object if kind in {_SMALL_OBJECT, _LARGE_OBJECT} else self._array
+            text = read(at, _U32 if kind in {_LARGE_OBJECT, _LARGE_ARRAY} else _U16)
+            self._depth -= 1
+            return text
         if kind == _OPAQUE:
             start, length = _length(data, at + 1)
+            self._take(length)
             return _opaque(data[at], data[start : start + length])
         raise SchemaError("a JSON value has a type that is not known", type=f"{kind:#04x}")
 
@@ -98,15 +109,19 @@ class _Document:
         return "[" + ",".join([self._entry(at, entry, number) for entry in entries]) + "]"
 
     def _entry(self, container: int, entry: int, number: struct.Struct) -> str:
-        self._left -= 1
-        if self._left < 0:
-            raise SchemaError("a JSON document has more values than bytes")
+        self._take(1)
         kind = self._data[entry]
         if kind in (_INLINE_LARGE if number is _U32 else _INLINE_SMALL):
             return self.value(kind, entry + 1)
         return self.value(kind, container + number.unpack_from(self._data, entry + 1)[0])
 
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise SchemaError("a JSON document has more values than bytes")
+
     def _string(self, start: int, length: int) -> str:
+        self._take(length)
         if start + length > len(self._text):
             raise IndexError("a JSON string ends beyond its document")
         return f'"{escape_ascii(self._text[start : start + length])}"'
@@ -114,14 +129,13 @@ class _Document:
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
     """Read a length in groups of seven bits; return the offset after it and the length."""
-    length = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        length |= (byte & 0x7F) << shift
+    length = 0
+    for group in range(_LONGEST_LENGTH):
+        byte = data[at + group]
+        length |= (byte & 0x7F) << 7 * group
         if byte < 0x80:
-            return at, length
-        shift += 7
+            return at + group + 1, length
+    raise SchemaError("a JSON value has a length of more than 32 bits")
 
 
 def _opaque(kind: int, body: bytes) -> str:
