@@ -7,7 +7,7 @@ Empty and missing values have words of their own there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
@@ -21,7 +21,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.table_names import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED: Final = "_hoodie_"
@@ -38,6 +38,9 @@ _KEYS: Final = (
 """Types whose values have one text each."""
 _WORDS: Final = ("", "__null__", "__empty__")
 """Texts that Hudi refuses, or takes for NULL or for the empty text."""
+_BEGIN: Final = "[TAILRACE_KEY "
+_END: Final = "]TAILRACE_KEY"
+"""What is around the key in the failure of a row."""
 
 
 def check_names(schema: TableSchema) -> None:
@@ -64,10 +67,22 @@ def check_key(schema: TableSchema, types: Mapping[str, tp.DataType]) -> None:
             )
 
 
-def faulty_key(key: Sequence[str], texts: Iterable[str]) -> Column | None:
-    """Return whether Hudi does not tell a key from others; None if that cannot be. ``texts``: the text columns."""
-    found = [name for name in key if name in set(texts)]
-    conditions = [fn.col(quote(name)).isin(*_WORDS) for name in found]
+def checked_key(rows: DataFrame, key: Sequence[str]) -> Column:
+    """Return the first column of the key, or a failure for a key that Hudi does not tell from others."""
+    kinds = {field.name: field.dataType for field in rows.schema}
+    texts = [fn.col(quote(name)) for name in key if isinstance(kinds[name], tp.StringType)]
+    first = fn.col(quote(key[0]))
+    if not texts:
+        return first
+    conditions = [text.isin(*_WORDS) for text in texts]
     if len(key) > 1:
-        conditions += [fn.col(quote(name)).contains(f",{other}:") for name in found for other in key]
-    return reduce(or_, conditions) if conditions else None
+        conditions += [text.contains(f",{name}:") for text in texts for name in key]
+    shown = fn.to_json(fn.struct(*(fn.col(quote(name)) for name in key)))
+    failure = fn.raise_error(fn.concat(fn.lit(_BEGIN), shown, fn.lit(_END))).cast(kinds[key[0]])
+    return fn.when(reduce(or_, conditions), failure).otherwise(first)
+
+
+def fault_in(text: str) -> str | None:
+    """Return the key that the text of an error of Spark names as one of these."""
+    found = re.search(f"{re.escape(_BEGIN)}(.*?){re.escape(_END)}", text, re.DOTALL)
+    return None if found is None else found[1]

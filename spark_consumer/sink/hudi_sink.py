@@ -65,5 +65,8 @@ SINK = SinkPlugin(
         "spark.sql.extensions": _EXTENSION,
         "spark.serializer": _SERIALIZER,
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        # Dates before 1582-10-15 as they are: the default of Spark 4. Spark 3.5 takes them for a fault.
+        "spark.sql.avro.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     },
 )

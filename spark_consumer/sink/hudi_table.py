@@ -24,12 +24,14 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.changelog.flatten import check_names as check_own_names
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.files import exists
 from tailrace.spark_consumer.jvm import java_class
-from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, faulty_key
+from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, checked_key, fault_in
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.table_names import Location, quote
+from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, RowChanges, TargetTable
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
@@ -295,21 +297,23 @@ class HudiTable(TargetTable):
     ) -> None:
         """Make one commit; ``key`` is given for a new table."""
         key = key or self.key
-        texts = [field.name for field in rows.schema.fields if isinstance(field.dataType, tp.StringType)]
-        fault = faulty_key(key, texts)
-        if fault is not None:
-            text = fn.lit(f"Hudi does not tell this key of {self.name} from others: ")
-            shown = fn.to_json(fn.struct(*(fn.col(quote(name)) for name in key)))
-            first = fn.col(quote(key[0]))
-            failure = fn.raise_error(fn.concat(text, shown)).cast(rows.schema[key[0]].dataType)
-            rows = rows.withColumn(key[0], fn.when(fault, failure).otherwise(first))
+        rows = rows.withColumn(key[0], checked_key(rows, key))
         options = {
             **self._options,
             "hoodie.datasource.write.operation": operation,
             "hoodie.datasource.write.recordkey.field": ",".join(key),
             **metadata,
         }
-        rows.write.format("hudi").options(**options).mode("append").save(self._path)
+        try:
+            rows.write.format("hudi").options(**options).mode("append").save(self._path)
+        except SPARK_ERRORS as error:
+            found = fault_in(str(error))
+            if found is None:
+                raise
+            raise SinkError(
+                f"the Hudi table {self.name} cannot have the key {found}: Hudi identifies rows by the text of the key",
+                hint="use another sink for the table, or other key columns (message.key.columns in the producer)",
+            ) from error
 
     def _java(self, name: str) -> Any:
         return java_class(self._spark, name)

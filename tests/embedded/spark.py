@@ -44,6 +44,8 @@ _HUDI: Final = {
     "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.avro.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
 }
 _FORMATS: Final[Mapping[str, Mapping[str, str]]] = {"4.1": _DELTA_AND_ICEBERG, "3.5": _HUDI}
 """The settings of the table formats of each Spark line."""
