@@ -6,6 +6,7 @@ and the streams of the library (``join``, ``materialize``) are missing.
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ from pyspark.sql import types as tp
 
 if TYPE_CHECKING:
     from pyspark.errors import AnalysisException
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _IS_4: Final = hasattr(Column, "try_cast")
 
@@ -37,6 +39,14 @@ def range_of(error: AnalysisException) -> tuple[int, int | None]:
     """Return where the first and the last character of a fault are in an expression; (0, None) if it is not known."""
     context = next(iter(error.getQueryContext()), None) if _IS_4 else None
     return (0, None) if context is None else (context.startIndex(), context.stopIndex())
+
+
+def last_progress(query: StreamingQuery) -> str | None:
+    """Return the last report of a query as JSON; None if there is none."""
+    found: Any = query.lastProgress
+    if found is None:
+        return None
+    return str(found.json) if _IS_4 else json.dumps(found)
 
 
 def silence_contexts() -> None:
