@@ -29,6 +29,7 @@ from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.formats.select import record_format
 from tailrace.spark_consumer.source.formats.settings import FormatSettings
 from tailrace.spark_consumer.source.kafka import READ_COMMITTED, range_options
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
 from tailrace.spark_consumer.source.ranges import BatchRanges, OffsetRange, TopicRange, committed, ranges_of_batch
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
@@ -114,11 +115,12 @@ class Pipeline:
             settings.checkpoint, settings.max_offsets, settings.retry_s, unlimited=self._sinks.is_changelog
         )
         self._parts = Parts(self._parked, settings.max_bytes)
+        self._admin = SharedAdmin(settings.client)
+        self._ids = TopicIds(self._admin)
         self._runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
         self._errors: dict[str, TailraceError] = {}
         self._opened: _Opened | None = None
         self._opening = threading.Lock()
-        self._ids: TopicIds | None = None
         self._query_id = ""
         self._ends_read = False
         self._started = threading.Event()
@@ -234,8 +236,7 @@ class Pipeline:
         try:
             self._sinks.close()
         finally:
-            if self._ids is not None:
-                self._ids.close()
+            self._admin.close()
 
     def _open(self, spark: SparkSession) -> _Opened:
         with self._opening:
@@ -249,7 +250,6 @@ class Pipeline:
         settings = self._settings
         schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
         transforms = Transforms(spark, settings.rules, schemas, self._sinks.router)
-        self._ids = TopicIds(settings.client)
         context = SinkContext(
             query_id=self._query_id,
             prefix=settings.prefix,
@@ -284,7 +284,8 @@ class Pipeline:
 
     def _control(self, topic: str, isolation: str = "read_uncommitted") -> ControlTopic:
         """Return a control topic; topics that another connector writes have none."""
-        return ControlTopic(topic, self._settings.client, isolation, optional=self._settings.format is not None)
+        optional = self._settings.format is not None
+        return ControlTopic(topic, self._settings.client, isolation, optional=optional, admin=self._admin)
 
     def _without_control(self, ranges: BatchRanges) -> BatchRanges:
         control = watermarks_topic(self._settings.prefix)
@@ -339,8 +340,7 @@ class Pipeline:
             self._runs.next_batch()
             with self._phase(spark, "schemas"):
                 services.schemas.refresh(spark)
-            if self._ids is not None:
-                self._ids.refresh(spark, [work.topic for work in works if work.offsets])
+            self._ids.refresh(spark, [work.topic for work in works if work.offsets])
         with self._status.phases.measure("tables"):
             errors = pool.run(works, self._applied, services.dead_letters, services.shared)
         for error in errors.values():

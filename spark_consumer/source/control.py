@@ -5,23 +5,31 @@ the first row that needs it, or in the same Kafka transaction. A transaction com
 written. So if a row is visible as committed, its control record is in the topic, even if the commit marker of that
 partition is not written yet; a read_committed reader could miss it. A control record of an aborted transaction does no
 harm: it describes a real schema or split, and nothing depends on its absence.
+
+A topic rarely has something new. Its end offset is asked for first: one request instead of a job. Nothing is read if
+the end is where it was before the last read. Commit markers have offsets too, so that this holds for read_committed as
+well.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
 from tailrace.spark_consumer.errors import ControlTopicError
 from tailrace.spark_consumer.source.kafka import CLIENT_DEFAULTS
+from tailrace.spark_consumer.source.topic_ends import listed_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+    from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
 
 
 class ControlRecord(NamedTuple):
@@ -35,10 +43,19 @@ class ControlTopic:
     """A topic with one partition; each poll continues where the last one ended."""
 
     def __init__(
-        self, topic: str, client: Mapping[str, str], isolation: str = "read_uncommitted", *, optional: bool = False
+        self,
+        topic: str,
+        client: Mapping[str, str],
+        isolation: str = "read_uncommitted",
+        *,
+        optional: bool = False,
+        admin: SharedAdmin | None = None,
     ) -> None:
-        """``optional``: a topic that does not exist has no records."""
+        """``optional``: a topic that does not exist has no records. Without ``admin`` each poll is a job."""
         self.topic = topic
+        self._admin = admin
+        self._end: int | None = None
+        """The end offset before the last read; None if it is not known."""
         self._optional = optional
         self._client = dict(client)
         self._isolation = isolation
@@ -49,29 +66,41 @@ class ControlTopic:
 
         Raises ControlTopicError if the topic cannot be read.
         """
-        rows = self._collect(self._read(spark).select("offset", "value").where(fn.col("value").isNotNull()))
+        rows = self._poll(spark, lambda records: records.select("offset", "value").where(fn.col("value").isNotNull()))
         return [ControlRecord(row["offset"], bytes(row["value"])) for row in rows]
 
     def poll_fields(self, spark: SparkSession, fields: str, where: Column) -> list[Row]:
         """Return fields of the JSON records appended since the last call, in order; ``where`` selects records.
 
-        The driver gets only these fields of these records. Raises KafkaRequestError as ``poll``.
+        The driver gets only these fields of these records. Raises ControlTopicError as ``poll``.
         """
-        parsed = self._read(spark).select("offset", fn.from_json(fn.col("value").cast("string"), fields).alias("e"))
-        return self._collect(parsed.select("offset", "e.*").where(where))
+        entry = fn.from_json(fn.col("value").cast("string"), fields).alias("e")
+        return self._poll(spark, lambda records: records.select("offset", entry).select("offset", "e.*").where(where))
 
-    def _collect(self, records: DataFrame) -> list[Row]:
+    def _poll(self, spark: SparkSession, wanted: Callable[[DataFrame], DataFrame]) -> list[Row]:
+        end = self._end_now(spark)
+        if end is not None and end == self._end:
+            return []
         try:
-            rows = sorted(records.collect(), key=lambda row: int(row["offset"]))
-        except PySparkException as error:
+            rows = sorted(wanted(self._read(spark)).collect(), key=lambda row: int(row["offset"]))
+        except (PySparkException, Py4JJavaError) as error:
             raise ControlTopicError(
                 f"topic {self.topic} cannot be read",
                 hint="start the producer of this prefix first, and allow this client to read the topic",
-                cause=str(error).splitlines()[0],
+                cause=_cause(error),
             ) from error
         if rows:
             self._next = rows[-1]["offset"] + 1
+        self._end = end
         return rows
+
+    def _end_now(self, spark: SparkSession) -> int | None:
+        if self._admin is None or self._optional:
+            return None
+        try:
+            return listed_offsets(spark, self._admin.get(spark), self.topic, [0])[0]
+        except Py4JError:  # the read tells why
+            return None
 
     def _read(self, spark: SparkSession) -> DataFrame:
         start = json.dumps({self.topic: {"0": self._next}}) if self._next else "earliest"
@@ -87,3 +116,10 @@ class ControlTopic:
             "failOnDataLoss": "false",
         }
         return spark.read.format("kafka").options(**options).load()
+
+
+def _cause(error: Exception) -> str:
+    """Return the line that names the first cause."""
+    lines = str(error).splitlines()
+    causes = [line.partition("Caused by: ")[2] for line in lines if "Caused by: " in line]
+    return causes[-1] if causes else lines[0]

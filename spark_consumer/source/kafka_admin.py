@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,30 @@ def open_admin(spark: SparkSession, client: Mapping[str, str]) -> Any:
         if name.startswith("kafka."):
             settings.setProperty(name.removeprefix("kafka."), value)
     return jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+
+
+class SharedAdmin:
+    """One admin client for several users, which may be in several threads."""
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        """``client`` has Kafka client options with their prefix ``kafka.``."""
+        self._client = client
+        self._lock = threading.Lock()
+        self._admin: Any = None
+
+    def get(self, spark: SparkSession) -> Any:
+        """Return the Java ``AdminClient``; the first call opens it."""
+        with self._lock:
+            if self._admin is None:
+                self._admin = open_admin(spark, self._client)
+            return self._admin
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            if self._admin is not None:
+                self._admin.close()
+                self._admin = None
 
 
 def topic_names(spark: SparkSession, client: Mapping[str, str], pattern: str) -> list[str]:

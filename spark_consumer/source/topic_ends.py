@@ -28,15 +28,22 @@ def beginning_offsets(
 def _offsets(
     spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int], which: str
 ) -> dict[int, int]:
-    jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
-    kafka = jvm.org.apache.kafka
     admin = open_admin(spark, client)
     try:
-        keys = {number: kafka.common.TopicPartition(topic, number) for number in partitions}
-        specs = jvm.java.util.HashMap()
-        for partition in keys.values():
-            specs.put(partition, getattr(kafka.clients.admin.OffsetSpec, which)())
-        found = admin.listOffsets(specs)
-        return {n: int(found.partitionResult(partition).get().offset()) for n, partition in keys.items()}
+        return listed_offsets(spark, admin, topic, partitions, which)
     finally:
         admin.close()
+
+
+def listed_offsets(
+    spark: SparkSession, admin: Any, topic: str, partitions: Iterable[int], which: str = "latest"
+) -> dict[int, int]:
+    """Return offsets by a Java ``AdminClient``: ``latest`` or ``earliest``. Records of open transactions count."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
+    kafka = jvm.org.apache.kafka
+    keys = {number: kafka.common.TopicPartition(topic, number) for number in partitions}
+    specs = jvm.java.util.HashMap()
+    for partition in keys.values():
+        specs.put(partition, getattr(kafka.clients.admin.OffsetSpec, which)())
+    found = admin.listOffsets(specs)
+    return {n: int(found.partitionResult(partition).get().offset()) for n, partition in keys.items()}

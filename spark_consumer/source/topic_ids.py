@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from tailrace.spark_consumer.source.kafka_admin import open_admin
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,10 +22,8 @@ def unknown_id(_topic: str) -> str:
 class TopicIds:
     """The ids of the topics of a query, read with the admin client of Spark's Kafka jars."""
 
-    def __init__(self, client: Mapping[str, str]) -> None:
-        """``client`` has Kafka client options with their prefix ``kafka.``."""
-        self._client = client
-        self._admin: Any = None
+    def __init__(self, admin: SharedAdmin) -> None:
+        self._admin = admin
         self._ids: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -34,13 +32,11 @@ class TopicIds:
         if not topics:
             return
         with self._lock:
-            if self._admin is None:
-                self._admin = open_admin(spark, self._client)
             jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
             names = jvm.java.util.ArrayList()
             for topic in topics:
                 names.add(topic)
-            found = self._admin.describeTopics(names).topicNameValues()
+            found = self._admin.get(spark).describeTopics(names).topicNameValues()
             for topic in topics:
                 try:
                     self._ids[topic] = str(found.get(topic).get().topicId())
@@ -51,10 +47,3 @@ class TopicIds:
         """Return the id of a topic; '' if it is not known."""
         with self._lock:
             return self._ids.get(topic, "")
-
-    def close(self) -> None:
-        """Close the connection."""
-        with self._lock:
-            if self._admin is not None:
-                self._admin.close()
-                self._admin = None

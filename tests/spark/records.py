@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -204,6 +205,20 @@ class Feed:
 
     def write(self, messages: Iterable[Message], *, commit: bool = True) -> None:
         """Write messages in one transaction, which is aborted where ``commit`` is false."""
+        self._begin(messages)
+        if commit:
+            self._producer.commit_transaction(60)
+        else:
+            self._producer.abort_transaction(60)
+
+    @contextmanager
+    def transaction(self, messages: Iterable[Message]) -> Iterator[None]:
+        """Write messages in a transaction that is open during the block."""
+        self._begin(messages)
+        yield
+        self._producer.commit_transaction(60)
+
+    def _begin(self, messages: Iterable[Message]) -> None:
         producer = self._producer
         producer.begin_transaction()
         for number, message in enumerate(messages):
@@ -217,7 +232,3 @@ class Feed:
             if number % 1000 == 0:
                 producer.poll(0)
         producer.flush(60)
-        if commit:
-            producer.commit_transaction(60)
-        else:
-            producer.abort_transaction(60)

@@ -1,0 +1,68 @@
+"""Control topics are read in jobs only if they have something new."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace.schemas.names import schemas_topic
+from tailrace.spark_consumer.errors import ControlTopicError
+from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
+from tests.spark.records import Feed, Table, table_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.embedded.kafka import KafkaBroker
+
+
+@pytest.fixture
+def admin(kafka_broker: KafkaBroker) -> Iterator[SharedAdmin]:
+    """An admin client of the broker."""
+    opened = SharedAdmin({"kafka.bootstrap.servers": kafka_broker.bootstrap})
+    yield opened
+    opened.close()
+
+
+def _jobs(spark: SparkSession) -> int:
+    context: Any = spark.sparkContext
+    return int(context._jsc.sc().statusStore().jobsList(None).size())
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_a_topic_without_new_records_is_not_read(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, admin: SharedAdmin, isolation: str
+) -> None:
+    """Records of an open transaction are found when it is committed."""
+    feed = Feed(kafka_broker, prefix)
+    client = {"kafka.bootstrap.servers": kafka_broker.bootstrap}
+    topic = ControlTopic(schemas_topic(prefix), client, isolation, admin=admin)
+    first, second = Table(table_schema(prefix, "a")), Table(table_schema(prefix, "b"))
+
+    feed.write([first.published(prefix)])
+    assert len(topic.poll(spark)) == 1
+    jobs = _jobs(spark)
+    assert topic.poll(spark) == []
+    assert _jobs(spark) == jobs
+
+    with feed.transaction([second.published(prefix)]):
+        assert len(topic.poll(spark)) == (1 if isolation == "read_uncommitted" else 0)
+    assert len(topic.poll(spark)) == (0 if isolation == "read_uncommitted" else 1)
+    jobs = _jobs(spark)
+    assert topic.poll(spark) == []
+    assert _jobs(spark) == jobs
+
+
+def test_a_topic_that_is_missing_is_an_error(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, admin: SharedAdmin
+) -> None:
+    """The error is that of the read, also if the end cannot be asked for."""
+    client = {"kafka.bootstrap.servers": kafka_broker.bootstrap}
+    topic = ControlTopic(schemas_topic(prefix), client, admin=admin)
+    with pytest.raises(ControlTopicError, match="cannot be read") as caught:
+        topic.poll(spark)
+    assert "does not host this topic-partition" in str(caught.value.context["cause"])
