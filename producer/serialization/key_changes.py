@@ -23,6 +23,8 @@ class KeyChangeFactory:
         self._frame = frame
         self._plain = plain
         self._print_header = print_header
+        self._ends: tuple[EventEnvelope, tuple[bytes, bytes], tuple[bytes, bytes]] | None = None
+        """The envelope of the last record, with what surrounds the row numbers of its delete and its create."""
 
     def of_text(
         self,
@@ -76,7 +78,10 @@ class KeyChangeFactory:
     ) -> KeyChange:
         frame, print_header = self._frame, self._print_header
         number = frame.row_number(row)
-        delete, create = frame.event(envelope, Op.DELETE), frame.event(envelope, Op.CREATE)
+        ends = self._ends
+        if ends is None or ends[0] is not envelope:
+            ends = self._ends = envelope, frame.event(envelope, Op.DELETE), frame.event(envelope, Op.CREATE)
+        _, delete, create = ends
         return KeyChange(
             old_key=keys[0],
             new_key=keys[1],
