@@ -1,4 +1,4 @@
-"""The jars that the consumer needs in addition to Spark's own, pinned in ``jars.toml``.
+"""The jars that the consumer needs in addition to Spark's own, pinned in ``jars.toml``, for Spark 3.5 in another list.
 
 ``python -m tailrace.spark_consumer.jars FOLDER [SECTION ...]`` fetches them into a folder for ``SPARK_JARS``.
 """
@@ -9,19 +9,32 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer.artifacts import Pins, download, read_pins
 
-LIST: Final = Path(__file__).with_name("jars.toml")
+LISTS: Final[Mapping[str, Path]] = {
+    "4.1": Path(__file__).with_name("jars.toml"),
+    "3.5": Path(__file__).with_name("jars-3.5.toml"),
+}
+"""The list of each Spark line."""
 
 
-def pins(sections: Sequence[str] = ()) -> Pins:
-    """Return the pinned jars of ``sections``; of all sections without any."""
-    known = read_pins(LIST)
+def installed_line() -> str:
+    """Return the line of the PySpark that is installed, such as 4.1."""
+    return ".".join(version("pyspark").split(".")[:2])
+
+
+def pins(sections: Sequence[str] = (), *, line: str | None = None) -> Pins:
+    """Return the pinned jars of ``sections``, of all sections without any; for the installed PySpark without a line."""
+    line = line or installed_line()
+    if line not in LISTS:
+        raise TailraceError(f"no jars are listed for Spark {line}", hint=f"use Spark {', '.join(LISTS)}")
+    known = read_pins(LISTS[line])
     unknown = [name for name in sections if name not in known]
     if unknown:
         raise TailraceError(f"no jars are listed for {unknown[0]!r}", hint=f"choose from {', '.join(known)}")
@@ -32,12 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch the jars that are missing in a folder; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tailrace.spark_consumer.jars", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("sections", nargs="*", metavar="section", help="sections of jars.toml (default: all)")
+    parser.add_argument("sections", nargs="*", metavar="section", help="sections of the list (default: all)")
+    parser.add_argument("--spark", choices=sorted(LISTS), help="the Spark line (default: that of PySpark)")
     options = parser.parse_args(arguments)
     try:
         missing = {
             artifact: pin
-            for artifact, pin in pins(options.sections).items()
+            for artifact, pin in pins(options.sections, line=options.spark).items()
             if not (options.folder / artifact.file_name).is_file()
         }
         if missing:

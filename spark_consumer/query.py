@@ -18,6 +18,7 @@ from tailrace.spark_consumer.sink.routing import QuerySink
 from tailrace.spark_consumer.source.kafka import read_stream, stream_options
 from tailrace.spark_consumer.source.kafka_admin import topic_names
 from tailrace.spark_consumer.source.topics import subscribe_pattern
+from tailrace.spark_consumer.spark_line import last_progress
 from tailrace.spark_consumer.start_checks import require_transforms
 
 if TYPE_CHECKING:
@@ -114,9 +115,9 @@ class RunningQuery:
 
     def _report_last(self) -> None:
         """Report the last batch: Spark calls listeners later, and not any more when the query has ended."""
-        progress: Any = self.query.lastProgress
+        progress = last_progress(self.query)
         if progress is not None:
-            self._listener.report(progress.json)
+            self._listener.report(progress)
 
     def _is_busy(self) -> bool:
         return bool(self.query.status["isTriggerActive"])

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 KAFKA_JARS: Final[Mapping[str, tuple[str, ...]]] = {
     "4.1": ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",),
+    "3.5": ("org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",),
 }
 """Spark version to Maven coordinates of its Kafka source."""
+_COMMON_LINE: Final = ("4.1",)
+"""The version for sinks that need no jars: the one on which all of them are tested."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _CALL_SITES: Final = "spark.python.sql.dataFrameDebugging.enabled"
@@ -49,7 +52,7 @@ def coordinates(plugins: Iterable[SinkPlugin], spark_version: str) -> tuple[str,
     found = dict.fromkeys(KAFKA_JARS.get(line, ()))
     problems = []
     for plugin in plugins:
-        supported = [version for version in KAFKA_JARS if not plugin.jars or version in plugin.jars]
+        supported = [version for version in KAFKA_JARS if version in (plugin.jars or _COMMON_LINE)]
         if line not in supported:
             problems.append(
                 f"the {plugin.name} sink is not available for Spark {spark_version}; use Spark {', '.join(supported)}"

@@ -19,12 +19,13 @@ from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.source.conversion import convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.spark_line import VARIANT_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _JSON: Final = "io.debezium.data.Json"
-_NESTED: Final = (tp.StructType, tp.ArrayType, tp.MapType, tp.VariantType)
+_NESTED: Final = (tp.StructType, tp.ArrayType, tp.MapType, *VARIANT_TYPES)
 _TEMPORAL: Final = (tp.DateType, tp.TimestampType, tp.TimestampNTZType)
 _SEQUENCE_DIGITS: Final = 16
 

@@ -56,7 +56,7 @@ class SinkPlugin:
     checks: tuple[Callable[[Draft], None], ...] = ()
     """Checks of the settings together; each adds its problems to the draft."""
     jars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Spark version (``4.1``) to Maven coordinates, without Kafka's. Empty: every Spark version, no jars."""
+    """Spark version (``4.1``) to Maven coordinates, without Kafka's. Empty: Spark 4.1, no jars."""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that the session must have."""
     fields: Callable[[Any], tuple[MetadataField, ...]] = _no_fields

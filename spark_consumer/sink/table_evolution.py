@@ -148,14 +148,24 @@ class _Evolution:
             needed = table.needed_properties(self._kinds_of_changes())
             if needed:
                 table.set(needed)
-            for change in self._changes():
-                table.alter(change)
+            for step in plan.steps:
+                self._carry_out(step)
+            for each in plan.widened:
+                table.widen(each.column, each.wider or each.now)
             if plan.fills:
                 self._fill()
             log.info("columns changed", table=self._name, changes=self._changes(), filled=sorted(plan.fills))
         stored = self._progress()
         if any(table.properties.get(name, "") != value for name, value in stored.items()):
             table.set(stored)
+
+    def _carry_out(self, step: Step) -> None:
+        if step.kind is ChangeKind.DROP:
+            self._table.drop(step.column)
+        elif step.kind is ChangeKind.RENAME:
+            self._table.rename(step.old, step.column)
+        else:
+            self._table.add([tp.StructField(step.column, self._plan.types[step.column.lower()])])
 
     def _progress(self) -> dict[str, str]:
         done = position_text(self._alterations) or self._table.properties.get(LAST_ALTERATION, "")

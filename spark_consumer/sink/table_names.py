@@ -42,7 +42,7 @@ def location(database: str, table: str, *, path: str | None, template: str | Non
     """Return the place of a captured table under a path, or by the name that ``template`` makes (``sink.table``)."""
     if template is None:
         return Location.at(f"{(path or '').rstrip('/')}/{path_segment(database)}/{path_segment(table)}")
-    words = {"{database}": _plain(database), "{table}": _plain(table)}
+    words = {"{database}": plain_name(database), "{table}": plain_name(table)}
     parts = []
     for part in template.split("."):
         for word, name in words.items():
@@ -70,7 +70,7 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Return a name as a part of a name in a catalog: many catalogs allow letters, digits and ``_`` only."""
     return _PLAIN_PART.sub(lambda found: "".join(f"_x{byte:02X}" for byte in found[0].encode()), name)
 

@@ -35,7 +35,7 @@ from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.history import history_rows
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
-from tailrace.spark_consumer.sink.merge_statement import SOURCE, merge_statement, merge_versions_statement
+from tailrace.spark_consumer.sink.merge_statement import SOURCE, merge_versions_statement
 from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, SEVERAL
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
@@ -45,7 +45,7 @@ from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, TOPIC, TRUNCATED
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
-from tailrace.spark_consumer.sink.target_table import key_text
+from tailrace.spark_consumer.sink.target_table import RowChanges, key_text
 from tailrace.spark_consumer.sink.versions import changed_versions, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 
@@ -362,9 +362,9 @@ class TableSink(ABC, Generic[Table]):
         settings = {**table.commit_settings(after.metadata), **(_SMALL_MERGE if planned_once else {})}
         try:
             within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
-            statement = merge_statement(table.sql_name, schema, own, kept, within)
+            merge = RowChanges(source, schema, own, kept, within, after.metadata)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
-                self._commit(lambda: spark.sql(statement), table)
+                self._commit(lambda: table.merge(merge), table)
         finally:
             spark.catalog.dropTempView(SOURCE)
         self._ledgers[batch.schema.topic] = after

@@ -64,7 +64,7 @@ def take_over(
             statement="; ".join(statements),
         )
     if not has_sequence:
-        table.alter(f"ADD COLUMNS ({SEQUENCE_COLUMN} {SEQUENCE_TYPE.simpleString()})")
+        table.add([tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)])
     table.add_columns(layout)
     table.set({**properties, **created_behind(schema, alterations), **names_of(schema)})
     log.info("existing table taken over", table=table.name, columns_of_others=_others(table, schema, layout))

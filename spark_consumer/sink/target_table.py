@@ -13,6 +13,7 @@ from pyspark.sql import types as tp
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.merge_statement import merge_statement
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.shared_target import Shard
 from tailrace.spark_consumer.sink.table_names import Location, literal, quote
@@ -36,6 +37,22 @@ class ColumnChanges:
     """The new types."""
     moved: bool = False
     """Whether columns are dropped or renamed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """The last change of each key of a batch, to be merged into a table."""
+
+    rows: DataFrame
+    """The columns ``own``, the sequence, and the column that says whether the row is removed; also the view SOURCE."""
+    schema: TableSchema
+    own: Sequence[str]
+    others: Sequence[str]
+    """Columns that become NULL."""
+    within: str
+    """A condition on the table, with the alias t, that all keys meet; '' if there is none."""
+    metadata: str
+    """That of the ledger; commit_settings has set it too."""
 
 
 class TargetTable(ABC):
@@ -137,6 +154,31 @@ class TargetTable(ABC):
         self._spark.sql(f"ALTER TABLE {self.sql_name} {change}")
         self._columns = self._properties = None
 
+    def merge(self, changes: RowChanges) -> None:
+        """Delete, update and insert rows in one commit. A stored row with the same or a greater sequence stays."""
+        statement = merge_statement(self.sql_name, changes.schema, changes.own, changes.others, changes.within)
+        changes.rows.sparkSession.sql(statement)
+
+    def add(self, columns: Sequence[tp.StructField]) -> None:
+        """Add columns."""
+        self.alter(f"ADD COLUMNS ({column_list(columns)})")
+
+    def drop(self, column: str) -> None:
+        """Drop a column."""
+        self.alter(f"DROP COLUMN {quote(column)}")
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a column."""
+        self.alter(f"RENAME COLUMN {quote(old)} TO {quote(new)}")
+
+    def widen(self, column: str, kind: tp.DataType) -> None:
+        """Change the type of a column to one that represents all values of its own."""
+        self.alter(f"ALTER COLUMN {quote(column)} TYPE {kind.simpleString()}")
+
+    def mark_existing(self) -> None:
+        """Mark the rows that the table has as not deleted."""
+        self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false")
+
     def truncate_before(self, sequence: seq.Sequence, layout: Layout) -> None:
         """Delete the rows with a smaller sequence, or mark them as deleted."""
         rows = self.before(sequence)
@@ -173,9 +215,9 @@ class TargetTable(ABC):
                 missing=[column.name for column in missing],
             )
         if missing:
-            self.alter(f"ADD COLUMNS ({column_list(missing)})")
+            self.add(missing)
         if IS_DELETED in (column.name for column in missing) and not self.has_no_files:
-            self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false")
+            self.mark_existing()
         properties = layout.properties(self.properties)
         if properties:
             self.set(properties)

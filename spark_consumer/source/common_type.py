@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
+from tailrace.spark_consumer.spark_line import try_cast
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
@@ -96,8 +98,8 @@ def exact_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Colum
 
 def checked_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Column:
     """Return the value in the target type; NULL if the target type does not represent it exactly."""
-    converted = value.try_cast(target)
-    same = converted.try_cast(source) == value
+    converted = try_cast(value, target)
+    same = try_cast(converted, source) == value
     # The greatest integer becomes a power of two as a floating-point number, and that becomes the integer again.
     if isinstance(target, _FLOATING):
         if isinstance(source, tp.StringType):
@@ -110,8 +112,8 @@ def checked_cast(value: Column, source: tp.DataType, target: tp.DataType) -> Col
 
 def _is_printed_as(number: Column, text: Column) -> Column:
     """Return whether MySQL prints a floating-point number as a text without exponent: 1 and not 1.0 as Spark."""
-    digits = number.cast("string").try_cast(_HOLDS_PLAIN_NUMBERS)
-    return text.rlike(_PLAIN_NUMBER) & (text.try_cast(_HOLDS_PLAIN_NUMBERS) == digits)
+    digits = try_cast(number.cast("string"), _HOLDS_PLAIN_NUMBERS)
+    return text.rlike(_PLAIN_NUMBER) & (try_cast(text, _HOLDS_PLAIN_NUMBERS) == digits)
 
 
 def _is_within(number: Column, kind: tp.DataType) -> Column:

@@ -12,6 +12,7 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import Sequence, file_number
 from tailrace.schemas.watermark import BinlogPosition
+from tailrace.spark_consumer.spark_line import try_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -28,10 +29,10 @@ def sequence_column(event_header: Column, source: Column) -> Column:
     """Return the sequence struct of a record; a field is NULL if the header or the source block lacks it."""
     file = fn.substring_index(source["file"], ".", -1)
     return fn.struct(
-        fn.split_part(event_header, fn.lit("."), fn.lit(1)).try_cast("bigint").alias("epoch"),
-        file.try_cast("bigint").alias("file"),
+        try_cast(fn.split_part(event_header, fn.lit("."), fn.lit(1)), "bigint").alias("epoch"),
+        try_cast(file, "bigint").alias("file"),
         source["pos"].cast("bigint").alias("pos"),
-        fn.split_part(event_header, fn.lit("."), fn.lit(2)).try_cast("bigint").alias("event"),
+        try_cast(fn.split_part(event_header, fn.lit("."), fn.lit(2)), "bigint").alias("event"),
         source["row"].cast("bigint").alias("row"),
     )
 

@@ -17,6 +17,7 @@ from pyspark.sql import types as tp
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectSchema
 from tailrace.spark_consumer.source.common_type import MAX_PRECISION
+from tailrace.spark_consumer.spark_line import VARIANT_TYPES, lpad, try_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -48,7 +49,7 @@ _PRIMITIVE: Final[dict[str, tp.DataType]] = {
     "boolean": tp.BooleanType(),
     "string": tp.StringType(),
     "bytes": tp.BinaryType(),
-    VARIANT: tp.VariantType(),
+    **({VARIANT: VARIANT_TYPES[0]()} if VARIANT_TYPES else {}),
 }
 
 PLAIN_TYPES: Final[dict[type[tp.DataType], str]] = {
@@ -61,7 +62,7 @@ PLAIN_TYPES: Final[dict[type[tp.DataType], str]] = {
     tp.BooleanType: "boolean",
     tp.StringType: "string",
     tp.BinaryType: "bytes",
-    tp.VariantType: VARIANT,
+    **dict.fromkeys(VARIANT_TYPES, VARIANT),
 }
 """The Connect type of a Spark type, where no name and no parameter is needed: the reverse of the above."""
 
@@ -91,16 +92,16 @@ def _nanos(value: Column) -> Column:
 
 
 def _zoned(text: Column) -> Column:
-    return text.try_cast("timestamp")
+    return try_cast(text, "timestamp")
 
 
 def _iso_date(text: Column) -> Column:
-    return fn.regexp_replace(text, "Z$", "").try_cast("date")
+    return try_cast(fn.regexp_replace(text, "Z$", ""), "date")
 
 
 def _iso_timestamp(text: Column) -> Column:
     # A DATETIME has no zone; the connector prints it in UTC.
-    return fn.regexp_replace(text, "Z$", "").try_cast("timestamp_ntz")
+    return try_cast(fn.regexp_replace(text, "Z$", ""), "timestamp_ntz")
 
 
 _LOGICAL: Final[dict[str, tuple[tp.DataType, Callable[[Column], Column]]]] = {
@@ -186,16 +187,16 @@ def _decimal(unscaled: Column, precision: int, scale: int) -> Column:
     # The sign is the upper bit of the first hex digit; the value is padded with the digit of the sign.
     fill = fn.when(fn.substring(digits, 1, 1) >= fn.lit("8"), fn.lit("F")).otherwise(fn.lit("0"))
     if precision <= _LONG_DIGITS:
-        wide = fn.lpad(digits, 2 * _LONG_BYTES, fill)
-        number = fn.conv(wide, 16, -10).try_cast("decimal(20,0)")
+        wide = lpad(digits, fn.lit(2 * _LONG_BYTES), fill)
+        number = try_cast(fn.conv(wide, 16, -10), "decimal(20,0)")
         return fn.when((length >= 1) & (length <= _LONG_BYTES), _scaled(number, precision, scale))
-    wide = fn.lpad(digits, 4 * _LONG_BYTES, fill)
+    wide = lpad(digits, fn.lit(4 * _LONG_BYTES), fill)
     halves = fn.struct(
         fn.conv(fn.substring(wide, 1, 2 * _LONG_BYTES), 16, -10).cast("bigint").alias("high"),
         fn.conv(fn.substring(wide, 2 * _LONG_BYTES + 1, 2 * _LONG_BYTES), 16, 10).cast("decimal(20,0)").alias("low"),
     )
     text = _let(halves, lambda half: _text(half["high"], half["low"], scale))
-    return fn.when((length >= 1) & (length <= 2 * _LONG_BYTES), text.try_cast(f"decimal({precision},{scale})"))
+    return fn.when((length >= 1) & (length <= 2 * _LONG_BYTES), try_cast(text, f"decimal({precision},{scale})"))
 
 
 def _let(value: Column, use: Callable[[Column], Column]) -> Column:
@@ -238,17 +239,15 @@ def _with_point(digits: Column, scale: int) -> Column:
     """Return digits with the decimal point ``scale`` places from the right."""
     if scale == 0:
         return digits
-    padded = fn.lpad(digits, fn.greatest(fn.length(digits), fn.lit(scale + 1)), fn.lit("0"))
+    padded = lpad(digits, fn.greatest(fn.length(digits), fn.lit(scale + 1)), fn.lit("0"))
     point = fn.length(padded) - scale
-    return fn.concat(
-        fn.substring(padded, fn.lit(1), point), fn.lit("."), fn.substring(padded, point + 1, fn.lit(scale))
-    )
+    return fn.concat(padded.substr(fn.lit(1), point), fn.lit("."), padded.substr(point + 1, fn.lit(scale)))
 
 
 def _scaled(number: Column, precision: int, scale: int) -> Column:
     """Move the decimal point of an integer of at most 20 digits."""
-    whole = number.try_cast(f"decimal({precision},0)")
+    whole = try_cast(number, f"decimal({precision},0)")
     if scale == 0:
         return whole
     factor = fn.lit(f"0.{'0' * (scale - 1)}1").cast(f"decimal({scale + 1},{scale})")
-    return fn.try_multiply(whole, factor).try_cast(f"decimal({precision},{scale})")
+    return try_cast(fn.try_multiply(whole, factor), f"decimal({precision},{scale})")

@@ -7,16 +7,15 @@ give another row.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as fn
 
+from tailrace.spark_consumer.spark_line import range_of, silence_contexts
 from tailrace.spark_consumer.transform.text import Fragment
 
 if TYPE_CHECKING:
@@ -81,8 +80,7 @@ class Expressions:
 
     def __init__(self, columns: DataFrame, with_metadata: DataFrame) -> None:
         """``columns``: those of the table, which ``*`` stands for. ``with_metadata``: the metadata columns too."""
-        # PySpark prints a page to stderr for each error that has a position; the faults are reported here.
-        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        silence_contexts()  # the faults are reported here
         self._columns = columns
         self._with_metadata = with_metadata
         self._parser: Any = columns.sparkSession._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
@@ -128,9 +126,7 @@ class Expressions:
         try:
             found = frame.select(fn.expr(fragment.text))
         except AnalysisException as error:
-            context = next(iter(error.getQueryContext()), None)
-            first, last = (0, None) if context is None else (context.startIndex(), context.stopIndex())
-            raise FaultError(fragment.fault(_sentence(error), first, last)) from None
+            raise FaultError(fragment.fault(_sentence(error), *range_of(error))) from None
         plan: Any = found._jdf.queryExecution().analyzed()  # noqa: SLF001
         if plan.nodeName() != "Project" or not plan.child().children().isEmpty():
             message = "an aggregate or a function that returns rows is not allowed: the value must depend on the row"

@@ -1,4 +1,4 @@
-"""The jars of a Spark session for Kafka, Delta and Iceberg, and the settings of a small local session."""
+"""The jars of a Spark session for Kafka and the table formats, and the settings of a small local session."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from tests.embedded.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LINE: Final = jars.installed_line()
+"""The Spark line of this environment."""
+
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.master": "local[2]",
     "spark.log.level": "ERROR",
@@ -25,6 +28,10 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+}
+"""The settings of a test session: two cores, no UI, loopback only, few and small shuffles."""
+
+_DELTA_AND_ICEBERG: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -33,12 +40,20 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.catalog.iceberg.type": "hadoop",
     "spark.sql.catalog.iceberg.cache-enabled": "false",
 }
-"""The settings of a test session: two cores, no UI, loopback only, few and small shuffles."""
+_HUDI: Final = {
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.avro.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+}
+_FORMATS: Final[Mapping[str, Mapping[str, str]]] = {"4.1": _DELTA_AND_ICEBERG, "3.5": _HUDI}
+"""The settings of the table formats of each Spark line."""
 
 
 def spark_jars() -> list[Path]:
     """Return the jars that Spark needs in addition to its own; the first call fetches them."""
-    return fetch_pins("spark", jars.pins())
+    return fetch_pins("spark" if LINE == "4.1" else f"spark-{LINE}", jars.pins())
 
 
 def session_jars() -> list[Path]:
@@ -56,6 +71,7 @@ def spark_settings(work: Path, **changes: str) -> dict[str, str]:
     )
     return {
         **LOCAL_SETTINGS,
+        **_FORMATS[LINE],
         "spark.jars": ",".join(str(path) for path in session_jars()),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.catalog.iceberg.warehouse": str(work / "iceberg"),

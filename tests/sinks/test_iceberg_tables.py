@@ -37,9 +37,12 @@ from tests.spark.test_delta_scale import NoRecords, batch_of, table_batch
 from tests.spark.test_type_pairs import VALUES, same
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
     from tailrace.spark_consumer.sink.base import Sink
+    from tests.embedded.postgresql import PostgresServer
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -53,9 +56,9 @@ class EvolvingBackend(IcebergBackend):
 
 
 class JdbcBackend(IcebergBackend):
-    """Tables of a JDBC catalog in SQLite."""
+    """Tables of a JDBC catalog in a database."""
 
-    catalog = "sqlite"
+    catalog = "database"
 
 
 def runner(
@@ -121,23 +124,46 @@ def test_table_follows_its_source(spark: SparkSession, kafka_broker: KafkaBroker
     assert "identifier-fields=[id]" in described["Table Properties"]
 
 
+def sqlite_catalog(_request: pytest.FixtureRequest, work: Path) -> dict[str, str]:
+    """Return the address of a catalog in a file."""
+    return {".uri": f"jdbc:sqlite:{work}/catalog.db"}
+
+
+def postgres_catalog(request: pytest.FixtureRequest, _work: Path) -> dict[str, str]:
+    """Return the address of a catalog in a PostgreSQL server."""
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return {".uri": server.url, ".jdbc.user": server.user, ".jdbc.password": server.password}
+
+
 @pytest.mark.long
-def test_table_in_a_jdbc_catalog(spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "address",
+    [sqlite_catalog, pytest.param(postgres_catalog, marks=pytest.mark.postgresql)],
+    ids=["sqlite", "postgresql"],
+)
+def test_table_in_a_jdbc_catalog(
+    address: Callable[[pytest.FixtureRequest, Path], dict[str, str]],
+    spark: SparkSession,
+    kafka_broker: KafkaBroker,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
     """The catalog is set up by settings alone."""
     given = {
         "": "org.apache.iceberg.spark.SparkCatalog",
         ".type": "jdbc",
-        ".uri": f"jdbc:sqlite:{tmp_path}/catalog.db",
+        **address(request, tmp_path),
         ".warehouse": str(tmp_path / "warehouse"),
         ".jdbc.schema-version": "V1",
         ".cache-enabled": "false",
     }
     spark = spark.newSession()
     for setting, value in given.items():
-        spark.conf.set(f"spark.sql.catalog.sqlite{setting}", value)
+        spark.conf.set(f"spark.sql.catalog.database{setting}", value)
+    prefix = request.getfixturevalue("prefix")
     run = runner(spark, Feed(kafka_broker, prefix), tmp_path, backend=JdbcBackend)
     for setting, value in given.items():
-        run._spark.conf.set(f"spark.sql.catalog.sqlite{setting}", value)
+        run._spark.conf.set(f"spark.sql.catalog.database{setting}", value)
 
     records = run.table.snapshot(prefix, 0, [row(1), row(2)], low=10, high=20)
     run.batch(records, [run.table.end(prefix, 0, high=20, rows=2)])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.spark_consumer import jars
 from tailrace.spark_consumer.artifacts import Artifact, read_pins
 from tailrace.spark_consumer.session import coordinates
@@ -26,7 +26,9 @@ def test_coordinates_are_read_with_classifier_and_extension() -> None:
         Artifact.parse("only:two")
 
 
-@pytest.mark.parametrize("listing", [jars.LIST, SERVER_LIST, PARITY_LIST], ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "listing", [*jars.LISTS.values(), SERVER_LIST, PARITY_LIST], ids=lambda path: f"{path.parent.name}/{path.name}"
+)
 def test_every_artifact_has_a_sha256(listing: Path) -> None:
     sections = read_pins(listing)
 
@@ -42,6 +44,21 @@ def test_jars_of_a_sink_are_pinned_in_the_version_that_it_declares(sink: str) ->
     pinned = {f"{each.group}:{each.name}:{each.version}" for each in jars.pins()}
 
     assert set(coordinates([load_sink(sink)], version("pyspark"))) <= pinned
+
+
+def test_jars_of_the_hudi_sink_are_pinned_for_its_spark_line() -> None:
+    pinned = {f"{each.group}:{each.name}:{each.version}" for each in jars.pins(line="3.5")}
+
+    assert set(coordinates([load_sink("hudi")], "3.5.7")) <= pinned
+    with pytest.raises(ConfigError, match=r"the hudi sink is not available for Spark 4\.1\.3; use Spark 3\.5"):
+        coordinates([load_sink("hudi")], "4.1.3")
+    with pytest.raises(ConfigError, match=r"the console sink is not available for Spark 3\.5\.7; use Spark 4\.1"):
+        coordinates([load_sink("console")], "3.5.7")
+
+
+def test_spark_line_without_a_list_is_an_error() -> None:
+    with pytest.raises(TailraceError, match=r"no jars are listed for Spark 4\.3"):
+        jars.pins(line="4.3")
 
 
 def test_unknown_section_of_jars_is_an_error() -> None:

@@ -18,7 +18,7 @@ LAYERS = (
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}
-    | {"metadata_fields", "small_data"},
+    | {"metadata_fields", "small_data", "spark_line"},
 )
 """Modules and packages of each layer, the highest layer first."""
 

@@ -93,7 +93,7 @@ def test_all_faults_of_the_sinks_are_reported_together() -> None:
             "sinks.lake.sink.path": "",
             "sinks.ice.sink.table": "x.{table}",
             "sinks.ice.sink.tabel": "y",
-            "sinks.pg.type": "hudi",
+            "sinks.pg.type": "paimon",
             "sinks.other.type": "delta",
         }
     )
@@ -108,8 +108,8 @@ def test_all_faults_of_the_sinks_are_reported_together() -> None:
         ),
         "sinks.other.type is not a known property; did you mean sinks.ice.type?",
         (
-            "sinks.pg.type: 'hudi' is not installed; installed sinks: console, delta, iceberg, jdbc, kafka, parquet, "
-            "upsert-kafka"
+            "sinks.pg.type: 'paimon' is not installed; installed sinks: console, delta, hudi, iceberg, jdbc, kafka, "
+            "parquet, upsert-kafka"
         ),
     ]
 

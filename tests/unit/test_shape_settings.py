@@ -113,9 +113,9 @@ def test_several_expressions_for_one_table_are_an_error_of_the_table() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "sinks"),
     [
-        ("sink.shape", "soft-delete", "delta, iceberg, jdbc"),
-        ("sink.shape.overrides", "a:scd1", "delta, iceberg, jdbc"),
-        ("add.fields", "op", "delta, iceberg, jdbc, parquet"),
+        ("sink.shape", "soft-delete", "delta, hudi, iceberg, jdbc"),
+        ("sink.shape.overrides", "a:scd1", "delta, hudi, iceberg, jdbc"),
+        ("add.fields", "op", "delta, hudi, iceberg, jdbc, parquet"),
     ],
 )
 def test_a_sink_without_shapes_is_an_error_that_names_the_others(name: str, value: str, sinks: str) -> None:

@@ -22,6 +22,7 @@ from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.source.formats.record_format import Resolved
 from tailrace.spark_consumer.source.formats.sides import KEY_ID, VALUE_ID, KeySide, Sample, ValueSide
+from tailrace.spark_consumer.spark_line import try_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -118,12 +119,12 @@ class ConnectorFormat:
         if len(distinct) <= 1:
             return list(distinct.values())
         prepared, read = self._value.reader(records, _texts(value_id for value_id, _ in schemas))
-        file = fn.substring_index(fn.col("e.source.file"), ".", -1).try_cast("bigint")
+        file = try_cast(fn.substring_index(fn.col("e.source.file"), ".", -1), "bigint")
         rows = (
             read(prepared, _POSITION)
             .groupBy(VALUE_ID, KEY_ID)
             .agg(
-                fn.max(fn.coalesce(fn.split_part("event", fn.lit("."), fn.lit(1)).try_cast("bigint"), fn.lit(0))),
+                fn.max(fn.coalesce(try_cast(fn.split_part("event", fn.lit("."), fn.lit(1)), "bigint"), fn.lit(0))),
                 fn.max(file * fn.lit(1 << 36) + fn.col("e.source.pos")),
                 fn.max("offset"),
             )

@@ -1,0 +1,319 @@
+"""One Hudi table at a path: creation, rows, table properties and what its timeline tells.
+
+The ledger (ledger.py) is in the metadata of each commit that the sink makes: the records of a batch and the offsets
+that are applied with them are one commit. Hudi keeps at least the newest 20 commits in its active timeline. Commits of
+others have no ledger; the newest one that has counts.
+
+Hudi's MERGE statement is not used: it needs a table in a catalog and takes the key for the only condition. The sink
+joins the changes with the table, and one upsert writes the rows that result. The column ``_hoodie_is_deleted`` tells
+Hudi which of them are deletes; it is false in all rows that the table has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+from tailrace.schemas import sequence as seq
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.changelog.flatten import check_names as check_own_names
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.files import exists
+from tailrace.spark_consumer.jvm import java_class
+from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, checked_key, fault_in
+from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
+from tailrace.spark_consumer.sink.table_names import Location, quote
+from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
+from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, RowChanges, TargetTable
+from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_DEFAULTS: Final[Mapping[str, str]] = {
+    # A batch has one change per key, and the sink has compared it with the row that is stored.
+    "hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING",
+    "hoodie.combine.before.upsert": "false",
+    "hoodie.combine.before.insert": "false",
+    # It would be a second commit for each batch, to list the files of one directory.
+    "hoodie.metadata.enable": "false",
+    # A server on the driver, without authentication, for what the file system tells as well.
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+}
+_FIXED: Final[Mapping[str, str]] = {
+    "hoodie.datasource.write.partitionpath.field": "",
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+    "hoodie.datasource.write.commitmeta.key.prefix": "tailrace.",
+    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true",
+}
+LEDGER: Final = "tailrace.ledger"
+"""Metadata of a commit: the ledger."""
+_REPLACED: Final = "tailrace.replaced"
+"""Metadata of a commit: which replacement of all rows it was."""
+_KEY_FIELDS: Final = "hoodie.table.recordkey.fields"
+_META: Final = "_hoodie_"
+_REMOVED: Final = "_hoodie_is_deleted"
+_PACKAGE: Final = "org.apache.hudi.common.table"
+
+
+class HudiTable(TargetTable):
+    """A Hudi table at a path, without partitions."""
+
+    format: ClassVar[str] = "Hudi"
+
+    def __init__(self, spark: SparkSession, path: str, name: str, options: Mapping[str, str]) -> None:
+        """``name``: letters, digits and _. ``options``: those of each write."""
+        super().__init__(spark, Location(f"hudi.{quote(path)}", path))
+        self._path = path
+        self._options = {**_DEFAULTS, **options, **_FIXED, "hoodie.table.name": name}
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a Hudi table."""
+        return exists(self._spark, f"{self._path}/.hoodie/hoodie.properties")
+
+    def require_format(self) -> None:
+        """Do nothing: at a path there is no table that is not a Hudi table."""
+
+    def rows(self) -> DataFrame:
+        """Return the rows of the table, without the columns of Hudi."""
+        return self._read(self._spark)
+
+    @property
+    def columns(self) -> tp.StructType:
+        """The table's columns, without those of Hudi."""
+        if self._columns is None:
+            self._columns = self.rows().schema
+        return self._columns
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        if self._properties is None:
+            found = self.client().getTableConfig().getProps()
+            self._properties = {str(name): str(found[name]) for name in found}
+        return self._properties
+
+    def set(self, properties: Mapping[str, str]) -> None:
+        """Set table properties."""
+        given = self._java("java.util.Properties")()
+        for name, value in properties.items():
+            given.setProperty(name, value)
+        client = self.client()
+        self._java(f"{_PACKAGE}.HoodieTableConfig").update(client.getStorage(), client.getMetaPath(), given)
+        self._properties = None
+
+    def unset(self, *names: str) -> None:
+        """Remove table properties."""
+        given = self._java("java.util.HashSet")()
+        for name in names:
+            given.add(name)
+        client = self.client()
+        self._java(f"{_PACKAGE}.HoodieTableConfig").delete(client.getStorage(), client.getMetaPath(), given)
+        self._properties = None
+
+    @property
+    def key(self) -> Sequence[str]:
+        """The columns by which Hudi identifies rows."""
+        return self.properties[_KEY_FIELDS].split(",")
+
+    @property
+    def has_no_files(self) -> bool:
+        """Whether the table has no rows."""
+        return self.rows().isEmpty()
+
+    @property
+    def is_small(self) -> bool:
+        """Not known in little time."""
+        return False
+
+    def check_schema(self, schema: TableSchema) -> None:
+        """Raise SinkError for a key, SchemaError for a name that Hudi cannot hold."""
+        super().check_schema(schema)
+        check_names(schema)
+        check_key(schema, {field.name: field.dataType for field in row_type(schema).fields})
+
+    def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
+        """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
+        self.check_schema(schema)
+        check_own_names(schema, layout.names)
+        columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]
+        self._write(self._no_rows(columns), "upsert", {}, key=schema.key)
+        self.set({name: value for name, value in properties.items() if name not in self._options})
+        self.set(layout.properties(self.properties))
+        self._columns = None
+
+    def append(self, rows: DataFrame, metadata: str) -> None:
+        """Append rows in one commit; columns are matched by name."""
+        self._write(self._whole(rows), "insert", {LEDGER: metadata})
+
+    def merge(self, changes: RowChanges) -> None:
+        """Write the rows whose sequence is greater than the stored one, in one commit."""
+        key, former = changes.schema.key, {name.lower() for name in changes.others}
+        own = {name.lower() for name in (*changes.own, SEQUENCE_COLUMN)}
+        others = [name for name in self.columns.names if name.lower() not in own | former]
+        stored = self._read(changes.rows.sparkSession).alias("t")
+        if changes.within:
+            stored = stored.where(changes.within)
+        needed = [fn.col(quote(name)) for name in (*key, SEQUENCE_COLUMN, *others)]
+        stored = stored.select(fn.struct(*needed).alias("t"))
+        source = changes.rows.select(fn.struct("*").alias("s"))
+        same = [fn.col(f"s.{quote(name)}") == fn.col(f"t.{quote(name)}") for name in key]
+        later = fn.col(f"s.{SEQUENCE_COLUMN}") > fn.col(f"t.{SEQUENCE_COLUMN}")
+        is_new = fn.col("t").isNull() & ~fn.col(f"s.{DELETED_COLUMN}")
+        found = source.join(stored, reduce(and_, same), "left").where(later | is_new)
+        removed = fn.col(f"s.{DELETED_COLUMN}").alias(_REMOVED)
+        kept = [fn.col(f"t.{quote(name)}").alias(name) for name in others]
+        written = [fn.col(f"s.{quote(name)}").alias(name) for name in (*changes.own, SEQUENCE_COLUMN)]
+        self._write(self._whole(found.select(*written, *kept, removed)), "upsert", {LEDGER: changes.metadata})
+
+    def truncate_before(self, sequence: seq.Sequence, layout: Layout) -> None:
+        """Delete the rows with a smaller sequence, or mark them as deleted."""
+        rows = self.rows().where(self.before(sequence))
+        if layout.keeps_deleted:
+            rows = rows.where(~fn.col(IS_DELETED)).withColumn(IS_DELETED, fn.lit(True))
+        else:
+            rows = rows.withColumn(_REMOVED, fn.lit(True))
+        self._write(self._whole(rows), "upsert", self._carried())
+
+    def replace(self, rows: DataFrame, *, once: tuple[str, int] | None) -> None:
+        """Replace all rows in one commit; not again if a commit says that it was made."""
+        metadata = self._carried()
+        if once is not None:
+            for commit in self._commits():
+                name, _, number = commit.get(_REPLACED, "").rpartition(" ")
+                if name == once[0] and int(number) >= once[1]:
+                    return
+            metadata[_REPLACED] = f"{once[0]} {once[1]}"
+        self._write(self._whole(rows), "insert_overwrite_table", metadata)
+
+    def add(self, columns: Sequence[tp.StructField]) -> None:
+        """Add columns, by a commit without rows."""
+        self._change_schema([*self.columns.fields, *columns])
+
+    def widen(self, column: str, kind: tp.DataType) -> None:
+        """Change the type of a column, by a commit without rows."""
+        changed = [
+            tp.StructField(each.name, kind) if each.name.lower() == column.lower() else each
+            for each in self.columns.fields
+        ]
+        self._change_schema(changed)
+
+    def drop(self, column: str) -> None:
+        """Drop a column: Hudi writes the rows again."""
+        self._change_rows(lambda rows: rows.drop(fn.col(quote(column))))
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a column: Hudi writes the rows again."""
+        self._change_rows(lambda rows: rows.withColumnRenamed(old, new))
+
+    def mark_existing(self) -> None:
+        """Mark the rows that the table has as not deleted."""
+        self._write(self._whole(self.rows().withColumn(IS_DELETED, fn.lit(False))), "upsert", self._carried())
+
+    def commit_settings(self, metadata: str) -> Mapping[str, str]:  # noqa: ARG002 - of the base class
+        """Return nothing: ``merge`` gives the metadata to the commit."""
+        return {}
+
+    def ledger(self, topic: str) -> Ledger | None:
+        """Return what the table has applied; None if its timeline does not tell."""
+        found = Ledger.newest(topic, (commit.get(LEDGER) for commit in self._commits()))
+        if found is None:
+            found = Ledger(topic) if self.has_no_files else None
+        return found
+
+    @staticmethod
+    def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
+        """Return whether a column can get a wider type while its files stay as they are."""
+        return (isinstance(stored, tp.IntegerType) and isinstance(wider, tp.LongType)) or (
+            isinstance(stored, tp.FloatType) and isinstance(wider, tp.DoubleType)
+        )
+
+    def needed_properties(self, changes: ColumnChanges) -> dict[str, str]:  # noqa: ARG002 - of the base class
+        """Return nothing: every table can be changed."""
+        return {}
+
+    def client(self) -> Any:
+        """Return Hudi's client of the table, with the timeline as it is now."""
+        context: Any = self._spark.sparkContext
+        hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001 - Spark has no other way to it
+        settings = self._java("org.apache.hudi.hadoop.fs.HadoopFSUtils").getStorageConf(hadoop)
+        builder = self._java(f"{_PACKAGE}.HoodieTableMetaClient").builder()
+        return builder.setConf(settings).setBasePath(self._path).build()
+
+    def _read(self, spark: SparkSession) -> DataFrame:
+        found = spark.read.format("hudi").load(self._path)
+        return found.drop(*(name for name in found.columns if name.startswith(_META)))
+
+    def _commits(self) -> Iterator[Mapping[str, str]]:
+        """Yield the metadata of the commits in the active timeline, the newest one first."""
+        timeline = self.client().getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+        utilities, instants = self._java(f"{_PACKAGE}.timeline.TimelineUtils"), timeline.getInstants()
+        for index in reversed(range(instants.size())):
+            yield dict(utilities.getCommitMetadata(instants.get(index), timeline).getExtraMetadata())
+
+    def _carried(self) -> dict[str, str]:
+        """Return the metadata of a commit that applies nothing: the ledger goes on."""
+        found = next((commit[LEDGER] for commit in self._commits() if LEDGER in commit), None)
+        return {} if found is None else {LEDGER: found}
+
+    def _change_schema(self, columns: Sequence[tp.StructField]) -> None:
+        self._write(self._no_rows(columns), "upsert", self._carried())
+        self._columns = None
+
+    def _change_rows(self, change: Callable[[DataFrame], DataFrame]) -> None:
+        rows = change(self.rows()).withColumn(_REMOVED, fn.lit(False))
+        self._write(rows, "insert_overwrite_table", self._carried())
+        self._columns = None
+
+    def _no_rows(self, columns: Sequence[tp.StructField]) -> DataFrame:
+        types = {column.name: column.dataType for column in columns} | {_REMOVED: tp.BooleanType()}
+        return self._spark.range(0).select(*(fn.lit(None).cast(kind).alias(name) for name, kind in types.items()))
+
+    def _whole(self, rows: DataFrame) -> DataFrame:
+        """Return rows with all columns of the table, in its order; those that are missing are NULL."""
+        given = {name.lower(): name for name in rows.columns}
+
+        def value(column: tp.StructField) -> Column:
+            name = given.get(column.name.lower())
+            found = fn.lit(None) if name is None else fn.col(quote(name))
+            return found.cast(column.dataType).alias(column.name)
+
+        removed = fn.col(_REMOVED) if _REMOVED in given else fn.lit(False)
+        return rows.select(*map(value, self.columns.fields), removed.alias(_REMOVED))
+
+    def _write(
+        self, rows: DataFrame, operation: str, metadata: Mapping[str, str], *, key: Sequence[str] | None = None
+    ) -> None:
+        """Make one commit; ``key`` is given for a new table."""
+        key = key or self.key
+        rows = rows.withColumn(key[0], checked_key(rows, key))
+        options = {
+            **self._options,
+            "hoodie.datasource.write.operation": operation,
+            "hoodie.datasource.write.recordkey.field": ",".join(key),
+            **metadata,
+        }
+        try:
+            rows.write.format("hudi").options(**options).mode("append").save(self._path)
+        except SPARK_ERRORS as error:
+            found = fault_in(str(error))
+            if found is None:
+                raise
+            raise SinkError(
+                f"the Hudi table {self.name} cannot have the key {found}: Hudi identifies rows by the text of the key",
+                hint="use another sink for the table, or other key columns (message.key.columns in the producer)",
+            ) from error
+
+    def _java(self, name: str) -> Any:
+        return java_class(self._spark, name)

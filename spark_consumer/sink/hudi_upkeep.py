@@ -1,0 +1,29 @@
+"""Upkeep of Hudi tables (table_upkeep.py). Hudi itself removes old files and joins small ones when it writes.
+
+Clustering joins the files that are small after all and sorts the rows by key, so that files have narrow ranges of keys.
+Its commit has no ledger; the ledgers of the commits before it count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tailrace.spark_consumer.sink.hudi_table import HudiTable
+from tailrace.spark_consumer.sink.table_names import literal
+from tailrace.spark_consumer.sink.table_upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger(__name__)
+
+
+class HudiUpkeep(Upkeep[HudiTable]):
+    """Runs the procedure of Hudi that clusters a table."""
+
+    def _tend(self, spark: SparkSession, table: HudiTable) -> None:
+        order = literal(",".join(table.key))
+        spark.sql(f"CALL run_clustering(path => {literal(table.name)}, order => {order})").collect()
+        log.info("table clustered", table=table.name)
