@@ -54,7 +54,8 @@ def silence_contexts() -> None:
     if _IS_4:
         from pyspark.logger import PySparkLogger  # noqa: PLC0415 - 3.5 has no such module and prints nothing
 
-        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _try_cast(value: Any, target: tp.DataType | str) -> Column:

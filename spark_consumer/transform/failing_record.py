@@ -5,7 +5,6 @@ Nothing is done before something fails. Then the records are transformed again, 
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as fn
 
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer.errors import TransformError, concerns_all_tables
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.spark_line import silence_contexts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,8 +46,7 @@ def failures_named(records: DataFrame, transform: TableTransform, images: Images
 
 def failing_record(records: DataFrame, transform: TableTransform, images: Images) -> TransformError | None:
     """Return an error that names the first record of the lowest partition that fails; None if none does."""
-    # PySpark prints a page to stderr for each error that has a position; one that names the record is reported here.
-    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    silence_contexts()  # an error that names the record is reported here
     if not transform.computes or _failure(records, transform, images) is None:
         return None
     offset = fn.col("offset")
