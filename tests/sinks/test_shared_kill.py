@@ -31,7 +31,6 @@ _MOMENTS = (
     "before-merge:2",
     "after-merge:2",
     "after-write_batch:2",
-    "after-write_batch:3",
 )
 
 
