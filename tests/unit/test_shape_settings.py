@@ -83,7 +83,10 @@ def test_faults_are_found_at_the_start(settings: dict[str, str], problem: str) -
     ("settings", "problem"),
     [
         ({"sink.shape": "scd2"}, "sink.shape: 'scd2' .* files are only added, so the sink parquet has no other shape"),
-        ({"sink.shape.overrides": "a:scd2"}, "sink.shape.overrides: .* only the sinks delta, hudi, iceberg, jdbc have it"),
+        (
+            {"sink.shape.overrides": "a:scd2"},
+            "sink.shape.overrides: .* only the sinks delta, hudi, iceberg, jdbc have it",
+        ),
         ({"add.fields": "op:ts", "add.fields.prefix": "_"}, "add.fields: the sinks use _ts themselves"),
     ],
 )
