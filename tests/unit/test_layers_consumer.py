@@ -65,3 +65,18 @@ def test_each_member_has_one_layer() -> None:
     members = {path.name.removesuffix(".py") for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
 
     assert sorted(members - {"__init__", "__pycache__"}) == sorted(member for each in LAYERS for member in each)
+
+
+def test_only_one_module_uses_what_spark_3_5_lacks() -> None:
+    """The streams of the library are not for Spark 3.5."""
+    lacking = ("pyspark.logger", ".try_cast(", "VariantType", "getQueryContext", ".lastProgress")
+    folder = ROOT / "spark_consumer"
+    files = [path for path in sorted(folder.rglob("*.py")) if path.name != "spark_line.py"]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files
+        for name in lacking
+        if name in path.read_text(encoding="utf-8")
+    ]
+
+    assert wrong == []
