@@ -123,7 +123,7 @@ class TestDeltaVersions(ShapeConformance):
 
     backend_type = DeltaVersions
     variant = "scd2"
-    long = CASES - {"test_incremental_snapshot", "test_out_of_order"}
+    long = CASES - {"test_out_of_order"}
 
 
 class TestIcebergVersions(ShapeConformance):
@@ -147,12 +147,16 @@ class TestMySqlVersions(JdbcShapeConformance):
 
     backend_type = MySqlVersions
     variant = "MySQL, scd2"
-    long = CASES - {"test_batch_cut_off"}
+    long = CASES
 
 
 @pytest.mark.parametrize(
     "backend",
-    [DeltaVersions, IcebergVersions, PostgresVersions, pytest.param(MySqlVersions, marks=pytest.mark.long)],
+    [
+        DeltaVersions,
+        PostgresVersions,
+        *(pytest.param(suite, marks=pytest.mark.long) for suite in (IcebergVersions, MySqlVersions)),
+    ],
     indirect=True,
 )
 def test_versions_of_rows(
