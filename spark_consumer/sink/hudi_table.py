@@ -50,11 +50,15 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
 }
+_CLUSTERING: Final = "org.apache.hudi.client.clustering"
 _FIXED: Final[Mapping[str, str]] = {
     "hoodie.datasource.write.partitionpath.field": "",
     "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
     "hoodie.datasource.write.commitmeta.key.prefix": "tailrace.",
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true",
+    # A clustering that was interrupted is given up by the next write; by default it would refuse all later ones.
+    "hoodie.clustering.updates.strategy": f"{_CLUSTERING}.update.strategy.SparkAllowUpdateStrategy",
+    "hoodie.clustering.rollback.pending.replacecommit.on.conflict": "true",
 }
 LEDGER: Final = "tailrace.ledger"
 """Metadata of a commit: the ledger."""
@@ -79,8 +83,14 @@ class HudiTable(TargetTable):
 
     @property
     def exists(self) -> bool:
-        """Whether there is a Hudi table."""
-        return exists(self._spark, f"{self._path}/.hoodie/hoodie.properties")
+        """Whether there is a Hudi table; Hudi replaces the file of its properties by way of a backup."""
+        files = (f"{self._path}/.hoodie/hoodie.properties{end}" for end in ("", ".backup"))
+        return any(exists(self._spark, file) for file in files)
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options of each write."""
+        return self._options
 
     def require_format(self) -> None:
         """Do nothing: at a path there is no table that is not a Hudi table."""

@@ -25,5 +25,9 @@ class HudiUpkeep(Upkeep[HudiTable]):
 
     def _tend(self, spark: SparkSession, table: HudiTable) -> None:
         order = literal(",".join(table.key))
-        spark.sql(f"CALL run_clustering(path => {literal(table.name)}, order => {order})").collect()
+        # Without them the procedure has Hudi's defaults: a metadata table, and the timeline server.
+        options = literal(",".join(f"{name}={value}" for name, value in table.options.items() if "," not in value))
+        spark.sql(
+            f"CALL run_clustering(path => {literal(table.name)}, order => {order}, options => {options})"
+        ).collect()
         log.info("table clustered", table=table.name)

@@ -12,6 +12,7 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.rowkind import RowKind
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
+from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
@@ -44,6 +45,7 @@ def add_columns(table: JdbcTable, session: Session, form: TargetForm) -> None:
     Raises SinkError for a table of another shape, and for a column of another type.
     """
     assert table.entry is not None
+    check_names(form.schema, form.added_names)
     entry, stored = table.entry, require_table(table)
     _require_same_shape(table, form)
     for column in form.added:

@@ -171,7 +171,10 @@ class JdbcTable:
         if not self.dialect.has_schema(session, self.schema):
             session.execute(f"CREATE SCHEMA {self.dialect.quote(self.schema)}")
             log.info("schema created", schema=self.schema)
-        if self.dialect.read_table(session, self.schema, LEDGER_TABLE) is None:
+        ledger = self.dialect.read_table(session, self.schema, LEDGER_TABLE)
+        if ledger is not None:
+            self._complete(session, ledger)
+        else:
             quote, text = self.dialect.quote, self.dialect.column_type(tp.StringType(), Role.VALUE)
             key = self.dialect.column_type(tp.StringType(), Role.KEY)
             columns = "".join(f", {quote(name)} {text} NOT NULL" for name in _FIELDS)

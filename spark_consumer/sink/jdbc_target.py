@@ -85,7 +85,8 @@ class JdbcTarget:
             key=tuple(named(name if each is None else each.name) for name, each in key),
             sequence=named(SEQUENCE_COLUMN),
             deleted=named(DELETED),
-            cleared=tuple(map(named, self._cleared())),
+            # A version that ends keeps what it has in columns that the source has no longer.
+            cleared=() if rule is Rule.ALWAYS else tuple(map(named, self._cleared())),
             rule=rule,
         )
 

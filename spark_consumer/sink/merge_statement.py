@@ -26,14 +26,15 @@ def merge_statement(
     return _statement(target, on, [*own, SEQUENCE_COLUMN], others, matched=f"MATCHED AND {later}")
 
 
-def merge_versions_statement(
-    target: str, schema: TableSchema, own: Iterable[str], others: Iterable[str] = (), within: str = ""
-) -> str:
-    """Return the MERGE statement for a table with versions: a row is found by its key and its sequence."""
+def merge_versions_statement(target: str, schema: TableSchema, own: Iterable[str], within: str = "") -> str:
+    """Return the MERGE statement for a table with versions: a row is found by its key and its sequence.
+
+    A version that ends keeps what it has in columns that the source has no longer.
+    """
     fields = Sequence._fields
     same = " AND ".join(f"t.{SEQUENCE_COLUMN}.{name} = s.{SEQUENCE_COLUMN}.{name}" for name in fields)
     on = f"{_same_key(schema)} AND {same}" + (f" AND {within}" if within else "")
-    return _statement(target, on, [*own, SEQUENCE_COLUMN], others, matched="MATCHED")
+    return _statement(target, on, [*own, SEQUENCE_COLUMN], (), matched="MATCHED")
 
 
 def _same_key(schema: TableSchema) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
+from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES
 from tailrace.spark_consumer.sink.table_names import literal, quote
 from tailrace.spark_consumer.sink.table_properties import LAST_ALTERATION, NAMES, TOPIC, TRUNCATED
@@ -62,6 +62,9 @@ class Shard:
     @staticmethod
     def policy(given: EvolutionPolicy) -> EvolutionPolicy:
         """Return what the table does with a schema change: a shard removes no column that others have."""
+        if given.behavior == "exception":
+            # The statement for it would drop the column of all shards.
+            return replace(given, exclude=given.exclude | {ChangeKind.DROP.value})
         return replace(given, behavior="lenient") if given.behavior in {"evolve", "try_evolve"} else given
 
     def _name(self, name: str) -> str:

@@ -99,7 +99,7 @@ class TableSink(ABC, Generic[Table]):
     def _applied(self, table: Table, schema: TableSchema) -> Mapping[int, int]:
         self._layout(schema)
         if schema.topic not in self._ledgers and table.exists:
-            is_new = table.properties.get(TOPIC) == SEVERAL
+            is_new = table.shard is not None and table.properties.get(TOPIC) == SEVERAL
             self._ledgers[schema.topic] = Ledger(schema.topic) if is_new else table.ledger(schema.topic)
         ledger = self._ledgers.get(schema.topic)
         if ledger is not None:
@@ -113,8 +113,13 @@ class TableSink(ABC, Generic[Table]):
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Create the table, or add the columns that the schema has gained."""
-        with self._alone(schema) as table:
-            self._prepare(table, schema)
+        try:
+            with self._alone(schema) as table:
+                self._prepare(table, schema)
+        except BaseException:
+            # Somebody may change the table before the next attempt, which reads it again.
+            self._tables.pop(schema.topic, None)
+            raise
 
     def _prepare(self, table: Table, schema: TableSchema) -> None:
         if schema.topic not in self._ledgers and table.shard is not None:
@@ -123,7 +128,7 @@ class TableSink(ABC, Generic[Table]):
             self._create(table, schema)
             self._empty.add(schema.topic)
             self._ledgers[schema.topic] = Ledger(schema.topic)
-        elif table.properties.get(TOPIC) == SEVERAL:
+        elif table.shard is not None and table.properties.get(TOPIC) == SEVERAL:
             behind = created_behind(schema, self._context.alterations(schema.topic))
             properties = {**self._owned_by(schema), **behind, **names_of(schema)}
             table.set({name: value for name, value in properties.items() if name in OF_A_SHARD})
@@ -220,8 +225,7 @@ class TableSink(ABC, Generic[Table]):
             return 0
         source.createOrReplaceTempView(SOURCE)
         try:
-            own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
-            statement = merge_versions_statement(table.sql_name, schema, own, kept, within)
+            statement = merge_versions_statement(table.sql_name, schema, own_columns(schema, evolved, layout), within)
             with with_settings(spark, table.commit_settings(metadata)):
                 self._commit(lambda: spark.sql(statement), table)
         finally:

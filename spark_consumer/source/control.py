@@ -8,7 +8,8 @@ harm: it describes a real schema or split, and nothing depends on its absence.
 
 A topic rarely has something new. Its end offset is asked for first: one request instead of a job. Nothing is read if
 the end is where it was before the last read. Commit markers have offsets too, so that this holds for read_committed as
-well.
+well. The end and the records can come from different brokers, one of which is behind: so the topic is read all the same
+after some polls.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
+
+
+_MOST_SKIPPED: Final = 20
 
 
 class ControlRecord(NamedTuple):
@@ -56,6 +60,8 @@ class ControlTopic:
         self._admin = admin
         self._end: int | None = None
         """The end offset before the last read; None if it is not known."""
+        self._skipped = 0
+        """Polls since the last read."""
         self._optional = optional
         self._client = dict(client)
         self._isolation = isolation
@@ -79,8 +85,10 @@ class ControlTopic:
 
     def _poll(self, spark: SparkSession, wanted: Callable[[DataFrame], DataFrame]) -> list[Row]:
         end = self._end_now(spark)
-        if end is not None and end == self._end:
+        if end is not None and end == self._end and self._skipped < _MOST_SKIPPED:
+            self._skipped += 1
             return []
+        self._skipped = 0
         try:
             rows = sorted(wanted(self._read(spark)).collect(), key=lambda row: int(row["offset"]))
         except (PySparkException, Py4JJavaError) as error:

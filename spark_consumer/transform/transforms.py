@@ -155,6 +155,10 @@ class Transforms:
             return ""
         target = ".".join(self._target(schemas[0])[1:])
         start = f"{_listed(list(map(_name, schemas)))} have one target, {target}"
+        unrouted = [_name(schema) for schema in schemas if not self._is_routed(schema)]
+        if unrouted:
+            # A table that is written under its own name is the owner of its target.
+            return f"{start}, and {_listed(unrouted)} has no route that leads there: give it a route to another target"
         if self._sinks is None or not all(self._sinks.merges_tables(schema.topic) for schema in schemas):
             return f"{start}: this sink needs a target for each table"
         if any(transform.schema.key != transforms[0].schema.key for transform in transforms):

@@ -429,9 +429,13 @@ def test_a_table_with_soft_deletes_has_no_filter(spark: SparkSession) -> None:
 def test_tables_share_a_target_if_its_key_tells_them_apart(spark: SparkSession) -> None:
     one, other = (replace(table_schema("p", "orders"), topic=f"p.{name}.o", database=name) for name in ("s_1", "s_2"))
 
-    def transforms(projection: str, keys: str = "", *, merges: bool = True) -> Transforms:
+    to_one = "s_(\\d)\\.(.*)", "Shop.$2"
+
+    def transforms(
+        projection: str, keys: str = "", *, merges: bool = True, route: tuple[str, str] = to_one
+    ) -> Transforms:
         given = {"t.source-table": ".*", "t.projection": projection, "t.primary-keys": keys}
-        routes = {"r.source-table": "s_(\\d)\\.(.*)", "r.sink-table": "Shop.$2"}
+        routes = {"r.source-table": route[0], "r.sink-table": route[1]}
         found, problems = read_rules("t", given, "r", routes)
         assert problems == []
         return Transforms(spark, found, tracker(one, other), Sinks(merges=merges))
@@ -455,6 +459,10 @@ def test_tables_share_a_target_if_its_key_tells_them_apart(spark: SparkSession) 
     right = transforms("int(substr(__schema_name__, 3)) AS shard, *", "shard, id")
     assert right.problems() == []
     assert [right.of(schema).shard for schema in (one, other)] == [{"shard": "1"}, {"shard": "2"}]
+
+    into_one = transforms("__schema_name__ AS shard, *", "shard, id", route=("s_2\\.(.*)", "s_1.$1"))
+    [problem] = into_one.problems()
+    assert problem.startswith("routes: s_1.orders, s_2.orders have one target, s_1.orders, and s_1.orders has no route")
 
 
 def test_alterations_follow_the_columns_that_a_star_stands_for(spark: SparkSession) -> None:
