@@ -95,10 +95,10 @@ def test_sinks_of_tailrace_are_installed() -> None:
 
 
 def test_unknown_sink_is_an_error_with_the_installed_sinks() -> None:
-    with pytest.raises(ConfigError, match=r"sink: 'hudi' is not installed; installed sinks: .*delta, iceberg"):
-        load_sink("hudi")
+    with pytest.raises(ConfigError, match=r"'snowflake' is not installed; installed sinks: .*delta, hudi, iceberg"):
+        load_sink("snowflake")
     with pytest.raises(ConfigError, match="installed sinks"):
-        config.parse({"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "/c", "sink": "hudi"})
+        config.parse({"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "/c", "sink": "snowflake"})
 
 
 @pytest.mark.usefixtures("file_sink")
