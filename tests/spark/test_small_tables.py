@@ -33,7 +33,9 @@ COLUMNS = (
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("follows", "operation"), [("false", "STREAMING UPDATE"), ("true", "MERGE")])
+@pytest.mark.parametrize(
+    ("follows", "operation"), [("false", "STREAMING UPDATE"), pytest.param("true", "MERGE", marks=pytest.mark.long)]
+)
 def test_many_small_tables(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, follows: str, operation: str
 ) -> None:
