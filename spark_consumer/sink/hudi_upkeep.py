@@ -25,8 +25,10 @@ class HudiUpkeep(Upkeep[HudiTable]):
 
     def _tend(self, spark: SparkSession, table: HudiTable) -> None:
         order = literal(",".join(table.key))
-        # Without them the procedure has Hudi's defaults: a metadata table, and the timeline server.
-        options = literal(",".join(f"{name}={value}" for name, value in table.options.items() if "," not in value))
+        # Without them the procedure has Hudi's defaults: a metadata table, and the timeline server. It splits their
+        # text at commas and equals signs.
+        given = {name: value for name, value in table.options.items() if value and not {",", "="} & set(value)}
+        options = literal(",".join(f"{name}={value}" for name, value in given.items()))
         spark.sql(
             f"CALL run_clustering(path => {literal(table.name)}, order => {order}, options => {options})"
         ).collect()
