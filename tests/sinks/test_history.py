@@ -95,7 +95,7 @@ class TestDeltaHistory(ShapeConformance):
 
     backend_type = DeltaHistory
     variant = "history"
-    long = CASES - {"test_batch_cut_off", "test_truncate"}
+    long = CASES - {"test_truncate"}
 
 
 class TestIcebergHistory(ShapeConformance):
@@ -111,7 +111,7 @@ class TestPostgresHistory(JdbcShapeConformance):
 
     backend_type = PostgresHistory
     variant = "PostgreSQL, history"
-    long = CASES - {"test_batch_cut_off"}
+    long = CASES - {"test_truncate"}
 
 
 class TestMySqlHistory(JdbcShapeConformance):

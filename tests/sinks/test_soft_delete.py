@@ -109,7 +109,7 @@ class TestDeltaSoftDelete(ShapeConformance):
 
     backend_type = DeltaSoftDelete
     variant = "soft-delete"
-    long = CASES - {"test_batch_cut_off", "test_truncate"}
+    long = CASES - {"test_truncate"}
 
 
 class TestIcebergSoftDelete(ShapeConformance):
@@ -157,7 +157,7 @@ def next_query(run: BatchRunner, backend: SinkBackend) -> BatchRunner:
     "backend",
     [
         DeltaSoftDelete,
-        DeltaMergeSoftDelete,
+        pytest.param(DeltaMergeSoftDelete, marks=pytest.mark.long),
         IcebergSoftDelete,
         pytest.param(PostgresSoftDelete, marks=pytest.mark.long),
         MySqlSoftDelete,
