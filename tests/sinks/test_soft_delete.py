@@ -36,14 +36,14 @@ def present(found: dict[int, Row]) -> dict[int, Row]:
     }
 
 
-class DeltaSoftDelete(DeltaBackend):
-    """Delta tables at a path; small ones are written whole."""
+class SoftDeletes(SinkBackend):
+    """Tables with the shape and the metadata columns; before the class of a format among the bases."""
 
-    more: ClassVar[dict[str, str]] = {}
+    added: ClassVar[dict[str, str]] = ADDED
 
     def settings(self) -> dict[str, str]:
-        """Return the directory, the shape and the metadata columns."""
-        return {**super().settings(), **ADDED, **self.more}
+        """Return those of the format, the shape and the metadata columns."""
+        return {**super().settings(), **self.added}
 
     def all_rows(self, schema: TableSchema) -> dict[int, Row]:
         """Return all rows."""
@@ -52,44 +52,24 @@ class DeltaSoftDelete(DeltaBackend):
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Return the rows that are not deleted."""
         return present(self.all_rows(schema))
+
+
+class DeltaSoftDelete(SoftDeletes, DeltaBackend):
+    """Delta tables at a path; small ones are written whole."""
 
 
 class DeltaMergeSoftDelete(DeltaSoftDelete):
     """Delta tables whose changes are merged: somebody follows them."""
 
-    more: ClassVar[dict[str, str]] = {"sink.properties.delta.enableChangeDataFeed": "true"}
+    added: ClassVar[dict[str, str]] = {**ADDED, "sink.properties.delta.enableChangeDataFeed": "true"}
 
 
-class IcebergSoftDelete(IcebergBackend):
+class IcebergSoftDelete(SoftDeletes, IcebergBackend):
     """Iceberg tables."""
 
-    def settings(self) -> dict[str, str]:
-        """Return the name of the tables, the shape and the metadata columns."""
-        return {**super().settings(), **ADDED}
 
-    def all_rows(self, schema: TableSchema) -> dict[int, Row]:
-        """Return all rows."""
-        return super().rows(schema)
-
-    def rows(self, schema: TableSchema) -> dict[int, Row]:
-        """Return the rows that are not deleted."""
-        return present(self.all_rows(schema))
-
-
-class JdbcSoftDelete(JdbcBackend):
+class JdbcSoftDelete(SoftDeletes, JdbcBackend):
     """Tables of a database."""
-
-    def settings(self) -> dict[str, str]:
-        """Return where the tables are, the shape and the metadata columns."""
-        return {**super().settings(), **ADDED}
-
-    def all_rows(self, schema: TableSchema) -> dict[int, Row]:
-        """Return all rows."""
-        return super().rows(schema)
-
-    def rows(self, schema: TableSchema) -> dict[int, Row]:
-        """Return the rows that are not deleted."""
-        return present(self.all_rows(schema))
 
 
 class PostgresSoftDelete(JdbcSoftDelete):
@@ -171,7 +151,7 @@ def test_deleted_rows_stay_with_their_last_values(
     change = run.table.change
 
     def expect(*rows: Row) -> None:
-        assert isinstance(run.backend, DeltaSoftDelete | IcebergSoftDelete | JdbcSoftDelete)
+        assert isinstance(run.backend, SoftDeletes)
         assert run.backend.all_rows(run.table.schema) == {each["id"]: each for each in rows}
 
     def stored(values: Row, op: str, pos: int, *, deleted: bool = False) -> Row:
