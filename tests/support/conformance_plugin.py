@@ -1,6 +1,6 @@
 """A pytest plugin: ``--conformance-results`` notes which cases of the conformance suite of sinks passed.
 
-The file keeps the results of cases that are not run; docs/sinks.md is made from it (tests/sinks/conformance_page.py).
+The file keeps the results of cases that are not run; docs/sinks.md is made from it (tests/sinks/conformance_results.py).
 """
 
 from __future__ import annotations
