@@ -37,6 +37,8 @@ _STOP_GRACE_S: Final = 4.0
 """How long a wait continues after a stop was requested."""
 _POLL_RECORDS: Final = 500
 """Delivery reports are processed after so many records; a commit processes them as well."""
+_FIRST_FLUSH_S: Final = 0.001
+_LAST_FLUSH_S: Final = 0.01
 _REASON_S: Final = 2.0
 """How long the client may take to say why its state is erroneous."""
 
@@ -152,8 +154,21 @@ class TransactionalProducer:
 
     def commit(self) -> None:
         """Make the transaction's records visible. Returns when they are committed; raises if any record failed."""
+        self._flush()
         self._repeat(self._producer.commit_transaction, self._timeout * 2, "committing a transaction")
         self.in_transaction = False
+
+    def _flush(self) -> None:
+        """Wait for a moment until the records are delivered, which the commit waits for as well.
+
+        Since delivery is not reported, the client looks for it only every 10 ms, and at the end of its time.
+        """
+        wait_s = _FIRST_FLUSH_S
+        try:
+            while wait_s < _LAST_FLUSH_S and self._producer.flush(wait_s):
+                wait_s *= 1.2
+        except KafkaException as error:
+            raise self._translated(error, "sending records") from error
 
     def abort(self) -> None:
         """Abort the open transaction, if any.
