@@ -16,6 +16,7 @@ from tailrace.producer.app.builder import CaptureProcess, open_session
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.ownership import Ownership
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.kafka import native_sender
 from tailrace.producer.kafka.client import check_options
 from tailrace.producer.native import loader
 from tailrace.producer.ops.status import Status
@@ -42,6 +43,10 @@ def run(
         log.info("rows are encoded by Python alone", reason=f"the compiled extension is not used: {reason}")
     else:
         log.info("rows are encoded by the compiled extension")
+        if reason := native_sender.unused_because():
+            log.info("records are sent by Kafka's Python binding", reason=reason)
+        else:
+            log.info("records are sent by the compiled extension")
     status = status if status is not None else Status()
     ownership = Ownership(config, stop)
     process = CaptureProcess(config, stop, status, ownership, hooks)

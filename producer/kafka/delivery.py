@@ -48,9 +48,12 @@ class DeliveryReports:
         if error is None or error.code() in PURGED:
             return
         key, value = message.key(), message.value()
-        size = len(key or b"") + len(value or b"")
-        if self._failed is None or (self._failed[0] == error.code() and self._failed[3] < size):
-            self._failed = error.code(), message.topic(), key, size
+        self.note(error.code(), message.topic(), key, len(key or b"") + len(value or b""))
+
+    def note(self, code: int, topic: str | None, key: object, size: int) -> None:
+        """Keep a failed record with its error code and the size of key and value."""
+        if self._failed is None or (self._failed[0] == code and self._failed[3] < size):
+            self._failed = code, topic, key, size
 
     def failed_topic(self) -> str:
         """Return the topic of the failed record; empty if none failed."""

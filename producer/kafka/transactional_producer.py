@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from confluent_kafka import KafkaException, Producer
@@ -19,7 +19,11 @@ from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.delivery import DeliveryReports, record_too_large
 from tailrace.producer.kafka.errors import FATAL, STATE, TIMED_OUT, TOO_LARGE, translate
+from tailrace.producer.kafka.native_sender import new_client
 from tailrace.runtime.errors import KafkaUnavailableError, TailraceError
+
+if TYPE_CHECKING:
+    from tailrace.producer.native.codec import Sender
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +35,10 @@ _CONNECTED_BY: Final = "__transaction_state"
 """A topic to ask for, because a request for all topics is long: registering creates it if it does not exist."""
 _STOP_GRACE_S: Final = 4.0
 """How long a wait continues after a stop was requested."""
+_POLL_RECORDS: Final = 500
+"""Delivery reports are processed after so many records; a commit processes them as well."""
+_FIRST_FLUSH_S: Final = 0.001
+_LAST_FLUSH_S: Final = 0.01
 _REASON_S: Final = 2.0
 """How long the client may take to say why its state is erroneous."""
 
@@ -46,7 +54,11 @@ class TransactionalProducer:
         self._timeout = settings.request_timeout_s
         self._stop = stop or threading.Event()
         self._reports = DeliveryReports()
-        self._client: Producer | None = Producer({**settings.producer(transactional_id), **self._reports.callbacks()})
+        self._client: Producer | None
+        self._sender: Sender | None
+        self._client, self._sender = new_client({**settings.producer(transactional_id), **self._reports.callbacks()})
+        self._unpolled = 0
+        """Records since delivery reports were processed."""
         self.in_transaction = False
         self.records_in_transaction = 0
         """Number of records sent in the current transaction, or in the last one if none is open."""
@@ -99,8 +111,29 @@ class TransactionalProducer:
                 self.records_in_transaction += 1
                 return
 
-    def send_all(self, topic: str, records: Iterable[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
+    def send_all(
+        self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Headers | None = None
+    ) -> None:
         """Send many records that share topic and headers."""
+        sender = self._sender
+        if sender is None:
+            self._send_by_binding(topic, records, headers)
+        else:
+            whole = sender.records(records)
+            count, sent = len(whole), 0
+            while (at := sender.send(topic, whole, sent, headers)) < count:
+                # What is not accepted is sent by the binding, which waits for room or raises the error.
+                self.records_in_transaction += at - sent
+                self.send(topic, *whole[at], headers)
+                sent = at + 1
+            self.records_in_transaction += count - sent
+        self._unpolled += len(records)
+        if self._unpolled >= _POLL_RECORDS:
+            self._poll(0)
+
+    def _send_by_binding(
+        self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Headers | None
+    ) -> None:
         produce = self._producer.produce
         # The client reads positions faster than names, and a dict faster than a list: together a tenth of a call.
         shared = dict(headers) if headers else None
@@ -118,12 +151,24 @@ class TransactionalProducer:
         except KafkaException as error:
             raise self._not_sent(error, topic, key, value) from error
         self.records_in_transaction += count
-        self._poll(0)
 
     def commit(self) -> None:
         """Make the transaction's records visible. Returns when they are committed; raises if any record failed."""
+        self._flush()
         self._repeat(self._producer.commit_transaction, self._timeout * 2, "committing a transaction")
         self.in_transaction = False
+
+    def _flush(self) -> None:
+        """Wait for a moment until the records are delivered, which the commit waits for as well.
+
+        Since delivery is not reported, the client looks for it only every 10 ms, and at the end of its time.
+        """
+        wait_s = _FIRST_FLUSH_S
+        try:
+            while wait_s < _LAST_FLUSH_S and self._producer.flush(wait_s):
+                wait_s *= 1.2
+        except KafkaException as error:
+            raise self._translated(error, "sending records") from error
 
     def abort(self) -> None:
         """Abort the open transaction, if any.
@@ -144,7 +189,7 @@ class TransactionalProducer:
 
         The client's own ``close`` aborts the transaction first, and waits for that as long as no broker answers.
         """
-        client, self._client = self._client, None
+        client, self._client, self._sender = self._client, None, None
         if client is not None:
             client.purge()
 
@@ -196,6 +241,7 @@ class TransactionalProducer:
 
     def _poll(self, timeout_s: float) -> None:
         """Process delivery reports. The client raises here if it has failed for good."""
+        self._unpolled = 0
         try:
             self._producer.poll(timeout_s)
         except KafkaException as error:
@@ -217,6 +263,8 @@ class TransactionalProducer:
         """Return the error to raise, with the reason that the client's answer may hide."""
         error = self._reason(error)
         code = error.args[0].code()
+        if self._sender is not None and (failed := self._sender.failed()) is not None:
+            self._reports.note(*failed)
         if code in TOO_LARGE:
             return self._reports.too_large()
         translated = translate(error, operation, cause=self._reports.connections.last)

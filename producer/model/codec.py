@@ -65,7 +65,7 @@ class EventEnvelope(NamedTuple):
 class SnapshotRows(NamedTuple):
     """Rows encoded from a part of a text protocol result set."""
 
-    records: list[tuple[bytes, bytes]]
+    records: Sequence[tuple[bytes, bytes]]
     """(key, value) in result-set order."""
     checksum: int
     """Sum of zlib.crc32 of each ``after`` value."""
@@ -78,7 +78,7 @@ class SnapshotRows(NamedTuple):
 class EventRows(NamedTuple):
     """Rows encoded from one rows event, in order."""
 
-    records: list[tuple[bytes, bytes | None] | KeyChange]
+    records: Sequence[tuple[bytes, bytes | None] | KeyChange]
     """(key, value) for inserts and updates; a delete is (key, value) and, with tombstones, (key, None) after it."""
     row_index: Sequence[int]
     """For each record, the index of its row in the event; empty unless keys were requested."""

@@ -1,7 +1,7 @@
 """The compiled extension, from ``codec.pyx`` and the files that it includes."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, final, overload
 
 from tailrace.producer.model.codec import EventEnvelope, KeyChange, KeyTuple, KeyValue
 
@@ -53,6 +53,43 @@ class Column(Protocol):
     @property
     def call(self) -> Callable[[bytes], str] | None: ...
 
+@final
+class Records(Sequence[tuple[bytes, bytes | None]]):
+    """Keys and values in one buffer: a sequence that only grows, and makes its items when they are read."""
+
+    def extend(self, records: Iterable[tuple[bytes, bytes | None]]) -> None: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, at: int) -> tuple[bytes, bytes | None]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[tuple[bytes, bytes | None]]: ...
+
+FUNCTIONS: tuple[str, ...]
+"""The functions of librdkafka that are used, without ``rd_kafka_``."""
+
+def use_library(addresses: Sequence[int]) -> None:
+    """Take the addresses of ``FUNCTIONS``; before anything below is used."""
+
+@final
+class Sender:
+    """Hands records to the client that was made last with this module as its plugin; ``owner`` keeps it alive."""
+
+    def __init__(self, owner: object) -> None: ...
+    @staticmethod
+    def records(given: Iterable[tuple[bytes, bytes | None]]) -> Records:
+        """Return records in one buffer; those that are in one already as they are."""
+
+    def send(
+        self, topic: str, records: Records, start: int, headers: list[tuple[str, str | bytes | None]] | None
+    ) -> int:
+        """Hand over the records from ``start`` on; return the index of the first one that was not accepted."""
+
+    def failed(self) -> tuple[int, str, bytes, int] | None:
+        """Return error code, topic, key and size of the first record whose delivery failed; None if none has.
+
+        Of those that fail with the same error, the largest one.
+        """
+
 class Rows:
     """The columns of a row in the order they are read, those of the key, and what surrounds them."""
 
@@ -83,7 +120,7 @@ class PacketEncoder:
         start: int,
         end: int,
         suffix: bytes,
-        records: list[tuple[bytes, bytes]],
+        records: Records,
     ) -> tuple[int, int, int]:
         """Append the records of complete packets; return the offset after them, their checksum, and the declined size.
 
@@ -123,7 +160,7 @@ class ImageEncoder:
         row: int,
         keys: list[tuple[KeyTuple | None, KeyTuple | None]] | None,
         envelope: EventEnvelope,
-    ) -> tuple[list[tuple[bytes, bytes | None] | KeyChange], int] | None:
+    ) -> tuple[Records | list[tuple[bytes, bytes | None] | KeyChange], int] | None:
         """Return the records and the number after that of the last row; None if the event is declined.
 
         Appends the raw keys of each row, before and after, to ``keys`` unless it is None, as it must be with ``skips``.

@@ -1,27 +1,36 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Encodes the rows of a table version. What it declines, the generated Python codec encodes: see codec.pyi."""
+"""Encodes the rows of a table version, and hands records to Kafka's client: see codec.pyi.
 
+What it declines, the generated Python codec encodes, and the client's Python binding sends.
+"""
+
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, strlen
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, strlen, strncpy
 
 cdef extern from "Python.h":
     int PyUnicode_KIND(object text)
     int PyUnicode_1BYTE_KIND
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     void *PyUnicode_DATA(object text)
+    const char *PyUnicode_AsUTF8(object text) except NULL
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     char *PyOS_double_to_string(double value, char form, int precision, int flags, int *kind) except NULL
     int Py_DTSF_ADD_DOT_0
 
-INTERFACE = 3
+INTERFACE = 4
 
 include "values.pxi"
 include "output.pxi"
 include "checksum.pxi"
+include "records.pxi"
 include "result_set.pxi"
 include "row_image.pxi"
 include "binary_json.pxi"
 include "rows.pxi"
 include "events.pxi"
+include "sender.pxi"

@@ -114,8 +114,8 @@ cdef class ImageEncoder:
         cdef Output *out = &rows.row
         cdef Py_ssize_t first, second, prefix = PyBytes_GET_SIZE(self.prefix), between = PyBytes_GET_SIZE(self.between)
         cdef Py_ssize_t old_image, new_image
-        cdef list records = []
-        cdef bytes key
+        cdef Records records = Records.__new__(Records)
+        cdef list changed = None
         cdef tuple raw = None, old_raw = None
         while at < end:
             out.size = 0
@@ -156,7 +156,9 @@ cdef class ImageEncoder:
                     change = self._key_change(first, envelope, row, (event, old_image, new_image, at))
                     if change is None:
                         return None
-                    records.append(change)
+                    if changed is None:
+                        changed = list(records)
+                    changed.append(change)
                     if keys is not None:
                         keys.append((old_raw, raw))
                     row += 1
@@ -168,11 +170,13 @@ cdef class ImageEncoder:
             else:
                 put_signed(out, row)
             put_object(out, tail)
-            key = taken(&rows.key)
-            records.append((key, taken(out)))
-            if self.tombstones:
-                records.append((key, None))
+            if changed is not None:
+                changed.append((taken(&rows.key), taken(out)))
+            else:
+                records.add(rows.key.data, rows.key.size, out.data, out.size)
+                if self.tombstones:
+                    records.add(rows.key.data, rows.key.size, NULL, -1)
             if keys is not None:
                 keys.append((raw, None) if self.deletes else (old_raw, raw))
             row += 1
-        return records, row
+        return records if changed is None else changed, row

@@ -233,7 +233,7 @@ cdef class PacketEncoder:
         self.rows = Rows(columns, key, key_start, key_end, row_end)
         self.prefix = prefix
 
-    def encode(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end, bytes suffix, list records):
+    def encode(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end, bytes suffix, Records records):
         if start < 0 or end > data.shape[0]:
             raise IndexError("beyond the buffer")
         if self.busy:
@@ -246,7 +246,7 @@ cdef class PacketEncoder:
             self.busy = False
 
     cdef tuple _encode(
-        self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end, bytes suffix, list records
+        self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end, bytes suffix, Records records
     ):
         cdef Rows rows = self.rows
         cdef Py_ssize_t at = start, size, prefix_size = PyBytes_GET_SIZE(self.prefix)
@@ -266,6 +266,6 @@ cdef class PacketEncoder:
             checksum += crc32(rows.row.data + prefix_size, rows.row.size - prefix_size)
             reserve(&rows.row, PyBytes_GET_SIZE(suffix))
             put_object(&rows.row, suffix)
-            records.append((taken(&rows.key), taken(&rows.row)))
+            records.add(rows.key.data, rows.key.size, rows.row.data, rows.row.size)
             at += size + 4
         return at, checksum, 0

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tailrace.producer.kafka import native_sender
 from tailrace.producer.native import loader
 from tailrace.producer.ops.status import Phase, Status
 
@@ -99,6 +100,8 @@ class StatusCollector(Collector):
         lag_s = stream["lag_ms"] / 1000
         yield _gauge("tailrace_lag_seconds", "Age of the last transaction when it was processed", server, lag_s)
         yield _gauge("tailrace_native_codec", "1 if the compiled extension encodes rows", server, loader.is_used())
+        sends = not native_sender.unused_because()
+        yield _gauge("tailrace_native_sender", "1 if the compiled extension sends records", server, sends)
         yield from self._info(server, now)
         yield from self._tables(server, now["tables"])
 

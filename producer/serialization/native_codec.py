@@ -123,14 +123,16 @@ def encode_packets(
     encoder: PacketEncoder, python: PacketDecoder, data: memoryview, start: int, suffix: bytes
 ) -> SnapshotRows:
     """Encode the complete packets from an offset on; ``python`` encodes the rows that are declined, one at a time."""
-    records: list[tuple[bytes, bytes]] = []
+    from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
+
+    records = codec.Records()  # all of them have a value
     checksum, at = 0, start
     copy, text = b"", ""
     while True:
         at, added, declined = encoder.encode(data, at, len(data), suffix, records)
         checksum += added
         if not declined:
-            return SnapshotRows(records, checksum, at, finished=False)
+            return SnapshotRows(records, checksum, at, finished=False)  # type: ignore[arg-type]
         if not copy:
             # Of everything, although one row is read: a row that does not fit ends in the same error.
             copy = bytes(data[start:])
@@ -138,12 +140,12 @@ def encode_packets(
         is_whole = declined - _HEADER == WHOLE_PACKET
         stop = _end_of_row(data, at) if is_whole else at + declined
         rows, added, read, finished = python(copy, text, at - start, stop - start, suffix)
-        records += rows
+        records.extend(rows)
         checksum += added
         is_complete = start + read > at
         at = start + read
         if finished or not is_complete:
-            return SnapshotRows(records, checksum, at, finished)
+            return SnapshotRows(records, checksum, at, finished)  # type: ignore[arg-type]
 
 
 def _end_of_row(data: memoryview, at: int) -> int:

@@ -42,7 +42,7 @@ class ChangeRouter:
     def emit(self, rows: EventRows, topic: str, headers: Headers) -> None:
         """Write all records; their transaction blocks, if any, are in the envelopes already."""
         records = rows.records
-        if KeyChange not in map(type, records):
+        if not isinstance(records, list) or KeyChange not in map(type, records):
             self._transaction.send_all(topic, records, headers)  # type: ignore[arg-type]
             return
         to = Destination(topic, headers)

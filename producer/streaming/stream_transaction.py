@@ -11,7 +11,7 @@ one took: batches grow with the load, and commits take at most half of the time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,7 +89,7 @@ class StreamTransaction:
         self.open()
         self._producer.send(topic, key, value, headers, partition=partition)
 
-    def send_all(self, topic: str, records: Iterable[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
+    def send_all(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
         """Write many records that share topic and headers."""
         if not self._producer.in_transaction:
             self.open()

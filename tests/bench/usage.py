@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _PERIOD_S: Final = 0.1
 _MB: Final = 1024
 _LEAST_SAMPLES: Final = 3
@@ -94,7 +94,7 @@ class Usage:
                 line = self._timelines.get(pid)
                 if line is None or not line.name:
                     line = self._timelines[pid] = Timeline(_name(Path(f"/proc/{pid}/cmdline").read_bytes()))
-                line.samples.append((now, (int(fields[11]) + int(fields[12])) * _TICK_S, _mb(status, "VmRSS:")))
+                line.samples.append((now, (int(fields[11]) + int(fields[12])) * TICK_S, _mb(status, "VmRSS:")))
                 line.peak_mb = max(line.peak_mb, _mb(status, "VmHWM:"))
         except (FileNotFoundError, ProcessLookupError):
             return  # the process has ended
@@ -104,7 +104,7 @@ def spark_cpu_s(spark: SparkSession) -> float:
     """Return the CPU seconds of this process and of the JVM so far: a busy machine does not change them much."""
     context: Any = spark.sparkContext
     fields = Path(f"/proc/{context._gateway.proc.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * _TICK_S + time.process_time()
+    return (int(fields[11]) + int(fields[12])) * TICK_S + time.process_time()
 
 
 def descendants(pid: int) -> list[int]:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
@@ -17,6 +17,9 @@ from tests.bench.codec_speed import EVENT
 from tests.fuzz.mutations import Sample, join
 from tests.support.both_codecs import BothCodecs
 from tests.support.codec_matrix import COLUMNS, FORMS, MODES, Form, cell, image_values, packet
+
+if TYPE_CHECKING:
+    from tailrace.producer.native.codec import Records
 
 SELECT: Final = "select"
 OPS: Final = (SELECT, "inserts", "updates", "deletes")
@@ -97,8 +100,7 @@ class Subject:
         def run(data: bytes, keys: bool) -> bool:
             at, declines = 0, 0
             while True:
-                records: list[tuple[bytes, bytes]] = []
-                at, _, declined = native.encode(data, at, len(data), b"}", records)
+                at, _, declined = native.encode(data, at, len(data), b"}", _records())
                 at += declined
                 if not declined or at >= len(data):
                     return bool(declines or declined)
@@ -157,6 +159,12 @@ class _Values(NamedTuple):
 
 
 @cache
+def _records() -> Records:
+    from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
+
+    return codec.Records()
+
+
 def _values(column: Column, options: ValueOptions) -> _Values:
     """Return the values of a column in a result set and in a row image."""
     texts = next(values for each, values in COLUMNS if each == column) if column.name != _ID.name else (b"1", b"-7")
@@ -170,7 +178,7 @@ def _values(column: Column, options: ValueOptions) -> _Values:
 
     def is_encoded(text: bytes) -> bool:
         data = packet(b"1", text)
-        return packets is not None and packets.encode(data, 0, len(data), b"}", [])[0] == len(data)
+        return packets is not None and packets.encode(data, 0, len(data), b"}", _records())[0] == len(data)
 
     def is_image_encoded(image: bytes) -> bool:
         data = b"\0\1\0\0\0" + image

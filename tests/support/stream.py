@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tailrace.producer.kafka.state_store import SplitState, StoredOffset, TableState
 from tailrace.producer.kafka.transactional_producer import Headers
@@ -44,7 +44,7 @@ class FakeProducer:
         self.records_in_transaction += 1
         self.open.append((topic, key, value))
 
-    def send_all(self, topic: str, records: Iterable[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
+    def send_all(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
         """Keep many records."""
         for key, value in records:
             self.send(topic, key, value, headers)

@@ -9,6 +9,7 @@ import orjson
 import pytest
 from prometheus_client import generate_latest
 
+from tailrace.producer.kafka import native_sender
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.native import loader
@@ -57,7 +58,9 @@ def test_metric_says_whether_the_extension_is_used(switch: str, monkeypatch: pyt
     found = generate_latest(registry(running())).decode()
 
     assert f'tailrace_native_codec{{server="shop"}} {float(loader.is_used())}' in found
-    assert switch == "1" or not loader.is_used()
+    sends = not native_sender.unused_because()
+    assert f'tailrace_native_sender{{server="shop"}} {float(sends)}' in found
+    assert switch == "1" or not (loader.is_used() or sends)
 
 
 def test_status_counts_what_is_reported() -> None:

@@ -1,0 +1,271 @@
+# Hands records to librdkafka, whose functions are given by address: the module is built without it.
+#
+# The client's handle comes from librdkafka itself. It loads this module as a plugin, calls conf_init(), and passes the
+# handle to on_new(): see plugin.library.paths and the interceptors in librdkafka's rdkafka.h. All of it is public API.
+
+cdef extern from "pythread.h":
+    ctypedef void *PyThread_type_lock
+    PyThread_type_lock PyThread_allocate_lock() noexcept nogil
+    void PyThread_free_lock(PyThread_type_lock lock) noexcept nogil
+    int PyThread_acquire_lock(PyThread_type_lock lock, int wait) noexcept nogil
+    void PyThread_release_lock(PyThread_type_lock lock) noexcept nogil
+
+cdef struct Memory:
+    void *data
+    size_t size
+
+
+cdef struct Header:
+    const char *name
+    const void *value
+    Py_ssize_t size
+
+
+cdef union Argument:
+    void *pointer
+    int number
+    Memory memory
+    Header header
+    char room[64]
+
+
+cdef struct Vu:  # rd_kafka_vu_t
+    int kind
+    Argument value
+
+
+cdef struct Message:  # rd_kafka_message_t
+    int error
+    void *topic
+    int partition
+    void *value
+    size_t value_size
+    void *key
+    size_t key_size
+
+
+cdef enum:
+    VTYPE_RKT = 2
+    VTYPE_VALUE = 4
+    VTYPE_KEY = 5
+    VTYPE_MSGFLAGS = 7
+    VTYPE_HEADER = 9
+    MSG_F_COPY = 2
+    BEFORE_HEADERS = 4
+    MAX_HEADERS = 28  # more are left to the binding
+    OUT_OF_MEMORY = -1  # any error: the client does not start
+    PURGED_IN_FLIGHT = -151
+    PURGED_IN_QUEUE = -152
+
+ctypedef int (*OnNew)(void *client, const void *conf, void *opaque, char *text, size_t size) noexcept nogil
+ctypedef int (*OnAcknowledgement)(void *client, Message *message, void *opaque) noexcept nogil
+ctypedef int (*OnConfDestroy)(void *opaque) noexcept nogil
+
+cdef struct Library:
+    int (*conf_interceptor_add_on_new)(void *conf, const char *name, OnNew call, void *opaque) noexcept nogil
+    int (*conf_interceptor_add_on_conf_destroy)(
+        void *conf, const char *name, OnConfDestroy call, void *opaque
+    ) noexcept nogil
+    int (*interceptor_add_on_acknowledgement)(
+        void *client, const char *name, OnAcknowledgement call, void *opaque
+    ) noexcept nogil
+    void *(*topic_new)(void *client, const char *name, void *conf) noexcept nogil
+    void (*topic_destroy)(void *topic) noexcept nogil
+    const char *(*topic_name)(const void *topic) noexcept nogil
+    void *(*produceva)(void *client, const Vu *arguments, size_t count) noexcept nogil
+    void (*error_destroy)(void *error) noexcept nogil
+
+
+cdef struct Client:
+    void *handle
+    PyThread_type_lock lock
+    int failed  # the error of the first failed record
+    char topic[256]
+    unsigned char *key
+    size_t key_size
+    size_t size
+
+
+cdef Library _library
+cdef Client *_newest = NULL
+cdef const char *_NAME = b"tailrace"
+
+FUNCTIONS = (
+    "conf_interceptor_add_on_new",
+    "conf_interceptor_add_on_conf_destroy",
+    "interceptor_add_on_acknowledgement",
+    "topic_new",
+    "topic_destroy",
+    "topic_name",
+    "produceva",
+    "error_destroy",
+)
+
+
+def use_library(addresses):
+    """Take the addresses of librdkafka's functions, in the order of ``FUNCTIONS``."""
+    cdef void **functions = <void **> &_library
+    cdef int i
+    if len(addresses) != len(FUNCTIONS) or len(FUNCTIONS) * sizeof(void *) != sizeof(Library):
+        raise ValueError("not all functions of the library")
+    for i in range(<int> len(addresses)):
+        functions[i] = <void *> <size_t> addresses[i]
+
+
+cdef int _on_acknowledgement(void *handle, Message *message, void *opaque) noexcept nogil:
+    """Keep the first failed record, or the largest one of those that fail with the same error. Any thread calls this."""
+    cdef Client *client = <Client *> opaque
+    cdef size_t size
+    cdef unsigned char *key
+    if not message.error or message.error == PURGED_IN_FLIGHT or message.error == PURGED_IN_QUEUE:
+        return 0
+    size = message.key_size + message.value_size
+    PyThread_acquire_lock(client.lock, 1)
+    if not client.failed or (client.failed == message.error and client.size < size):
+        key = <unsigned char *> malloc(message.key_size + 1)
+        if key != NULL:
+            memcpy(key, message.key, message.key_size)
+            free(client.key)
+            client.failed, client.key, client.key_size, client.size = message.error, key, message.key_size, size
+            strncpy(client.topic, _library.topic_name(message.topic), sizeof(client.topic) - 1)
+    PyThread_release_lock(client.lock)
+    return 0
+
+
+cdef int _on_new(void *handle, const void *conf, void *opaque, char *text, size_t size) noexcept nogil:
+    global _newest
+    cdef Client *client = <Client *> opaque
+    cdef int error = _library.interceptor_add_on_acknowledgement(handle, _NAME, _on_acknowledgement, client)
+    if not error:
+        client.handle = handle
+        _newest = client
+    return error
+
+
+cdef int _on_conf_destroy(void *opaque) noexcept nogil:
+    """The client's threads have ended, or it was never started."""
+    global _newest
+    cdef Client *client = <Client *> opaque
+    if _newest == client:
+        _newest = NULL
+    if client.lock != NULL:
+        PyThread_free_lock(client.lock)
+    free(client.key)
+    free(client)
+    return 0
+
+
+cdef public int conf_init(void *conf, void **opaque, char *text, size_t size) noexcept nogil:
+    """Called by librdkafka, which loads this module as a plugin of a client."""
+    cdef Client *client
+    cdef int error
+    if _library.produceva == NULL:
+        return OUT_OF_MEMORY
+    client = <Client *> calloc(1, sizeof(Client))
+    if client == NULL:
+        return OUT_OF_MEMORY
+    client.lock = PyThread_allocate_lock()
+    error = OUT_OF_MEMORY if client.lock == NULL else _library.conf_interceptor_add_on_new(conf, _NAME, _on_new, client)
+    if not error:
+        error = _library.conf_interceptor_add_on_conf_destroy(conf, _NAME, _on_conf_destroy, client)
+    if error:
+        _on_conf_destroy(client)
+    return error
+
+
+cdef int put_headers(Vu *arguments, list headers) except -1:
+    """Write the arguments for (name, value) pairs, which keep their bytes; return their number."""
+    cdef tuple pair
+    cdef int count = 0
+    if headers is None:
+        return 0
+    for pair in headers:
+        value = pair[1]
+        arguments[count].kind = VTYPE_HEADER
+        arguments[count].value.header.name = PyUnicode_AsUTF8(pair[0])
+        if value is None:
+            arguments[count].value.header.value, arguments[count].value.header.size = NULL, 0
+        elif isinstance(value, str):
+            arguments[count].value.header.value = PyUnicode_AsUTF8AndSize(
+                value, &arguments[count].value.header.size
+            )
+        else:
+            arguments[count].value.header.value = PyBytes_AS_STRING(<bytes?> value)
+            arguments[count].value.header.size = PyBytes_GET_SIZE(value)
+        count += 1
+    return count
+
+
+@cython.final
+cdef class Sender:
+    """Hands records to the client that was made last by this thread, and keeps it alive."""
+
+    cdef object owner
+    cdef Client *client
+
+    def __cinit__(self, owner):
+        global _newest
+        if _newest == NULL:
+            raise ValueError("the client was not made with this module as its plugin")
+        self.owner, self.client, _newest = owner, _newest, NULL
+
+    @staticmethod
+    def records(given):
+        cdef Records records
+        if isinstance(given, Records):
+            return given
+        records = Records.__new__(Records)
+        records.extend(given)
+        return records
+
+    def send(self, str topic, Records records, Py_ssize_t start, list headers):
+        """Hand over the records from ``start`` on; return the index of the first that was not accepted."""
+        cdef void *client = self.client.handle
+        cdef const char *name = PyUnicode_AsUTF8(topic)
+        cdef void *place
+        cdef void *error
+        cdef unsigned char *data = records.data.data
+        cdef Place *places = records.places
+        cdef Py_ssize_t at = start, count = records.count
+        cdef Vu arguments[BEFORE_HEADERS + MAX_HEADERS]
+        cdef size_t used
+        if at < 0:
+            raise IndexError(at)
+        if headers is not None and len(headers) > MAX_HEADERS:
+            return at
+        used = BEFORE_HEADERS + put_headers(arguments + BEFORE_HEADERS, headers)
+        # The records and the headers are the caller's alone: they do not change meanwhile.
+        with nogil:
+            place = _library.topic_new(client, name, NULL)
+            if place != NULL:
+                arguments[0].kind, arguments[0].value.pointer = VTYPE_RKT, place
+                arguments[1].kind, arguments[1].value.number = VTYPE_MSGFLAGS, MSG_F_COPY
+                arguments[2].kind, arguments[3].kind = VTYPE_KEY, VTYPE_VALUE
+                while at < count:
+                    arguments[2].value.memory.data = data + places[at].key
+                    arguments[2].value.memory.size = places[at].value - places[at].key
+                    if places[at].end < 0:
+                        arguments[3].value.memory.data, arguments[3].value.memory.size = NULL, 0
+                    else:
+                        arguments[3].value.memory.data = data + places[at].value
+                        arguments[3].value.memory.size = places[at].end - places[at].value
+                    error = _library.produceva(client, arguments, used)
+                    if error != NULL:
+                        _library.error_destroy(error)
+                        break
+                    at += 1
+                _library.topic_destroy(place)
+        return at
+
+    def failed(self):
+        """Return error code, topic, key and size of the first failed record; None if none has failed."""
+        cdef Client *client = self.client
+        with nogil:
+            PyThread_acquire_lock(client.lock, 1)
+        try:
+            if not client.failed:
+                return None
+            key = PyBytes_FromStringAndSize(<const char *> client.key, client.key_size)
+            return client.failed, (<bytes> client.topic).decode(), key, client.size
+        finally:
+            PyThread_release_lock(client.lock)

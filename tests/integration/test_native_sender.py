@@ -1,0 +1,156 @@
+"""Records sent by the compiled extension are those that Python's binding sends, and end in the same errors."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
+
+from tailrace.producer.errors import RecordTooLargeError
+from tailrace.producer.kafka import native_sender
+from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.native.loader import SWITCH
+from tailrace.runtime.errors import KafkaUnavailableError
+from tests.support.topics import read_topic
+
+if TYPE_CHECKING:
+    from tests.embedded.kafka import KafkaBroker
+
+pytestmark = pytest.mark.skipif(
+    bool(native_sender.unused_because()), reason=f"the extension sends nothing: {native_sender.unused_because()}"
+)
+
+_PARTITIONS = 3
+_RECORDS: list[tuple[bytes, bytes | None]] = [
+    (b"", b"value of the empty key"),
+    (b"empty value", b""),
+    (b"tombstone", None),
+    (b"\0\xff", b"\0\xff"),
+    *((b'{"id":%d}' % i, b"x" * i) for i in range(300)),
+]
+_HEADERS: list[Headers | None] = [
+    None,
+    [],
+    [("bytes", b"\0\xff"), ("text", "é😀"), ("none", None), ("empty", b"")],
+    [(f"header-{i}", b"%d" % i) for i in range(27)],
+    [(f"header-{i}", b"%d" % i) for i in range(40)],
+]
+
+
+def _settings(broker: KafkaBroker, **overrides: str) -> KafkaSettings:
+    options = {name.replace("_", "."): value for name, value in overrides.items()}
+    return KafkaSettings(broker.bootstrap, options, transaction_timeout_ms=60_000)
+
+
+def _producer(settings: KafkaSettings, name: str, *, native: bool = True) -> TransactionalProducer:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(SWITCH, "1" if native else "0")
+        producer = TransactionalProducer(settings, name)
+    assert (producer._sender is not None) is native
+    producer.init_transactions()
+    return producer
+
+
+def _read(broker: KafkaBroker, topic: str, count: int) -> list[list[tuple[Any, ...]]]:
+    """Return key, value, headers and kind of timestamp of the committed records of each partition."""
+    found: list[list[tuple[Any, ...]]] = [[] for _ in range(_PARTITIONS)]
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "isolation.level": "read_committed"}
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(topic, i, OFFSET_BEGINNING) for i in range(_PARTITIONS)])
+        for _ in range(count):
+            message = consumer.poll(60)
+            assert message is not None, f"{sum(map(len, found))} of {count} records"
+            assert not message.error()
+            kind, stamp = message.timestamp()
+            record = message.key(), message.value(), message.headers(), kind, stamp > 0
+            found[message.partition() or 0].append(record)
+    return found
+
+
+def test_records_are_those_of_the_binding(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Keys, values, headers, partitions and order."""
+    found = []
+    for native in (True, False):
+        topic = f"{prefix}-{native}"
+        kafka_broker.create_topic(topic, partitions=_PARTITIONS)
+        with closing(_producer(_settings(kafka_broker), topic, native=native)) as producer:
+            producer.begin()
+            for headers in _HEADERS:
+                producer.send_all(topic, _RECORDS, headers)
+            assert producer.records_in_transaction == len(_RECORDS) * len(_HEADERS)
+            producer.commit()
+        found.append(_read(kafka_broker, topic, len(_RECORDS) * len(_HEADERS)))
+
+    assert found[0] == found[1]
+    assert all(found[0])
+    assert {record[3] for partition in found[0] for record in partition} == {TIMESTAMP_CREATE_TIME}
+    assert (b"tombstone", None) in [record[:2] for partition in found[0] for record in partition]
+
+
+def test_full_queue_loses_and_repeats_nothing(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """More records than the queue of the client holds, in the order in which they were sent."""
+    kafka_broker.create_topic(prefix, partitions=_PARTITIONS)
+    sent: list[tuple[bytes, bytes | None]] = [(b"k", b"%d" % i) for i in range(5000)]
+    settings = _settings(kafka_broker, queue_buffering_max_messages="50", linger_ms="1")
+    with closing(_producer(settings, prefix)) as producer:
+        producer.begin()
+        producer.send_all(prefix, sent, [("h", b"v")])
+        producer.commit()
+
+    found = _read(kafka_broker, prefix, len(sent))
+    assert [record[1] for partition in found for record in partition] == [value for _, value in sent]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_refused_record_is_named(kafka_broker: KafkaBroker, prefix: str, *, native: bool) -> None:
+    """The delivery report of a record that its topic refuses: topic, key and size of the largest one."""
+    kafka_broker.create_topic(prefix, settings={"max.message.bytes": "20000"})
+    with closing(_producer(_settings(kafka_broker), prefix, native=native)) as producer:
+        producer.begin()
+        producer.send_all(prefix, [(b"small", os.urandom(100)), (b"large", os.urandom(50_000))])
+        with pytest.raises(RecordTooLargeError) as caught:
+            producer.commit()
+
+    assert caught.value.context == {"topic": prefix, "key": "large", "size": "50005 bytes"}
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_records_outside_a_transaction_are_refused(kafka_broker: KafkaBroker, prefix: str, *, native: bool) -> None:
+    with closing(_producer(_settings(kafka_broker), prefix, native=native)) as producer:
+        with pytest.raises(KafkaUnavailableError) as caught:
+            producer.send_all(prefix, [(b"k", b"v")])
+        assert producer.records_in_transaction == 0
+
+    assert caught.value.context["operation"] == f"sending to {prefix}"
+
+
+def test_client_that_takes_no_plugin_sends_by_the_binding(
+    kafka_broker: KafkaBroker, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handle comes from librdkafka, or not at all."""
+    monkeypatch.setattr(native_sender, "_PLUGINS", "client.rack")
+    producer = TransactionalProducer(_settings(kafka_broker), prefix)
+    assert producer._sender is None
+    producer.close()
+
+
+def test_many_clients_come_and_go(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Each has its own handle, and ends with records that are not delivered."""
+    kafka_broker.create_topic(prefix)
+    open_ones = [_producer(_settings(kafka_broker), f"{prefix}-{i}") for i in range(4)]
+    for producer in reversed(open_ones):
+        producer.begin()
+        producer.send_all(prefix, [(producer.transactional_id.encode(), b"v")])
+    for i, producer in enumerate(open_ones):
+        if i % 2:
+            producer.commit()
+        producer.close()
+        if not i % 2:  # its open transaction would hide the records after it
+            _producer(_settings(kafka_broker), f"{prefix}-{i}").close()
+
+    keys = [record.key or b"" for record in read_topic(kafka_broker.bootstrap, prefix)]
+    assert sorted(keys) == [f"{prefix}-1".encode(), f"{prefix}-3".encode()]
