@@ -165,15 +165,18 @@ def _arrived(cache: Path) -> tuple[int, int]:
 
 def _ivy_module(artifacts: Sequence[Artifact]) -> str:
     """Return an Ivy module that depends on exactly ``artifacts``."""
-    lines = []
+    modules: dict[tuple[str, str, str], list[str]] = {}
     for each in artifacts:
         extra = f" m:classifier={quoteattr(each.classifier)}" if each.classifier else ""
-        lines.append(
-            f"  <dependency org={quoteattr(each.group)} name={quoteattr(each.name)} rev={quoteattr(each.version)}"
-            f' transitive="false" conf="default->*">'
-            f"<artifact name={quoteattr(each.name)} type={quoteattr(each.extension)} ext={quoteattr(each.extension)}"
-            f"{extra}/></dependency>"
-        )
+        kind = quoteattr(each.extension)
+        file = f"<artifact name={quoteattr(each.name)} type={kind} ext={kind}{extra}/>"
+        modules.setdefault((each.group, each.name, each.version), []).append(file)
+    # Ivy takes the files of a module from one of its elements only.
+    lines = [
+        f"  <dependency org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)}"
+        f' transitive="false" conf="default->*">{"".join(files)}</dependency>'
+        for (group, name, version), files in modules.items()
+    ]
     return (
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">\n'
         '<info organisation="tailrace" module="pins"/>\n<configurations><conf name="default"/></configurations>\n'

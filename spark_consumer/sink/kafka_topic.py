@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pydantic import SecretStr
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
@@ -13,6 +15,8 @@ from tailrace.runtime.config.section import Section, prefixed, supported
 from tailrace.runtime.config.value_types import SECRET, integer
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.source.kafka_admin import open_admin
 from tailrace.spark_consumer.source.topics import subscribe_pattern
 
@@ -25,6 +29,9 @@ TOPIC_HEADER: Final = "tailrace.topic"
 PARTITION_HEADER: Final = "tailrace.partition"
 OFFSET_HEADER: Final = "tailrace.offset"
 SEQUENCE_HEADER: Final = "tailrace.sequence"
+
+_METADATA_S: Final = 30
+"""How long brokers may take to learn of a topic that the controller has."""
 
 
 class TopicOptions(Section):
@@ -62,7 +69,7 @@ def has_topic(spark: SparkSession, client: Mapping[str, str], topic: str) -> boo
     """Return whether a topic exists."""
     admin = open_admin(spark, client)
     try:
-        return topic in set(admin.listTopics().names().get())
+        return _exists(spark, admin, topic)
     finally:
         admin.close()
 
@@ -74,8 +81,8 @@ def ensure_topic(
     jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
     admin = open_admin(spark, client)
     try:
-        clients, collections = jvm.org.apache.kafka.clients.admin, jvm.java.util.Collections
-        if topic in set(admin.listTopics().names().get()):
+        collections = jvm.java.util.Collections
+        if _exists(spark, admin, topic):
             if not settings:
                 return False, {}
             resource = jvm.org.apache.kafka.common.config.ConfigResource(
@@ -84,12 +91,48 @@ def ensure_topic(
             found = admin.describeConfigs(collections.singletonList(resource)).all().get().get(resource)
             values = {name: str(found.get(name).value()) for name in settings}
             return False, {name: value for name, value in values.items() if value != settings[name]}
-        optional = jvm.java.util.Optional
-        new = clients.NewTopic(topic, optional.of(partitions), optional.empty()).configs(dict(settings))
-        admin.createTopics(collections.singletonList(new)).all().get()
+        admin.createTopics(_new_topic(spark, topic, partitions, settings)).all().get()
         return True, {}
     finally:
         admin.close()
+
+
+def _exists(spark: SparkSession, admin: Any, topic: str) -> bool:
+    """Return whether a topic exists.
+
+    A broker answers from its copy of the metadata, which may be old: that it does not list a topic is no proof. The
+    controller decides: it refuses to create a topic that exists.
+    """
+    if topic in set(admin.listTopics().names().get()):
+        return True
+    options = java_class(spark, "org.apache.kafka.clients.admin.CreateTopicsOptions")().validateOnly(True)
+    try:
+        admin.createTopics(_new_topic(spark, topic, 1, {}), options).all().get()
+    except Py4JJavaError as error:
+        cause = error.java_exception.getCause()
+        if cause is None or cause.getClass().getSimpleName() != "TopicExistsException":
+            raise
+    else:
+        return False
+    # What follows asks brokers again, which must know the topic then.
+    deadline = time.monotonic() + _METADATA_S
+    while topic not in set(admin.listTopics().names().get()):
+        if time.monotonic() > deadline:
+            raise SinkError(
+                f"topic {topic} exists for the controller of Kafka, and its brokers do not list it",
+                hint="look whether the brokers are connected to the controller; the table goes on by itself then",
+            )
+        time.sleep(0.1)
+    return True
+
+
+def _new_topic(spark: SparkSession, topic: str, partitions: int, settings: Mapping[str, str]) -> Any:
+    """Return the argument of createTopics."""
+    optional = java_class(spark, "java.util.Optional")
+    found = java_class(spark, "org.apache.kafka.clients.admin.NewTopic")(
+        topic, optional.of(partitions), optional.empty()
+    )
+    return java_class(spark, "java.util.Collections").singletonList(found.configs(dict(settings)))
 
 
 def newest_records(spark: SparkSession, client: Mapping[str, str], topic: str) -> DataFrame:

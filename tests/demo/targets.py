@@ -97,6 +97,7 @@ class Postgres(Target):
     """Tables of a PostgreSQL server."""
 
     kind = "jdbc"
+    shapes = get_args(Shape)
     driver = "org.postgresql.Driver"
 
     def __init__(self, stack: Stack, name: str) -> None:

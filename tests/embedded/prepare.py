@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from tests.embedded import artifacts, kafka, mysql, postgresql, registry, spark
+from tests.embedded import artifacts, iceberg_rest, kafka, mysql, postgresql, registry, spark
 from tests.embedded.java import EmbeddedServerError, java_home
 
 
@@ -24,6 +24,7 @@ _PREPARE: Final = {
     "kafka": kafka.prepare,
     "spark": spark.session_jars,
     "registry": registry.prepare,
+    "iceberg_rest": iceberg_rest.prepare,
     "postgresql": postgresql.prepare,
     "debezium": _debezium,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -50,6 +51,16 @@ class SinkBackend:
     def rows_of_process(self, schema: TableSchema) -> dict[int, Row]:
         """Return the rows of a target that a consumer in a process of its own has written."""
         return self.rows(schema)
+
+
+class WithSettings(SinkBackend):
+    """A sink with further settings; before the class of a format among the bases."""
+
+    added: Mapping[str, str] = {}
+
+    def settings(self) -> dict[str, str]:
+        """Return those of the format, and the further ones."""
+        return {**super().settings(), **self.added}
 
 
 class ChangelogBackend(SinkBackend):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.schemas.connect import ConnectField
+    from tests.embedded.iceberg_rest import IcebergRestCatalog
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
     from tests.embedded.postgresql import PostgresServer
@@ -47,6 +48,15 @@ def backend(request: pytest.FixtureRequest) -> type[SinkBackend]:
     serve(request.param, request)
     found: type[SinkBackend] = request.param
     return found
+
+
+@pytest.fixture(scope="session")
+def iceberg_catalog() -> Iterator[IcebergRestCatalog]:
+    """One REST catalog of Iceberg for all tests of this process; tests that stop it start their own."""
+    from tests.embedded.iceberg_rest import IcebergRestCatalog  # noqa: PLC0415 - not for tests of other sinks
+
+    with IcebergRestCatalog() as server:
+        yield server
 
 
 @pytest.fixture

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tailrace.schemas.table import TableSchema
-from tests.sinks.backend import Changelog, ChangelogBackend
+from tests.sinks.backend import Changelog, ChangelogBackend, WithSettings
 from tests.sinks.conformance import SinkConformance
 from tests.sinks.jdbc_backend import JdbcBackend
 from tests.sinks.shapes import JdbcShapeConformance, ShapeConformance
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 CASES = SinkConformance.cases()
 CUTS = (("before", "write_batch"), ("after", "prepare_table"), ("after", "_write_changelog"))
-SHAPE = {"sink.shape": "history"}
 
 
 def changelog_of(rows: DataFrame) -> Changelog:
@@ -30,52 +30,40 @@ def changelog_of(rows: DataFrame) -> Changelog:
     return found
 
 
-class DeltaHistory(DeltaBackend, ChangelogBackend):
+class History(WithSettings, ChangelogBackend):
+    """Tables with the shape; before the class of a format among the bases."""
+
+    added: Mapping[str, str] = {"sink.shape": "history"}
+
+
+class DeltaHistory(History, DeltaBackend):
     """Delta tables at a path."""
 
     cuts = CUTS
-
-    def settings(self) -> dict[str, str]:
-        """Return the directory and the shape."""
-        return {**super().settings(), **SHAPE}
 
     def changelog(self, schema: TableSchema) -> Changelog:
         """Read the table."""
         path = self.work / "tables" / schema.database / schema.table
         return changelog_of(self.spark.read.format("delta").load(str(path))) if path.exists() else {}
 
-    rows = ChangelogBackend.rows
 
-
-class IcebergHistory(IcebergBackend, ChangelogBackend):
+class IcebergHistory(History, IcebergBackend):
     """Iceberg tables."""
 
     cuts = CUTS
-
-    def settings(self) -> dict[str, str]:
-        """Return the name of the tables and the shape."""
-        return {**super().settings(), **SHAPE}
 
     def changelog(self, schema: TableSchema) -> Changelog:
         """Read the table."""
         name = self.name(schema.table)
         return changelog_of(self.spark.read.table(name)) if self.spark.catalog.tableExists(name) else {}
 
-    rows = ChangelogBackend.rows
 
-
-class JdbcHistory(JdbcBackend, ChangelogBackend):
+class JdbcHistory(History, JdbcBackend):
     """Tables of a database."""
-
-    def settings(self) -> dict[str, str]:
-        """Return where the tables are, and the shape."""
-        return {**super().settings(), **SHAPE}
 
     def changelog(self, schema: TableSchema) -> Changelog:
         """Read the table."""
         return changelog_of(self.frame(schema.table)) if self.exists(schema) else {}
-
-    rows = ChangelogBackend.rows
 
 
 class PostgresHistory(JdbcHistory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,7 +12,7 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tests.embedded.kafka import KafkaBroker
-from tests.sinks.backend import SinkBackend
+from tests.sinks.backend import SinkBackend, WithSettings
 from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
 from tests.spark.records import Feed, Row, connect, table_schema
@@ -29,11 +30,10 @@ class HudiBackend(SinkBackend):
     sink = "hudi"
     cuts = (("after", "prepare_table"), ("after", "_append"), ("after", "_merge"))
     kills = ("after-append:1", "before-merge:2", "after-merge:1", "after-write_batch:2")
-    more: ClassVar[dict[str, str]] = {}
 
     def settings(self) -> dict[str, str]:
         """Return the directory of the tables."""
-        return {"sink.path": str(self.work / "tables"), **self.more}
+        return {"sink.path": str(self.work / "tables")}
 
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Read the table as a reader of Hudi does; a duplicate key is an error."""
@@ -60,16 +60,16 @@ class TestHudiSink(SinkConformance):
         assert run.backend.rows(run.table.schema) == {1: row(1)}
 
 
-class SoftDeletes(HudiBackend):
+class SoftDeletes(WithSettings, HudiBackend):
     """Tables whose deleted rows stay, with metadata columns."""
 
-    more: ClassVar = {"sink.shape": "soft-delete", "add.fields": "op,source.pos:position"}
+    added: Mapping[str, str] = {"sink.shape": "soft-delete", "add.fields": "op,source.pos:position"}
 
 
-class OftenClustered(HudiBackend):
+class OftenClustered(WithSettings, HudiBackend):
     """Tables that are clustered after each fourth batch."""
 
-    more: ClassVar = {"sink.optimize.batches": "4", "sink.properties.hoodie.metadata.enable": "true"}
+    added: Mapping[str, str] = {"sink.optimize.batches": "4", "sink.properties.hoodie.metadata.enable": "true"}
 
 
 def test_deleted_rows_stay_with_soft_deletes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -27,12 +28,14 @@ from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.runs import SnapshotRuns
+from tests.embedded.iceberg_rest import IcebergRestCatalog
 from tests.embedded.kafka import KafkaBroker
+from tests.sinks.backend import WithSettings
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.test_iceberg import IcebergBackend
 from tests.spark.records import EPOCH, Feed, Message, connect, decimal, table_schema
-from tests.spark.running import consume, settings
+from tests.spark.running import consume, run_app, settings
 from tests.spark.test_delta_scale import NoRecords, batch_of, table_batch
 from tests.spark.test_type_pairs import VALUES, same
 
@@ -47,18 +50,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(1800)
 
 
-class EvolvingBackend(IcebergBackend):
-    """Tables that change as the source does."""
+class ServerBackend(WithSettings, IcebergBackend):
+    """Tables of a catalog that is a server or a database; they change as the source does."""
 
-    def settings(self) -> dict[str, str]:
-        """Return the name of the tables, and what they do with ALTER TABLE."""
-        return {**super().settings(), "schema.change.behavior": "evolve"}
-
-
-class JdbcBackend(IcebergBackend):
-    """Tables of a JDBC catalog in a database."""
-
-    catalog = "database"
+    added: Mapping[str, str] = {"schema.change.behavior": "evolve"}
+    catalog = "served"
 
 
 def runner(
@@ -125,60 +121,118 @@ def test_table_follows_its_source(spark: SparkSession, kafka_broker: KafkaBroker
 
 
 def sqlite_catalog(_request: pytest.FixtureRequest, work: Path) -> dict[str, str]:
-    """Return the address of a catalog in a file."""
-    return {".uri": f"jdbc:sqlite:{work}/catalog.db"}
+    """Return the settings of a JDBC catalog in a file."""
+    return {**_JDBC, ".uri": f"jdbc:sqlite:{work}/catalog.db", ".warehouse": str(work / "warehouse")}
 
 
-def postgres_catalog(request: pytest.FixtureRequest, _work: Path) -> dict[str, str]:
-    """Return the address of a catalog in a PostgreSQL server."""
+def postgres_catalog(request: pytest.FixtureRequest, work: Path) -> dict[str, str]:
+    """Return the settings of a JDBC catalog in a PostgreSQL server."""
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    return {".uri": server.url, ".jdbc.user": server.user, ".jdbc.password": server.password}
+    address = {".uri": server.url, ".jdbc.user": server.user, ".jdbc.password": server.password}
+    return {**_JDBC, **address, ".warehouse": str(work / "warehouse")}
+
+
+def rest_catalog(request: pytest.FixtureRequest, _work: Path) -> dict[str, str]:
+    """Return the settings of a REST catalog, which knows itself where its tables are."""
+    server: IcebergRestCatalog = request.getfixturevalue("iceberg_catalog")
+    return {".type": "rest", ".uri": server.url}
+
+
+_JDBC: Final = {".type": "jdbc", ".jdbc.schema-version": "V1"}
+
+
+def served(
+    spark: SparkSession, feed: Feed, work: Path, address: Mapping[str, str], *columns: ConnectField
+) -> BatchRunner:
+    """Return a query over a new table of a catalog, which is set up by settings alone."""
+    spark = spark.newSession()
+    run = runner(spark, feed, work, *columns, backend=ServerBackend)
+    given = {"": "org.apache.iceberg.spark.SparkCatalog", ".cache-enabled": "false", **address}
+    for setting, value in given.items():
+        for session in (spark, run._spark):
+            session.conf.set(f"spark.sql.catalog.served{setting}", value)
+    return run
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     "address",
-    [sqlite_catalog, pytest.param(postgres_catalog, marks=pytest.mark.postgresql)],
-    ids=["sqlite", "postgresql"],
+    [
+        sqlite_catalog,
+        pytest.param(postgres_catalog, marks=pytest.mark.postgresql),
+        pytest.param(rest_catalog, marks=pytest.mark.iceberg_rest),
+    ],
+    ids=["sqlite", "postgresql", "rest"],
 )
-def test_table_in_a_jdbc_catalog(
+def test_table_in_a_catalog_of_a_server(
     address: Callable[[pytest.FixtureRequest, Path], dict[str, str]],
     spark: SparkSession,
     kafka_broker: KafkaBroker,
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """The catalog is set up by settings alone."""
-    given = {
-        "": "org.apache.iceberg.spark.SparkCatalog",
-        ".type": "jdbc",
-        **address(request, tmp_path),
-        ".warehouse": str(tmp_path / "warehouse"),
-        ".jdbc.schema-version": "V1",
-        ".cache-enabled": "false",
-    }
-    spark = spark.newSession()
-    for setting, value in given.items():
-        spark.conf.set(f"spark.sql.catalog.database{setting}", value)
+    """A new table, a MERGE, a batch again, a restart, changed columns."""
     prefix = request.getfixturevalue("prefix")
-    run = runner(spark, Feed(kafka_broker, prefix), tmp_path, backend=JdbcBackend)
-    for setting, value in given.items():
-        run._spark.conf.set(f"spark.sql.catalog.database{setting}", value)
+    run = served(spark, Feed(kafka_broker, prefix), tmp_path, address(request, tmp_path))
 
     records = run.table.snapshot(prefix, 0, [row(1), row(2)], low=10, high=20)
     run.batch(records, [run.table.end(prefix, 0, high=20, rows=2)])
     run.batch(run.table.change("u", row(1), row(1, 1), pos=100), run.table.change("d", row(2), None, pos=110))
     run.repeat()
-
     assert run.backend.rows(run.table.schema) == {1: row(1, 1)}
+
+    run.restart()
+    renamed = table_schema(prefix, "t", ConnectField("m", connect("int64")), ConnectField("added", connect("int32")))
+    changes = (
+        ColumnChange(AlterationKind.RENAME, "m", old="n"),
+        ColumnChange(AlterationKind.ADD, "added", schema=connect("int32"), value=5),
+    )
+    run.batch(publish_change(run, 200, renamed, *changes))
+    run.batch(run.table.change("c", None, {"id": 3, "name": "x", "m": 1 << 40, "added": 6}, pos=210))
+    assert run.backend.rows(run.table.schema) == {
+        1: {"id": 1, "name": "name 1", "m": 1, "added": 5},
+        3: {"id": 3, "name": "x", "m": 1 << 40, "added": 6},
+    }
+    assert [LEDGER in each for each in snapshots(run.backend.spark, backend_of(run).name())][:2] == [True, True]
+
+
+@pytest.mark.long
+def test_consumer_with_a_rest_catalog(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The consumer gets the catalog from its configuration; the catalog restarts between two runs."""
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    with IcebergRestCatalog() as server:
+        lake = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": server.url}
+        catalog = {f"spark.sql.catalog.lake{name}": value for name, value in lake.items()}
+        given = {**settings(kafka_broker, prefix, tmp_path, sink="iceberg"), "sink.table": "lake.shop.{table}"}
+        given |= catalog
+        del given["sink.path"]
+        spark = spark.newSession()
+        for name, value in {**catalog, "spark.sql.catalog.lake.cache-enabled": "false"}.items():
+            spark.conf.set(name, value)
+
+        feed.write(
+            [*table.snapshot(prefix, 0, [row(1), row(2)], low=10, high=20), table.end(prefix, 0, high=20, rows=2)]
+        )
+        assert (done := run_app(given, tmp_path)).returncode == 0, done.stderr[-3000:]
+        assert {each["id"] for each in spark.read.table("lake.shop.t").collect()} == {1, 2}
+
+        server.stop()
+        server.start()
+        feed.write([*table.change("u", row(1), row(1, 1), pos=100), *table.change("d", row(2), None, pos=110)])
+        assert (done := run_app(given, tmp_path)).returncode == 0, done.stderr[-3000:]
+        assert [each.asDict() for each in spark.read.table("lake.shop.t").drop("_seq").collect()] == [row(1, 1)]
 
 
 def test_renamed_and_dropped_columns(
-    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, iceberg_catalog: IcebergRestCatalog
 ) -> None:
-    """With evolve the table has the columns of the source; a type that Iceberg cannot change stops the table."""
+    """With evolve the table, in a REST catalog, has the columns of the source."""
     number, price = ConnectField("n", connect("int32")), ConnectField("price", decimal(9, 2))
-    run = runner(spark, Feed(kafka_broker, prefix), tmp_path, number, price, backend=EvolvingBackend)
+    address = {".type": "rest", ".uri": iceberg_catalog.url}
+    run = served(spark, Feed(kafka_broker, prefix), tmp_path, address, number, price)
     run.batch(run.table.change("c", None, row(1, 7, price="AJY="), pos=100))
 
     renamed, wider = ConnectField("m", connect("int64")), ConnectField("price", decimal(12, 2))

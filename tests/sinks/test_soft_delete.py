@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,7 +12,7 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tests.embedded.kafka import KafkaBroker
-from tests.sinks.backend import SinkBackend
+from tests.sinks.backend import SinkBackend, WithSettings
 from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import JdbcBackend
@@ -36,14 +37,10 @@ def present(found: dict[int, Row]) -> dict[int, Row]:
     }
 
 
-class SoftDeletes(SinkBackend):
+class SoftDeletes(WithSettings):
     """Tables with the shape and the metadata columns; before the class of a format among the bases."""
 
-    added: ClassVar[dict[str, str]] = ADDED
-
-    def settings(self) -> dict[str, str]:
-        """Return those of the format, the shape and the metadata columns."""
-        return {**super().settings(), **self.added}
+    added: Mapping[str, str] = ADDED
 
     def all_rows(self, schema: TableSchema) -> dict[int, Row]:
         """Return all rows."""
@@ -61,7 +58,7 @@ class DeltaSoftDelete(SoftDeletes, DeltaBackend):
 class DeltaMergeSoftDelete(DeltaSoftDelete):
     """Delta tables whose changes are merged: somebody follows them."""
 
-    added: ClassVar[dict[str, str]] = {**ADDED, "sink.properties.delta.enableChangeDataFeed": "true"}
+    added: Mapping[str, str] = {**ADDED, "sink.properties.delta.enableChangeDataFeed": "true"}
 
 
 class IcebergSoftDelete(SoftDeletes, IcebergBackend):

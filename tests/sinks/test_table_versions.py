@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 
 from tailrace.schemas.table import TableSchema
 from tests.embedded.kafka import KafkaBroker
+from tests.sinks.backend import WithSettings
 from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import JdbcBackend
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 CASES = SinkConformance.cases()
 CUTS = (("before", "write_batch"), ("after", "prepare_table"), ("after", "_write_changelog"))
-SHAPE = {"sink.shape": "scd2", "add.fields": "op"}
 
 
 def time(pos: int) -> datetime:
@@ -52,58 +52,48 @@ def current(found: dict[int, list[Row]]) -> dict[int, Row]:
     return {key: {name: value for name, value in each.items() if name[0] != "_"} for key, each in last.items()}
 
 
-class DeltaVersions(CatalogBackend):
+class Versions(WithSettings):
+    """Tables with the shape; before the class of a format among the bases."""
+
+    added: Mapping[str, str] = {"sink.shape": "scd2", "add.fields": "op"}
+
+    def versions(self, schema: TableSchema) -> dict[int, list[Row]]:
+        """Return the versions by key; none if there is no table."""
+        raise NotImplementedError
+
+    def rows(self, schema: TableSchema) -> dict[int, Row]:
+        """Return the current rows."""
+        return current(self.versions(schema))
+
+
+class DeltaVersions(Versions, CatalogBackend):
     """Delta tables of a catalog: they are read by the ranges of keys, as large ones are."""
 
     cuts = CUTS
-
-    def settings(self) -> dict[str, str]:
-        """Return the name of the tables and the shape."""
-        return {**super().settings(), **SHAPE}
 
     def versions(self, schema: TableSchema) -> dict[int, list[Row]]:
         """Return the versions by key; none if there is no table."""
         name = self.name(f"shop_{schema.table}")
         return versions_of(self.spark.read.table(name)) if self.spark.catalog.tableExists(name) else {}
 
-    def rows(self, schema: TableSchema) -> dict[int, Row]:
-        """Return the current rows."""
-        return current(self.versions(schema))
 
-
-class IcebergVersions(IcebergBackend):
+class IcebergVersions(Versions, IcebergBackend):
     """Iceberg tables."""
 
     cuts = CUTS
-
-    def settings(self) -> dict[str, str]:
-        """Return the name of the tables and the shape."""
-        return {**super().settings(), **SHAPE}
 
     def versions(self, schema: TableSchema) -> dict[int, list[Row]]:
         """Return the versions by key; none if there is no table."""
         name = self.name(schema.table)
         return versions_of(self.spark.read.table(name)) if self.spark.catalog.tableExists(name) else {}
 
-    def rows(self, schema: TableSchema) -> dict[int, Row]:
-        """Return the current rows."""
-        return current(self.versions(schema))
 
-
-class JdbcVersions(JdbcBackend):
+class JdbcVersions(Versions, JdbcBackend):
     """Tables of a database."""
-
-    def settings(self) -> dict[str, str]:
-        """Return where the tables are, and the shape."""
-        return {**super().settings(), **SHAPE}
 
     def versions(self, schema: TableSchema) -> dict[int, list[Row]]:
         """Return the versions by key; none if there is no table."""
         return versions_of(self.frame(schema.table)) if self.exists(schema) else {}
-
-    def rows(self, schema: TableSchema) -> dict[int, Row]:
-        """Return the current rows."""
-        return current(self.versions(schema))
 
 
 class PostgresVersions(JdbcVersions):

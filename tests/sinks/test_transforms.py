@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +15,7 @@ from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import TransformError
 from tests.embedded.kafka import KafkaBroker
-from tests.embedded.spark import spark_environment, spark_settings
+from tests.sinks.backend import WithSettings
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import JdbcBackend
@@ -29,8 +25,7 @@ from tests.sinks.test_kafka import KafkaBackend
 from tests.sinks.test_parquet import ParquetBackend
 from tests.sinks.test_upsert_kafka import UpsertKafkaBackend
 from tests.spark.records import EPOCH, Feed, Message, Table, connect, decimal, table_schema, unscaled
-from tests.spark.running import consume, settings, table_rows, topic_records
-from tests.spark.test_app import APP
+from tests.spark.running import consume, run_app, settings, table_rows, topic_records
 from tests.spark.test_parking import delete_topic
 
 if TYPE_CHECKING:
@@ -41,14 +36,8 @@ pytestmark = pytest.mark.timeout(1800)
 PRICE = ConnectField("price", decimal(10, 2))
 
 
-class ProjectedDelta(DeltaBackend):
+class ProjectedDelta(WithSettings, DeltaBackend):
     """Delta tables of transformed tables."""
-
-    more: dict[str, str]
-
-    def settings(self) -> dict[str, str]:
-        """Return the directory of the tables, and the transform."""
-        return {**super().settings(), **self.more}
 
     def read(self, *path: str) -> list[dict[str, Any]]:
         """Return the rows of a table, ordered by the first column."""
@@ -56,14 +45,8 @@ class ProjectedDelta(DeltaBackend):
         return sorted((each.asDict() for each in rows), key=lambda each: next(iter(each.values())))
 
 
-class ProjectedIceberg(IcebergBackend):
+class ProjectedIceberg(WithSettings, IcebergBackend):
     """Iceberg tables of transformed tables."""
-
-    more: dict[str, str]
-
-    def settings(self) -> dict[str, str]:
-        """Return the name of the tables, and the transform."""
-        return {**super().settings(), **self.more}
 
     def read(self, *path: str) -> list[dict[str, Any]]:  # type: ignore[override]
         """Return the rows of a table."""
@@ -71,7 +54,7 @@ class ProjectedIceberg(IcebergBackend):
         return [each.asDict() for each in rows]
 
 
-class ProjectedJdbc(JdbcBackend):
+class ProjectedJdbc(WithSettings, JdbcBackend):
     """Tables of a database of transformed tables."""
 
     def read(self, *path: str) -> list[dict[str, Any]]:
@@ -91,34 +74,16 @@ class ProjectedMySql(ProjectedJdbc):
     database = "mysql"
 
 
-class ProjectedParquet(ParquetBackend):
+class ProjectedParquet(WithSettings, ParquetBackend):
     """Files of transformed tables."""
 
-    more: dict[str, str]
 
-    def settings(self) -> dict[str, str]:
-        """Return the directory, and the transform."""
-        return {**super().settings(), **self.more}
-
-
-class ProjectedUpsertKafka(UpsertKafkaBackend):
+class ProjectedUpsertKafka(WithSettings, UpsertKafkaBackend):
     """Compacted topics of transformed tables."""
 
-    more: dict[str, str]
 
-    def settings(self) -> dict[str, str]:
-        """Return the transform."""
-        return self.more
-
-
-class ProjectedKafka(KafkaBackend):
+class ProjectedKafka(WithSettings, KafkaBackend):
     """Changelog topics of transformed tables."""
-
-    more: dict[str, str]
-
-    def settings(self) -> dict[str, str]:
-        """Return the transform."""
-        return self.more
 
 
 def alteration(table: Table, pos: int, *changes: ColumnChange) -> Message:
@@ -134,7 +99,7 @@ def test_delta_table_has_the_projected_rows_that_the_filter_takes(
     feed = Feed(kafka_broker, prefix)
     table = feed.table(table_schema(prefix, "t", INTEGER, PRICE))
     backend = ProjectedDelta(spark, kafka_broker, tmp_path)
-    backend.more = {
+    backend.added = {
         "transforms": "t",
         "transforms.t.source-table": "shop\\.t",
         "transforms.t.projection": "id AS `order id`, upper(name) AS name, price * n AS total, * EXCEPT (id, name)",
@@ -187,7 +152,7 @@ def test_kafka_changelog_has_inserts_and_deletes_for_rows_that_cross_the_filter(
     feed = Feed(kafka_broker, prefix)
     table = feed.table(table_schema(prefix, "t", INTEGER))
     backend = ProjectedKafka(spark, kafka_broker, tmp_path)
-    backend.more = {
+    backend.added = {
         "sink.topic": f"{prefix}-out",
         "transforms": "t",
         "transforms.t.source-table": "shop\\.t",
@@ -232,25 +197,25 @@ SHARDS = {
 """Tables of the databases shop_1, shop_2, … become one."""
 
 
-def shards(feed: Feed) -> tuple[Table, Table]:
-    """Create the topics of two shards."""
-    schema = table_schema(feed.prefix, "t", INTEGER)
+def shards(backend: WithSettings, prefix: str, **settings: str) -> tuple[BatchRunner, Table, Table]:
+    """Open a query over the new topics of two shards; ``settings`` has __ for dots."""
+    feed = Feed(backend.broker, prefix)
+    schema = table_schema(prefix, "t", INTEGER)
     one, other = (
-        feed.table(replace(schema, topic=f"{feed.prefix}.{database}.t", database=database))
+        feed.table(replace(schema, topic=f"{prefix}.{database}.t", database=database))
         for database in ("shop_1", "shop_2")
     )
-    return one, other
+    backend.added = {**SHARDS, **{name.replace("__", "."): value for name, value in settings.items()}}
+    run = BatchRunner(feed, one, backend, backend.work)
+    run.others = [other]
+    return run, one, other
 
 
 def test_kafka_changelog_of_shards_has_their_rows_side_by_side(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
-    feed = Feed(kafka_broker, prefix)
-    one, other = shards(feed)
     backend = ProjectedKafka(spark, kafka_broker, tmp_path)
-    backend.more = {**SHARDS, "sink.topic": f"out-{prefix}.{{database}}.{{table}}"}
-    run = BatchRunner(feed, one, backend, tmp_path)
-    run.others = [other]
+    run, one, other = shards(backend, prefix, sink__topic=f"out-{prefix}.{{database}}.{{table}}")
     run.batch(*(table.change("c", None, row(1, number), pos=100) for number, table in enumerate((one, other))))
     run.batch(one.truncate(pos=200), other.change("u", row(1, 1), row(1, 2), pos=210))
 
@@ -267,12 +232,8 @@ def test_files_of_shards_have_the_rows_of_each(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """Writes at the same offsets, a column that one shard adds, and a truncate event of the other one."""
-    feed = Feed(kafka_broker, prefix)
-    one, other = shards(feed)
     backend = ProjectedParquet(spark, kafka_broker, tmp_path)
-    backend.more = {**SHARDS, "sink.shape": "history", "add.fields": "op,source.pos:pos"}
-    run = BatchRunner(feed, one, backend, tmp_path)
-    run.others = [other]
+    run, one, other = shards(backend, prefix, sink__shape="history", add__fields="op,source.pos:pos")
     run.batch(*(table.change("c", None, row(1, number), pos=100) for number, table in enumerate((one, other))))
     run.repeat()
     other.schema = replace(other.schema, columns=(*other.schema.columns, ConnectField("extra", connect("int32"))))
@@ -297,12 +258,8 @@ def test_compacted_topic_of_shards_has_the_last_rows_of_each(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """A repeated batch writes nothing, a truncate event concerns one shard, a deleted topic has applied nothing."""
-    feed = Feed(kafka_broker, prefix)
-    one, other = shards(feed)
     backend = ProjectedUpsertKafka(spark, kafka_broker, tmp_path)
-    backend.more = {**SHARDS, "sink.topic": f"latest.out-{prefix}.{{table}}"}
-    run = BatchRunner(feed, one, backend, tmp_path)
-    run.others = [other]
+    run, one, other = shards(backend, prefix, sink__topic=f"latest.out-{prefix}.{{table}}")
 
     def last() -> dict[tuple[int, int], dict[str, Any] | None]:
         records = backend.records(replace(one.schema, topic=f"out-{prefix}.t"))
@@ -338,12 +295,8 @@ def test_compacted_topic_of_shards_has_the_last_rows_of_each(
 def test_table_of_shards_is_what_tables_of_their_own_would_be(
     backend: type[ProjectedDelta], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
-    feed = Feed(kafka_broker, prefix)
-    one, other = shards(feed)
     target = backend(spark, kafka_broker, tmp_path)
-    target.more = SHARDS
-    run = BatchRunner(feed, one, target, tmp_path)
-    run.others = [other]
+    run, one, other = shards(target, prefix)
 
     def stored() -> dict[tuple[int, int], dict[str, Any]]:
         rows = target.read("shop", "t")
@@ -425,16 +378,7 @@ def test_a_query_does_not_start_with_faults_and_names_them_all(
         "transforms.p.filter": "n",
     }
 
-    file = tmp_path / "consumer.json"
-    file.write_text(json.dumps({**given, **spark_settings(tmp_path), "spark.driver.memory": "1g"}), encoding="utf-8")
-
-    done = subprocess.run(
-        [sys.executable, str(APP), "--config", str(file)],
-        env={**os.environ, **spark_environment()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_app(given, tmp_path)
 
     assert done.returncode == 1
     _, _, report = done.stderr.partition("error: ")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import ClassVar
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink import kafka_topic
+from tailrace.spark_consumer.source.kafka_admin import open_admin
 from tests.sinks.backend import SinkBackend
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.conformance_recovery import RECOVERY
@@ -18,6 +22,9 @@ from tests.sinks.conformance_schema import APPENDED, NO_MODES, SCHEMA
 from tests.sinks.harness import BatchRunner
 from tests.spark.records import Row
 from tests.support.topics import end_offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class UpsertKafkaBackend(SinkBackend):
@@ -59,6 +66,29 @@ class UpsertKafkaBackend(SinkBackend):
         finally:
             client.close()
         return found
+
+
+class BrokerBehind:
+    """An admin client whose first answers come from a broker that has not heard of a topic."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self.answers = 3
+
+    def open_admin(self, spark: SparkSession, client: Mapping[str, str]) -> Any:
+        """Open the real client, and change its answer to listTopics."""
+        real = open_admin(spark, client)
+
+        def listed() -> set[str]:
+            names = set(real.listTopics().names().get())
+            if self._topic in names and self.answers:
+                self.answers -= 1
+                names.remove(self._topic)
+            return names
+
+        found = SimpleNamespace(names=lambda: SimpleNamespace(get=listed))
+        others = {name: getattr(real, name) for name in ("createTopics", "describeConfigs", "close")}
+        return SimpleNamespace(listTopics=lambda: found, **others)
 
 
 class TestUpsertKafkaSink(SinkConformance):
@@ -106,6 +136,20 @@ class TestUpsertKafkaSink(SinkConformance):
 
         assert run.backend.records(run.table.schema) == written
         self.expect(run, row(1, 1), row(2))
+
+    def test_topic_that_a_broker_does_not_list_yet(self, run: BatchRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The controller has it: what the topic has applied is not forgotten, and older rows do not come back."""
+        run.batch(run.table.change("c", None, row(1, 0), pos=100))
+        run.batch(run.table.change("u", row(1, 0), row(1, 1), pos=110))
+        assert isinstance(run.backend, UpsertKafkaBackend)
+        written = run.backend.records(run.table.schema)
+        behind = BrokerBehind(f"latest.{run.table.schema.topic}")
+        monkeypatch.setattr(kafka_topic, "open_admin", behind.open_admin)
+
+        run.repeat()
+
+        assert behind.answers == 0
+        assert run.backend.records(run.table.schema) == written
 
     def test_topic_that_is_not_compacted(self, run: BatchRunner) -> None:
         """The table stops before a record is written, with the command that sets the policy."""

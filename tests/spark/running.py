@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from confluent_kafka import Consumer, TopicPartition
@@ -17,10 +21,13 @@ from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tests.embedded.kafka import KafkaBroker
+from tests.embedded.spark import spark_environment, spark_settings
 from tests.support.topics import end_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+APP: Final = Path(__file__).resolve().parents[2] / "spark_consumer" / "app.py"
 
 
 def settings(broker: KafkaBroker, prefix: str, work: Path, **changes: object) -> dict[str, str]:
@@ -55,6 +62,16 @@ def run_query(
     except TailraceError as error:
         return status, error
     return status, None
+
+
+def run_app(given: dict[str, str], work: Path) -> subprocess.CompletedProcess[str]:
+    """Run the consumer as a process to its end, with a configuration file; the settings of the session may differ."""
+    file = work / "consumer.json"
+    text = json.dumps({**spark_settings(work), "spark.driver.memory": "1g", **given})
+    file.write_text(text, encoding="utf-8")
+    command = [sys.executable, str(APP), "--config", str(file)]
+    environment = {**os.environ, **spark_environment()}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def table_rows(spark: SparkSession, work: Path, table: str) -> dict[Any, dict[str, Any]]:

@@ -17,13 +17,10 @@ from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.spark import spark_environment, spark_settings
 from tests.spark.records import Feed, table_schema
-from tests.spark.running import settings, table_rows
+from tests.spark.running import APP, settings, table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).resolve().parents[2]
-APP = ROOT / "spark_consumer" / "app.py"
 
 
 def status(port: int) -> dict[str, Any]:

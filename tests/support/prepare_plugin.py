@@ -20,6 +20,7 @@ _STARTS = {
     "PostgresServer": "postgresql",
     "KafkaBroker": "kafka",
     "SchemaRegistry": "registry",
+    "IcebergRestCatalog": "iceberg_rest",
     "ConnectWorker": "debezium",
     "DistributedWorker": "debezium",
     "spark_settings": "spark",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import random
 from collections import Counter
+from itertools import product
+from typing import get_args
 
 import pytest
 
@@ -13,6 +15,7 @@ from tailrace.spark_consumer import config
 from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.routing import SinkRouter
+from tailrace.spark_consumer.sink.shape import Shape
 from tests.demo.fan_out import FanOut, check_options
 from tests.demo.many_tables import KINDS, kind_of, names
 from tests.demo.targets import TARGETS
@@ -31,9 +34,8 @@ def test_every_table_has_one_sink_and_every_sink_has_tables() -> None:
         kinds = {(router.name_of(topic), kind_of(topic)) for topic in topics}
         assert len(kinds) >= 20  # not one kind of table for each sink
         shapes = Counter((stack.target_of(table).name, stack.shape_of(table)) for table in stack.tables)
-        assert {each for each in shapes if each[0] in {"delta", "iceberg"}} == {
-            (name, shape) for name in ("delta", "iceberg") for shape in ("scd1", "soft-delete", "history", "scd2")
-        }
+        shaped = ("delta", "iceberg", "postgres", "mysql")
+        assert {each for each in shapes if each[0] in shaped} == set(product(shaped, get_args(Shape)))
         images = {topic: router.images(topic) for topic in topics}
         histories = {"history": Images.CHANGELOG, "scd2": Images.CHANGELOG, "soft-delete": Images.UPSERT_WITH_BEFORE}
         for table, topic in zip(stack.tables, topics, strict=True):
