@@ -85,7 +85,6 @@ def test_named_statements_are_enough(
 ) -> None:
     feed = Feed(kafka_broker, prefix)
     target = backend(spark, kafka_broker, tmp_path)
-    target.more = {}
     tables = {name: feed.table(table_schema(prefix, name, INTEGER)) for name in CASES}
     other = feed.table(table_schema(prefix, "other", INTEGER))
     run = BatchRunner(feed, other, target, tmp_path, {"schema.change.behavior": "exception"})

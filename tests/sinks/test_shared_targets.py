@@ -13,7 +13,7 @@ from tailrace.schemas.alteration import AlterationKind, ColumnChange
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.target_table import assignments
 from tests.embedded.kafka import KafkaBroker
-from tests.sinks.backend import SinkBackend
+from tests.sinks.backend import SinkBackend, WithSettings
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import JdbcBackend
@@ -60,10 +60,9 @@ def test_two_queries_do_not_give_two_tables_one_shard(
     backend: type[ProjectedDelta], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """The second query is refused, also after a restart; with a value of its own it goes on."""
-    feed = Feed(kafka_broker, prefix)
-    one, other = shards(feed)
     target = backend(spark, kafka_broker, tmp_path)
-    target.more = {}
+    run, one, other = shards(target, prefix)
+    feed, target.added = run.feed, {}
     first, second = query(target, feed, one, tmp_path, SHARDS), query(target, feed, other, tmp_path, OF_THE_FIRST)
     third = query(target, feed, other, tmp_path / "own", SHARDS)
     first.batch(one.change("c", None, row(1, 1), pos=100))
@@ -90,10 +89,9 @@ def test_two_queries_do_not_write_two_tables_to_one_target(
     backend: type[ProjectedDelta], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """A target of one table takes no second one, nor a shard; the first one goes on."""
-    feed = Feed(kafka_broker, prefix)
-    one, other = shards(feed)
     target = backend(spark, kafka_broker, tmp_path)
-    target.more = {}
+    run, one, other = shards(target, prefix)
+    feed, target.added = run.feed, {}
     first = query(target, feed, one, tmp_path, ROUTES)
     first.batch(one.change("c", None, row(1, 1), pos=100))
 
@@ -152,18 +150,14 @@ def test_statements_of_one_shard_concern_its_rows_in_any_type(
     backend: type[ProjectedDelta], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """A truncate event, and a topic that is created again: the named statement removes the rows of this shard."""
-    feed = Feed(kafka_broker, prefix)
-    one, other = shards(feed)
     target = backend(spark, kafka_broker, tmp_path)
-    target.more = SHARDS
     create_with_decimal(target)
-    run = BatchRunner(feed, one, target, tmp_path)
-    run.others = [other]
+    run, one, other = shards(target, prefix)
     run.batch(*(table.change("c", None, row(1, number), pos=100) for number, table in enumerate((one, other), 1)))
     run.batch(one.truncate(pos=200), one.change("c", None, row(2, 1), pos=210))
     assert rows_of(target) == {(1, 2): 1, (2, 1): 2}
 
-    recreate_topic(feed, one)
+    recreate_topic(run.feed, one)
     run.batch(other.change("c", None, row(3, 3), pos=310))
     position = run.parked()[one.schema.topic]
     assert "was deleted and created again" in position["reason"]
@@ -183,14 +177,10 @@ def test_statements_of_one_shard_concern_its_rows_in_any_type(
 def test_shard_of_a_topic_goes_on_after_its_records_were_removed(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
-    feed = Feed(kafka_broker, prefix)
-    one, other = shards(feed)
     target = ProjectedUpsertKafka(spark, kafka_broker, tmp_path)
-    target.more = {**SHARDS, "sink.topic": f"latest.out-{prefix}.{{table}}"}
-    run = BatchRunner(feed, one, target, tmp_path)
-    run.others = [other]
+    run, one, other = shards(target, prefix, sink__topic=f"latest.out-{prefix}.{{table}}")
     run.batch(*(table.change("c", None, row(1, number), pos=100) for number, table in enumerate((one, other), 1)))
-    recreate_topic(feed, one)
+    recreate_topic(run.feed, one)
     run.batch(other.change("c", None, row(3, 3), pos=310))
     assert f"tailrace.topic={one.schema.topic}" in run.parked()[one.schema.topic]["hint"]
 
@@ -211,12 +201,11 @@ def test_copy_of_a_shared_table_gets_no_row_twice(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """The copy was made during the initial load, with the properties: which records it has is not known."""
-    feed = Feed(kafka_broker, prefix)
-    one, other = shards(feed)
     original, copy = (ProjectedDelta(spark, kafka_broker, tmp_path / name) for name in ("original", "copy"))
-    original.more = copy.more = SHARDS
-    first, second = (BatchRunner(feed, one, each, tmp_path / each.work.name) for each in (original, copy))
-    first.others = second.others = [other]
+    first, one, other = shards(original, prefix)
+    copy.added = SHARDS
+    second = BatchRunner(first.feed, one, copy, copy.work)
+    second.others = [other]
     loaded = [
         [*table.snapshot(prefix, 0, [row(1), row(2)], low=10, high=20), table.end(prefix, 0, high=20, rows=2)]
         for table in (one, other)
@@ -235,7 +224,7 @@ def test_copy_of_a_shared_table_gets_no_row_twice(
     assert rows_of(copy).keys() == {(shard, key) for shard in (1, 2) for key in (1, 2)}
 
 
-class Named(CatalogBackend):
+class Named(WithSettings, CatalogBackend):
     """Tables whose names do not have the database: a route can lead to the name that a table had before."""
 
     table = "spark_catalog.{schema}.{{table}}"
@@ -246,15 +235,11 @@ def test_table_that_was_written_alone_keeps_its_state_when_it_gets_a_route(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """An ALTER TABLE is not done again; another table does not join it."""
-    feed = Feed(kafka_broker, prefix)
-    one, other = shards(feed)
     target = Named(spark, kafka_broker, tmp_path)
+    routed, one, other = shards(target, prefix)
+    target.added = {}
     alone = {name: value for name, value in SHARDS.items() if name.startswith("transforms")}
-    run, routed = (
-        BatchRunner(feed, one, target, tmp_path, alone),
-        BatchRunner(feed, one, target, tmp_path / "r", SHARDS),
-    )
-    routed.others = [other]
+    run = BatchRunner(routed.feed, one, target, tmp_path / "alone", alone)
     run.batch(one.change("c", None, row(1, 1), pos=100))
     replaced = (
         ColumnChange(AlterationKind.DROP, "n"),
