@@ -209,8 +209,8 @@ class UpsertKafkaSink:
                 hint=f"kafka-configs.sh --alter --topic {target} --add-config cleanup.policy=compact",
                 **{name.replace(".", "_"): value for name, value in other.items()},
             )
-        # A topic that became a shared one has its ledger under the name of the target.
-        names = (self._ledger_key(schema), target)
+        # Earlier settings of sink.topic, and earlier releases, had other names.
+        names = (self._ledger_key(schema), target, f"{target} {schema.topic}")
         stored = (_Applied.from_text(schema.topic, self._stored.get(name)) for name in names)
         found = next(filter(None, stored), None) or _Applied(Ledger(schema.topic))
         return found if _TOPIC_WORD in self._options.topic else self._claim(schema, found)
