@@ -2,26 +2,31 @@
 
 The alterations say what happened to columns that exist. What they do not explain is found by name: a column that the
 target lacks was added with unknown values, one that the source lacks was dropped.
+
+A policy can leave the steps to somebody (``refused``). Whether they were made is found in the columns, unless a name is
+dropped or renamed and added again: then a mark (``Plan.mark``), which is the last of the statements, tells it.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
+from tailrace.spark_consumer.evolution.marks import Mark, marks_text, read_marks
 from tailrace.spark_consumer.evolution.policy import Action, ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.source.common_type import can_check, common_type
 from tailrace.spark_consumer.source.lineage import Origin, after_alteration, is_applicable
 
-if TYPE_CHECKING:
-    from pyspark.sql import types as tp
-
-
 _AS_THE_SOURCE: Final = frozenset({Action.APPLY, Action.TRY, Action.REFUSE})
 """Columns are dropped and renamed; if the policy refuses that, these are the steps that somebody else can make."""
+_UNKNOWN: Final = tp.NullType()
+"""The type of a column that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class Step:
     """The name after the step; before it for DROP."""
     old: str = ""
     """The name before RENAME."""
+    cause: ChangeKind | None = field(default=None, compare=False)
+    """What the source did, if it is another kind."""
 
 
 @dataclass(slots=True)
@@ -93,7 +100,9 @@ class Plan:
     unsupported: list[TypeChange] = field(default_factory=list)
     """Types that the target cannot take, nor can their values be checked."""
     refused: list[Step] = field(default_factory=list)
-    """Changes that the policy does not allow, unless somebody has made them; the steps are then those to be made."""
+    """Changes that the policy does not allow, until somebody has made them; the steps are then those to be made."""
+    mark: str = ""
+    """What has to be stored after the refused steps, because the columns do not tell that they were made."""
     conflicts: list[str] = field(default_factory=list)
     """Reasons why the target cannot follow, whatever the policy says."""
     unknown: list[str] = field(default_factory=list)
@@ -115,16 +124,52 @@ def make_plan(
     *,
     policy: EvolutionPolicy,
     can_widen: Callable[[tp.DataType, tp.DataType], bool],
+    mark: str = "",
 ) -> Plan:
     """Return the plan for a target with the columns ``stored`` and a source with the columns ``wanted``.
 
     ``names`` are those after the last plan, ``alterations`` the statements since then, in order. A plan that was
-    carried out in part can be made again. ``can_widen``: whether the target can widen a type to another one.
+    carried out in part can be made again. ``can_widen``: whether the target can widen a type to another one. ``mark``:
+    that of the last plan, if it is stored.
     """
-    planner = _Planner(stored, wanted, names, policy)
-    for alteration in alterations:
-        planner.alter(alteration)
-    return planner.finish(can_widen)
+    alterations = list(alterations)
+    marks = read_marks(mark, alterations)
+
+    def planned(columns: Mapping[str, tp.DataType], marks: Sequence[Mark]) -> _Planner | None:
+        """Return what is planned; None if the columns are not those that follow from the marks."""
+        planner, made = _Planner(columns, wanted, names, policy), deque(marks)
+        if made:
+            planner.begin_with(made[0])
+        for alteration in alterations:
+            planner.alter(alteration)
+            if made and tuple(alteration.sequence) == made[0].position:
+                made.popleft()
+                if not planner.go_on_with(made[0] if made else None):
+                    return None
+        planner.finish(can_widen)
+        return planner
+
+    planner = planned(stored, marks)
+    if planner is None:
+        marks, planner = [], planned(stored, [])
+    assert planner is not None
+    plan = planner.plan
+    if plan.refused and alterations:
+        repeated = planned(planner.columns, [])
+        if marks or repeated is None or not _is_done(repeated.plan, plan):
+            last = Mark(tuple(alterations[-1].sequence), tuple(stored), tuple(wanted))
+            plan.mark = marks_text([*marks, last])
+    return plan
+
+
+def _is_done(repeated: Plan, plan: Plan) -> bool:
+    """Return whether a plan that is made after the steps of another one finds them, and does what is left."""
+    fills = [
+        # NULL in a column that is new needs no fill.
+        {name: fill for name, fill in each.fills.items() if fill.copied or fill.added or name not in plan.types}
+        for each in (repeated, plan)
+    ]
+    return not repeated.refused and repeated.names == plan.names and fills[0] == fills[1]
 
 
 class _Planner:
@@ -140,20 +185,50 @@ class _Planner:
         self._source = {name.lower() for name in names.columns}
         self._ignored = {name.lower() for name in names.ignored}
         self._kept = {name.lower() for name in names.kept}
+        self._actual, self._before = dict(self._stored), set(self._stored)
+        self._needed = set(self._wanted)
+        """Columns of the source that the target gets."""
+        self._passing: dict[str, tuple[ColumnChange, bool]] = {}
+        """Columns that were added, and are renamed or dropped later; whether rows are read again."""
         self._policy = policy
-        self._plan = Plan()
+        self.plan = Plan()
+
+    @property
+    def columns(self) -> dict[str, tp.DataType]:
+        """The columns that the target has after the steps."""
+        types = {each.column.lower(): each.wider or each.now for each in [*self.plan.widened, *self.plan.unsupported]}
+        types = self.plan.types | types
+        return {shown: types.get(name, kind) for name, (shown, kind) in self._stored.items()}
+
+    def begin_with(self, mark: Mark) -> None:
+        """Plan the steps that were made from the columns that target and source had then."""
+        self._stored = {name.lower(): self._actual.get(name.lower(), (name, _UNKNOWN)) for name in mark.columns}
+        self._before, self._needed = set(self._stored), {name.lower() for name in mark.source}
+
+    def go_on_with(self, mark: Mark | None) -> bool:
+        """Take the steps planned so far for made, and go on with the next mark, or with the columns as they are.
+
+        Returns whether the target has the columns that follow from the steps.
+        """
+        planned, gone = set(self._stored), self._before - self._stored.keys()
+        if mark is not None:
+            self.begin_with(mark)
+        else:
+            self._stored, self._needed = dict(self._actual), set(self._wanted)
+        self.plan.steps, self.plan.types = [], {}
+        return planned <= self._stored.keys() and not gone & self._stored.keys()
 
     def alter(self, alteration: Alteration) -> None:
         """Plan one statement; nothing if the columns are not those before it."""
         for change in alteration.changes:
             if change.kind is AlterationKind.CONVERT and not alteration.reread:
                 names = {change.column.lower()} if change.column else self._source
-                self._plan.unknown += sorted(names & (self._source - self._ignored))
+                self.plan.unknown += sorted(names & (self._source - self._ignored))
         if not is_applicable(self._source, alteration):
             return
         renames = {c.old.lower(): c.column for c in alteration.changes if c.kind is AlterationKind.RENAME}
         if any(new.lower() in renames and new.lower() != old for old, new in renames.items()):
-            self._plan.conflicts.append("columns exchanged their names in one statement")
+            self.plan.conflicts.append("columns exchanged their names in one statement")
             return
         self._source = set(after_alteration({name: Origin(name) for name in self._source}, alteration))
         by_kind = {kind: [c for c in alteration.changes if c.kind is kind] for kind in AlterationKind}
@@ -164,7 +239,7 @@ class _Planner:
         for change in by_kind[AlterationKind.ADD]:
             self._add(change.column, change, reread=alteration.reread)
 
-    def finish(self, can_widen: Callable[[tp.DataType, tp.DataType], bool]) -> Plan:
+    def finish(self, can_widen: Callable[[tp.DataType, tp.DataType], bool]) -> None:
         """Plan what the alterations do not explain, and the types."""
         for name in sorted(self._source - set(self._wanted)):
             self._drop(name)
@@ -176,31 +251,28 @@ class _Planner:
                 if name not in self._stored:
                     self._gain(column, kind, None)
                 self._type(name, can_widen)
-        self._plan.names = SourceNames(
+        plan = self.plan
+        changes = [Step(step.cause or step.kind, step.column, step.old) for step in plan.steps]
+        changes += [Step(ChangeKind.TYPE, each.column) for each in [*plan.widened, *plan.unsupported]]
+        plan.refused = [step for step in changes if self._policy.action(step.kind) is Action.REFUSE]
+        self.plan.names = SourceNames(
             tuple(shown for shown, _ in self._wanted.values()),
             tuple(self._wanted[name][0] for name in sorted(self._ignored & set(self._wanted))),
             tuple(self._stored[name][0] for name in sorted(self._kept & set(self._stored))),
         )
-        return self._plan
-
-    def _action(self, kind: ChangeKind, column: str, *, made: bool = False) -> Action:
-        """Return what to do with a change; ``made``: the target has it already."""
-        action = self._policy.action(kind)
-        if action is Action.REFUSE and not made:
-            self._plan.refused.append(Step(kind, column))
-        return action
 
     def _drop(self, name: str) -> None:
         if name in self._ignored:
             self._ignored.discard(name)
             return
+        self._passing.pop(name, None)
         if name not in self._stored:
             return
-        action = self._action(ChangeKind.DROP, name)
-        self._plan.fills.pop(name, None)
-        needed = any(fill.copied.lower() == name for fill in self._plan.fills.values())
+        action = self._policy.action(ChangeKind.DROP)
+        self.plan.fills.pop(name, None)
+        needed = any(fill.copied.lower() == name for fill in self.plan.fills.values())
         if action in _AS_THE_SOURCE and not needed:
-            self._plan.steps.append(Step(ChangeKind.DROP, self._stored.pop(name)[0]))
+            self.plan.steps.append(Step(ChangeKind.DROP, self._stored.pop(name)[0]))
         else:
             self._kept.add(name)
 
@@ -209,47 +281,57 @@ class _Planner:
         if old in self._ignored:
             self._ignored = self._ignored - {old} | {name}
             return
+        action = self._policy.action(ChangeKind.RENAME)
+        if old in self._passing:
+            change, reread = self._passing.pop(old)
+            if action is Action.IGNORE:
+                self._ignored.add(name)
+            else:
+                self._add(new, change, reread=reread)
+            return
         if old not in self._stored:
             return  # an earlier attempt renamed it
-        action = self._action(ChangeKind.RENAME, new)
         shown, kind = self._stored[old]
         direct = action in _AS_THE_SOURCE
         if action is Action.IGNORE:
             self._kept.add(old)
             self._ignored.add(name)
-        elif name == old or (direct and not self._plan.fills and name not in self._stored):
+        elif name == old or (direct and not self.plan.fills and name not in self._stored):
             del self._stored[old]
             self._stored[name] = (new, kind)
-            self._plan.steps.append(Step(ChangeKind.RENAME, new, shown))
+            self.plan.steps.append(Step(ChangeKind.RENAME, new, shown))
         else:
             self._kept.add(old)
-            earlier = self._plan.fills.get(old)
-            self._gain(new, kind, Fill(new, copied=shown) if earlier is None else replace(earlier, column=new))
+            earlier = self.plan.fills.get(old)
+            fill = Fill(new, copied=shown) if earlier is None else replace(earlier, column=new)
+            self._gain(new, kind, fill, cause=ChangeKind.RENAME)
 
     def _add(self, column: str, change: ColumnChange | None, *, reread: bool = False) -> None:
         name = column.lower()
-        if self._action(ChangeKind.ADD, column, made=name in self._stored) is Action.IGNORE:
+        if self._policy.action(ChangeKind.ADD) is Action.IGNORE:
             self._ignored.add(name)
             return
-        if name not in self._wanted and name not in self._stored:
-            return  # dropped by a later statement, before a row had it
+        if name not in self._needed and name not in self._stored:
+            if change is not None:
+                self._passing[name] = change, reread  # no row has it under this name
+            return
         known = change is not None and not change.needs_rows
         if not known and not reread:
-            self._plan.unknown.append(column)
-        kind = self._wanted[name][1] if name in self._wanted else self._stored[name][1]
+            self.plan.unknown.append(column)
+        _, kind = self._wanted.get(name) or self._stored.get(name) or (name, _UNKNOWN)
         value = change if known and change is not None and change.value is not None else None
         self._gain(column, kind, Fill(column, added=value) if value is not None or name in self._stored else None)
 
-    def _gain(self, column: str, kind: tp.DataType, fill: Fill | None) -> None:
+    def _gain(self, column: str, kind: tp.DataType, fill: Fill | None, cause: ChangeKind | None = None) -> None:
         """Let a column exist, and give it its values; one that was kept under that name is used again."""
         name = column.lower()
         if name not in self._stored:
-            self._plan.steps.append(Step(ChangeKind.ADD, column))
-            self._plan.types[name] = kind
+            self.plan.steps.append(Step(ChangeKind.ADD, column, cause=cause))
+            self.plan.types[name] = kind
             self._stored[name] = (column, kind)
         self._kept.discard(name)
         if fill is not None:
-            self._plan.fills[name] = fill
+            self.plan.fills[name] = fill
 
     def _type(self, name: str, can_widen: Callable[[tp.DataType, tp.DataType], bool]) -> None:
         (column, now), (_, stored) = self._wanted[name], self._stored[name]
@@ -257,16 +339,16 @@ class _Planner:
         if common == stored:
             return
         change = TypeChange(column, stored, now, common)
-        if name in self._plan.types and common is not None:
-            self._plan.types[name] = common  # a column that is new can have any type
+        if name in self.plan.types and common is not None:
+            self.plan.types[name] = common  # a column that is new can have any type
             return
-        action = self._action(ChangeKind.TYPE, column)
+        action = self._policy.action(ChangeKind.TYPE)
         if action is not Action.IGNORE and common is not None and can_widen(stored, common):
-            self._plan.widened.append(change)
+            self.plan.widened.append(change)
         elif action in {Action.IGNORE, Action.TRY} and can_check(now, stored):
-            self._plan.converted.append(change)
+            self.plan.converted.append(change)
         else:
-            self._plan.unsupported.append(change)
+            self.plan.unsupported.append(change)
 
 
 def pending(alterations: Sequence[Alteration], done: str) -> list[Alteration]:

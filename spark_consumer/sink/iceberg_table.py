@@ -168,7 +168,7 @@ class IcebergTable(TargetTable):
         self._create_schema()
         self._spark.sql(
             f"CREATE TABLE {self.sql_name} ({', '.join(listed)}) USING ICEBERG "
-            f"TBLPROPERTIES ({assignments({**DEFAULTS, **self._stored(properties), **layout.properties({})})})"
+            f"TBLPROPERTIES ({assignments({**DEFAULTS, **self.as_stored(properties), **layout.properties({})})})"
         )
         self._properties = self._columns = None
         types = {field.name: field.dataType for field in fields}

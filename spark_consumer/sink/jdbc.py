@@ -27,7 +27,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
-from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
@@ -47,7 +47,7 @@ from tailrace.spark_consumer.sink.jdbc_versions import StoredVersions
 from tailrace.spark_consumer.sink.ledger import is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
-from tailrace.spark_consumer.sink.shared_target import SEVERAL
+from tailrace.spark_consumer.sink.shared_target import REMOVE_SHARD, SEVERAL
 from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_column, upsert_row
 from tailrace.spark_consumer.sink.target_table import key_text, require_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, versions
@@ -100,20 +100,23 @@ class JdbcSink:
             return self._applied(schema)
 
     def _applied(self, schema: TableSchema) -> Mapping[int, int]:
-        entry = self._open(schema).table.entry
+        target, topic_id = self._open(schema), self._context.topic_id(schema.topic)
+        table, entry = target.table, target.table.entry
         if entry is None or entry.topic != schema.topic:
             return {}
-        try:
-            entry.ledger.require_same_topic(
-                self._context.topic_id(schema.topic),
-                "the table",
-                hint="drop or rename the target table to load it from the new topic, and start again",
-                table=self._targets[schema.topic].table.sql_name,
-            )
-        except NewTopicError:
-            del self._targets[schema.topic]
-            raise
-        return entry.ledger.applied
+        if not entry.ledger.is_of_another_topic(topic_id):
+            return entry.ledger.applied
+        hint, remedy = "drop or rename the target table to load it from the new topic, and start again", {}
+        if table.shard is not None:
+            with self._connections.session() as session:
+                if not table.has_rows_of_shard(session):
+                    table.forget_shard(session)
+                    target.prepared_for = None
+                    return {}
+            hint, remedy = REMOVE_SHARD, {"statement": table.delete_statement(table.shard)}
+        del self._targets[schema.topic]
+        entry.ledger.require_same_topic(topic_id, "the table", hint=hint, table=table.sql_name, **remedy)
+        return {}
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Create the table, take it over, or change its columns as the source did."""
@@ -160,6 +163,7 @@ class JdbcSink:
                 self._begin(table, session, form, alterations)
             assert table.entry is not None
             self._check_owner(table, table.owner or table.entry, schema)
+            table.claim_shard(session)
             add_columns(table, session, form)
             policy = self._policy if table.shard is None else table.shard.policy(self._policy)
             target.evolved = evolve(table, session, form, alterations, policy)

@@ -186,6 +186,10 @@ class Dialect(ABC):
         """Return the type of a key column."""
         return self.column_type(kind, Role.VALUE)
 
+    def literal(self, text: str) -> str:
+        """Return the literal of a text."""
+        return "'" + text.replace("'", "''") + "'"
+
     @abstractmethod
     def binary(self, content: bytes) -> str:
         """Return a literal."""

@@ -65,6 +65,7 @@ def evolve(
         pending(alterations, table.entry.last_alteration),
         policy=policy,
         can_widen=can_widen,
+        mark=table.entry.made,
     )
     evolution = _Evolution(table, form, plan, pending(alterations, table.entry.last_alteration))
     evolution.check(policy)
@@ -129,7 +130,7 @@ class _Evolution:
                 change=step.kind.value,
                 column=step.column,
                 source=source,
-                statement="; ".join([*self._changes(), *map(self._widening, plan.unsupported)]),
+                statement="; ".join(self._statements()),
             )
         for change in plan.unsupported:
             raise SinkError(
@@ -171,12 +172,20 @@ class _Evolution:
 
     def _done_statement(self) -> str:
         """Return the statement after which the alterations count as done."""
-        quote = self._table.dialect.quote
-        target = self._table.row_name.replace(chr(39), chr(39) * 2)
+        return self._note("last_alteration", position_text(self._alterations))
+
+    def _note(self, column: str, text: str) -> str:
+        """Return the statement that changes the row of the ledger."""
+        quote, literal = self._table.dialect.quote, self._table.dialect.literal
         return (
-            f"UPDATE {self._table.ledger_name} SET {quote('last_alteration')} = '{position_text(self._alterations)}' "
-            f"WHERE {quote('target')} = '{target}'"
+            f"UPDATE {self._table.ledger_name} SET {quote(column)} = {literal(text)} "
+            f"WHERE {quote('target')} = {literal(self._table.row_name)}"
         )
+
+    def _statements(self) -> list[str]:
+        """Return everything that is to be done, if the policy leaves it to somebody."""
+        mark = [self._note("made", self._plan.mark)] if self._plan.mark else []
+        return [*self._changes(), *map(self._widening, self._plan.unsupported), *mark]
 
     def _changes(self) -> list[str]:
         return [self._step(step) for step in self._plan.steps] + [self._widening(each) for each in self._plan.widened]

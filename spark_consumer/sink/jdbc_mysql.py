@@ -135,6 +135,10 @@ class MySqlDialect(Dialect):
             return f"VARBINARY({_INDEX_BYTES // keys})"
         return self.column_type(kind, Role.VALUE)
 
+    def literal(self, text: str) -> str:
+        """Return the literal of a text, in which a backslash begins an escape."""
+        return super().literal(text.replace("\\", "\\\\"))
+
     def binary(self, content: bytes) -> str:
         """Return a literal."""
         return f"x'{content.hex()}'"

@@ -58,6 +58,10 @@ class Entry:
     """The shape of the table; empty: scd1."""
     added_columns: str = ""
     """The columns that are not columns of the source, as a JSON array; also those of earlier settings."""
+    shard: str = ""
+    """The values of the shard of a shared table (Shard.text)."""
+    made: str = ""
+    """That somebody has made the steps for some ALTER TABLE (Mark)."""
 
     @property
     def ledger(self) -> Ledger:
@@ -77,7 +81,7 @@ class Entry:
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Entry))
-_ADDED: Final = ("shape", "added_columns")
+_ADDED: Final = ("shape", "added_columns", "shard", "made")
 """Columns that a ledger of an earlier release lacks."""
 
 
@@ -154,7 +158,41 @@ class JdbcTable:
         """Write the first row of the ledger, in the transaction of the caller; that of a shared table too."""
         if self.shard is not None and self.owner is None:
             self._write_row(session, self.name, Entry(SEVERAL, key_columns=entry.key_columns))
+        self._write_own(session, entry)
+
+    def claim_shard(self, session: Session) -> None:
+        """Store the values of the shard. Raises SinkError if another topic has them."""
+        if self.shard is not None and self.entry is not None and self.entry.shard != self.shard.text:
+            with session.transaction():
+                self._write_own(session, self.entry)
+            self.read(session)
+
+    def _write_own(self, session: Session, entry: Entry) -> None:
+        """Write the row of the ledger; of a shared table with the values of the shard, if no other topic has them."""
+        if self.shard is not None:
+            self._read_row(session, self.name, lock=True)  # no other query stores its values meanwhile
+            self.shard.require_own(self._owners(session), self.sql_name)
+            entry = replace(entry, shard=self.shard.text)
         self.write_entry(session, entry)
+
+    def _owners(self, session: Session) -> dict[str, str]:
+        quote, start = self.dialect.quote, self._row_start
+        found = session.query(
+            f"SELECT {quote('topic')}, {quote('shard')} FROM {self.ledger_name} "
+            f"WHERE LEFT({quote('target')}, {len(start)}) = ?",
+            start,
+        )
+        return {str(topic): text or "" for topic, text in found}
+
+    def has_rows_of_shard(self, session: Session) -> bool:
+        """Return whether the table has rows of the shard."""
+        own, parameters = self.rows_of_shard()
+        return bool(session.query(f"SELECT 1 FROM {self.sql_name} WHERE {own} LIMIT 1", *parameters))
+
+    def forget_shard(self, session: Session) -> None:
+        """Remove the row of the shard from the ledger: its rows were removed from the table."""
+        session.execute(f"DELETE FROM {self.ledger_name} WHERE {self.dialect.quote('target')} = ?", self.row_name)
+        self.read(session)
 
     def _write_row(self, session: Session, name: str, entry: Entry) -> None:
         quote, values = self.dialect.quote, [str(value) for value in astuple(entry)]
@@ -218,10 +256,15 @@ class JdbcTable:
         for name, value in self.shard.values:
             column = require_table(self).column(name)
             assert column is not None
-            kind = column.kind or tp.StringType()
+            kind = column.kind_for(tp.DecimalType()) or tp.StringType()  # some columns take any number
             conditions.append(f"{self.dialect.quote(column.name)} = {self.dialect.text_value(kind)}")
             values.append(_parameter(value, kind, self.dialect.zone))
         return " AND ".join(conditions), tuple(values)
+
+    def delete_statement(self, shard: Shard) -> str:
+        """Return the statement that removes the rows of a shard."""
+        conditions = (f"{self.dialect.quote(name)} = {self.dialect.literal(value)}" for name, value in shard.values)
+        return f"DELETE FROM {self.sql_name} WHERE {' AND '.join(conditions)}"
 
     def drop_stages(self, session: Session) -> None:
         """Remove the staging tables of earlier processes; a task that still writes to one of them fails."""

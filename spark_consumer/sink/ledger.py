@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 AppliedOffsets = Mapping[int, int]
 """Partition to the offset before which records are applied."""
 
-_KEY: Final = "tailrace"
+ENTRY: Final = "tailrace"
+"""Where a text has the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Ledger:
             entry["changelog"] = asdict(self.changelog)
         if self.others is not None:
             entry["others"] = self.others
-        return json.dumps({_KEY: {**entry, "id": self.id} if self.id else entry})
+        return json.dumps({ENTRY: {**entry, "id": self.id} if self.id else entry})
 
     def is_repeat(self, query: str, write: Write) -> bool:
         """Return whether rows of a write can be in the table.
@@ -172,7 +173,7 @@ def _entry(text: str | None) -> dict[str, object] | None:
         found = json.loads(text or "null")
     except json.JSONDecodeError:
         return None
-    entry = found.get(_KEY) if isinstance(found, dict) else None
+    entry = found.get(ENTRY) if isinstance(found, dict) else None
     return entry if isinstance(entry, dict) else None
 
 

@@ -8,6 +8,9 @@ recovery each changelog row is there once.
 
 A column keeps the type that it had in the first file: the columns are in ``_tailrace/columns.json``, which is written
 before the first file that has them. Readers then need no merge of types.
+
+A directory has the file ``_tailrace/topics/<topic>.json`` of each topic that writes to it, with the values of its shard
+if it is shared. It is written before the first rows, and those of others are read before and after it.
 """
 
 from __future__ import annotations
@@ -33,11 +36,12 @@ from tailrace.schemas import sequence as seq
 from tailrace.schemas.rowkind import RowKind
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.files import children, exists, read_text, write_text
+from tailrace.spark_consumer.files import children, delete, exists, read_text, write_text
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import FIELD_PROPERTIES, MetadataOptions, fields_check
+from tailrace.spark_consumer.sink.shared_target import ALONE, Shard, require_owner
 from tailrace.spark_consumer.sink.table_names import path_segment, quote
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.common_type import can_check, common_type
@@ -48,11 +52,10 @@ from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_lite
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from tailrace.spark_consumer.sink.shared_target import Shard
-
 PART: Final = "tailrace_part"
 WRITE: Final = "tailrace_write"
 COLUMNS: Final = "_tailrace/columns.json"
+TOPICS: Final = "_tailrace/topics"
 
 _META: Final = tp.StructType(
     [
@@ -120,6 +123,8 @@ class ParquetSink:
         """By the path of a changelog that several tables share: Spark's writers must not meet in one directory."""
         self._columns: dict[str, tp.StructType] = {}
         """By topic: the columns that the files of a table have."""
+        self._claimed: dict[str, str] = {}
+        """By topic: the directory that it may write to."""
 
     def applied(self, schema: TableSchema) -> Mapping[int, int]:  # noqa: ARG002 - part of the protocol
         """Return nothing: the names of the writes tell what is repeated."""
@@ -138,6 +143,7 @@ class ParquetSink:
         except BaseException:
             # The directory may be another one at the next attempt.
             self._columns.pop(batch.schema.topic, None)
+            self._claimed.pop(batch.schema.topic, None)
             raise
 
     def close(self) -> None:
@@ -150,11 +156,19 @@ class ParquetSink:
             text += f" {schema.topic}"  # the same offsets of two shards are two writes
             self._columns.pop(schema.topic, None)  # another one may have added columns
         name = "w" + hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]
+        # The columns of a shared directory are read each time too, because others change them.
+        is_known = shard is None and self._claimed.get(schema.topic) == path
+        is_claimed = is_known or read_text(spark, _claim_file(path, schema.topic)) == _claim_text(schema.topic, shard)
+        if not is_claimed:
+            require_owner(schema.topic, shard, _owners(spark, path), path)
         columns = self._prepare(spark, path, batch)
+        if not is_claimed:
+            _claim(spark, path, schema.topic, shard)
+        self._claimed[schema.topic] = path
         rows = _rows(batch.records, schema, columns)
         if batch.truncated is not None:
             others = fn.col(WRITE) != name
-            others = others if shard is None else others & fn.expr(shard.condition)
+            others = others if shard is None else others & fn.expr(shard.condition(columns))
             deletes = _deletes(spark, path, columns, batch.truncated, others)
             rows = rows if deletes is None else rows.unionByName(deletes)
         rows = rows.withColumns({PART: fn.expr(self._options.part), WRITE: fn.lit(name)})
@@ -201,6 +215,32 @@ class ParquetSink:
             log.info("columns of a changelog", path=path, new=[field.name for field in new])
         self._columns[schema.topic] = known
         return known
+
+
+def _owners(spark: SparkSession, path: str) -> dict[str, str]:
+    """Return the topics that write to a directory, with the values of their shards; not those of earlier releases."""
+    names = {name.removesuffix(".tmp") for name in children(spark, f"{path}/{TOPICS}")}
+    texts = (read_text(spark, f"{path}/{TOPICS}/{name}") for name in sorted(names))
+    found = (json.loads(text) for text in texts if text)
+    return {each["topic"]: each["shard"] for each in found}
+
+
+def _claim_file(path: str, topic: str) -> str:
+    return f"{path}/{TOPICS}/{path_segment(topic)}.json"
+
+
+def _claim_text(topic: str, shard: Shard | None) -> str:
+    return json.dumps({"topic": topic, "shard": ALONE if shard is None else shard.text})
+
+
+def _claim(spark: SparkSession, path: str, topic: str, shard: Shard | None) -> None:
+    """Note that a topic writes to a directory. Raises SinkError if another one has done so meanwhile."""
+    write_text(spark, _claim_file(path, topic), _claim_text(topic, shard))
+    try:
+        require_owner(topic, shard, _owners(spark, path), path)
+    except SinkError:
+        delete(spark, _claim_file(path, topic))
+        raise
 
 
 def _deletes(

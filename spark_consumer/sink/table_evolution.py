@@ -32,7 +32,7 @@ from tailrace.spark_consumer.evolution.plan import (
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.sink.shape import SHAPE, Layout, added_columns
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.table_properties import KEY, LAST_ALTERATION, NAMES
+from tailrace.spark_consumer.sink.table_properties import KEY, LAST_ALTERATION, MADE, NAMES
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, key_text
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
@@ -70,7 +70,8 @@ def evolve(
     names = SourceNames(tuple(stored)) if found is None else SourceNames.from_json(found)
     since = pending(alterations, table.properties.get(LAST_ALTERATION, ""))
     wanted = {each.name: each.dataType for each in row_type(schema).fields}
-    plan = make_plan(stored, wanted, names, since, policy=policy, can_widen=table.can_widen)
+    mark = table.properties.get(MADE, "")
+    plan = make_plan(stored, wanted, names, since, policy=policy, can_widen=table.can_widen, mark=mark)
     evolution = _Evolution(table, schema, plan, since)
     evolution.check(policy)
     evolution.apply()
@@ -136,7 +137,7 @@ class _Evolution:
                 statement=self._alter(_widening(change)),
             )
         if plan.unknown:
-            statement = self._alter(f"SET TBLPROPERTIES ({assignments(self._progress())})")
+            statement = self._alter(self._set(self._progress()))
             name = captured_name(self._schema, self._alterations)
             report_unknown(name, plan, source, statement if policy.needs_exact_rows else None)
 
@@ -191,7 +192,12 @@ class _Evolution:
         """Return everything that is to be done, also what the format cannot do."""
         needed = self._table.needed_properties(self._kinds_of_changes())
         first = [f"SET TBLPROPERTIES ({assignments(needed)})"] if needed else []
-        return [self._alter(change) for change in [*first, *self._changes(), *map(_widening, self._plan.unsupported)]]
+        last = [self._set({MADE: self._plan.mark})] if self._plan.mark else []
+        changes = [*first, *self._changes(), *map(_widening, self._plan.unsupported), *last]
+        return [self._alter(change) for change in changes]
+
+    def _set(self, properties: Mapping[str, str]) -> str:
+        return f"SET TBLPROPERTIES ({assignments(self._table.as_stored(properties))})"
 
     def _alter(self, change: str) -> str:
         return f"ALTER TABLE {self._table.sql_name} {change}"
@@ -203,7 +209,10 @@ class _Evolution:
         shard = self._table.shard
         columns = [self._filled(each.name, types) for each in stored.schema.fields]
         if shard is not None:
-            own, old = fn.expr(shard.condition), [fn.col(quote(each.name)) for each in stored.schema.fields]
+            own, old = (
+                fn.expr(shard.condition(stored.schema)),
+                [fn.col(quote(each.name)) for each in stored.schema.fields],
+            )
             columns = [fn.when(own, value).otherwise(other) for value, other in zip(columns, old, strict=True)]
         columns = [value.alias(each.name) for value, each in zip(columns, stored.schema.fields, strict=True)]
         once = None

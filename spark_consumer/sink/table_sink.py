@@ -37,12 +37,12 @@ from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLo
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.merge_statement import SOURCE, merge_versions_statement
 from tailrace.spark_consumer.sink.shape import Layout
-from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, SEVERAL
+from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, REMOVE_SHARD, SEVERAL
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
-from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, TOPIC, TRUNCATED
+from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, TRUNCATED
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import RowChanges, key_text
@@ -99,17 +99,40 @@ class TableSink(ABC, Generic[Table]):
     def _applied(self, table: Table, schema: TableSchema) -> Mapping[int, int]:
         self._layout(schema)
         if schema.topic not in self._ledgers and table.exists:
-            is_new = table.shard is not None and table.properties.get(TOPIC) == SEVERAL
-            self._ledgers[schema.topic] = Ledger(schema.topic) if is_new else table.ledger(schema.topic)
-        ledger = self._ledgers.get(schema.topic)
-        if ledger is not None:
-            ledger.require_same_topic(
-                self._context.topic_id(schema.topic),
-                "the table",
-                hint="move the target table away to load it from the new topic, and start again",
-                table=table.name,
-            )
-        return {} if ledger is None else ledger.applied
+            self._ledgers[schema.topic] = self._read_ledger(table, schema.topic)
+        ledger, topic_id = self._ledgers.get(schema.topic), self._context.topic_id(schema.topic)
+        if ledger is None:
+            return {}
+        if table.shard is None:
+            hint = "move the target table away to load it from the new topic, and start again"
+            ledger.require_same_topic(topic_id, "the table", hint=hint, table=table.name)
+        elif ledger.is_of_another_topic(topic_id):
+            if table.has_rows_of_shard():
+                condition = table.shard.condition(table.columns)
+                ledger.require_same_topic(
+                    topic_id,
+                    "the table",
+                    hint=REMOVE_SHARD,
+                    table=table.name,
+                    statement=f"DELETE FROM {table.sql_name} WHERE {condition}",
+                )
+            # Its rows were removed: it begins as a new one.
+            table.unset(*OF_A_SHARD)
+            table.refresh()
+            ledger = self._ledgers[schema.topic] = Ledger(schema.topic)
+            self._evolved_for.pop(schema.topic, None)
+        return ledger.applied
+
+    @staticmethod
+    def _read_ledger(table: Table, topic: str) -> Ledger | None:
+        """Return what an existing table has applied; None if that is not known."""
+        if table.shard is None:
+            return table.ledger(topic)
+        found = None if table.properties.get(TOPIC) == SEVERAL else table.ledger(topic)
+        if found is not None and (found.append or found.merge):
+            return found
+        # No commit names the shard. In a copy of a table it can have rows, and what they come from is not known.
+        return None if table.has_rows_of_shard() else Ledger(topic)
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Create the table, or add the columns that the schema has gained."""
@@ -129,10 +152,12 @@ class TableSink(ABC, Generic[Table]):
             self._empty.add(schema.topic)
             self._ledgers[schema.topic] = Ledger(schema.topic)
         elif table.shard is not None and table.properties.get(TOPIC) == SEVERAL:
+            is_empty = self._ledgers[schema.topic] is not None
             behind = created_behind(schema, self._context.alterations(schema.topic))
-            properties = {**self._owned_by(schema), **behind, **names_of(schema)}
-            table.set({name: value for name, value in properties.items() if name in OF_A_SHARD})
-            self._empty.add(schema.topic)
+            properties = {**self._owned_by(schema, loads=is_empty), **behind, **names_of(schema)}
+            table.claim_shard({name: value for name, value in properties.items() if name in OF_A_SHARD})
+            if is_empty:
+                self._empty.add(schema.topic)
             log.info("table shared", table=table.name, topic=schema.topic)
         owner = table.properties.get(TOPIC)
         if owner is None:
@@ -147,6 +172,8 @@ class TableSink(ABC, Generic[Table]):
                 table_topic=owner,
                 batch_topic=schema.topic,
             )
+        if table.shard is not None:
+            table.claim_shard()
         alterations = tuple(self._context.alterations(schema.topic))
         if self._evolved_for.get(schema.topic) != (schema, alterations):
             policy = self._policy if table.shard is None else table.shard.policy(self._policy)
@@ -249,8 +276,8 @@ class TableSink(ABC, Generic[Table]):
     def _table(self, schema: TableSchema) -> Table:
         if schema.topic not in self._tables:
             table = self._open_table(schema)
-            table.shard = self._context.shard(schema.topic)
             table.require_format()
+            table.share(self._context.shard(schema.topic))
             self._tables[schema.topic] = table
         return self._tables[schema.topic]
 
@@ -309,6 +336,8 @@ class TableSink(ABC, Generic[Table]):
 
     def _create(self, table: Table, schema: TableSchema) -> None:
         owner = self._owned_by(schema) | created_behind(schema, self._context.alterations(schema.topic))
+        if table.shard is not None:
+            owner |= {SHARD: table.shard.text}
         table.create(schema, {**self._table_properties, **owner, **names_of(schema)}, self._layout(schema))
         log.info("table created", table=table.name, initial_load=owner.get(RUN))
 

@@ -17,6 +17,7 @@ from tailrace.spark_consumer.sink.merge_statement import merge_statement
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.shared_target import Shard
 from tailrace.spark_consumer.sink.table_names import Location, literal, quote
+from tailrace.spark_consumer.sink.table_properties import SHARD, TOPIC
 from tailrace.spark_consumer.source.common_type import common_type
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class TargetTable(ABC):
         """Delete the rows with a smaller sequence, or mark them as deleted."""
         rows = self.before(sequence)
         if self.shard is not None:
-            rows = f"({rows}) AND {self.shard.condition}"
+            rows = f"({rows}) AND {self.shard.condition(self.columns)}"
         if layout.keeps_deleted:
             self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = true WHERE NOT {IS_DELETED} AND ({rows})")
         else:
@@ -224,18 +225,47 @@ class TargetTable(ABC):
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
-        self.alter(f"SET TBLPROPERTIES ({assignments(self._stored(properties))})")
+        self.alter(f"SET TBLPROPERTIES ({assignments(self.as_stored(properties))})")
 
     def unset(self, *names: str) -> None:
         """Remove table properties."""
         listed = ", ".join(literal(name) for name in (names if self.shard is None else self.shard.names(names)))
         self.alter(f"UNSET TBLPROPERTIES IF EXISTS ({listed})")
 
+    def share(self, shard: Shard | None) -> None:
+        """Let the table be one of several topics; one that the topic of the shard wrote to alone stays its own."""
+        self.shard = None
+        if shard is not None and not (self.exists and self.properties.get(TOPIC) == shard.topic):
+            self.shard = shard
+        self.refresh()
+
+    def claim_shard(self, properties: Mapping[str, str] | None = None) -> None:
+        """Store the values of the shard, and properties of it. Raises SinkError if another topic has the values."""
+        assert self.shard is not None
+        wanted = {SHARD: self.shard.text, **(properties or {})}
+        self.shard.require_own(self.shard.owners(self.properties), self.name)
+        if all(self.properties.get(name) == value for name, value in wanted.items()):
+            return
+        self.set(wanted)
+        self.refresh()
+        try:
+            self.shard.require_own(self.shard.owners(self.properties), self.name)
+        except SinkError:
+            self.unset(*wanted)  # another query has stored the same meanwhile
+            raise
+
+    def has_rows_of_shard(self) -> bool:
+        """Return whether the table has rows of the shard."""
+        assert self.shard is not None
+        condition = self.shard.condition(self.columns)
+        return bool(condition) and not self.rows().where(condition).limit(1).isEmpty()
+
     def refresh(self) -> None:
         """Read properties and columns again: another shard may have changed them."""
         self._columns = self._properties = None
 
-    def _stored(self, properties: Mapping[str, str]) -> Mapping[str, str]:
+    def as_stored(self, properties: Mapping[str, str]) -> Mapping[str, str]:
+        """Return properties under the names that the table has them."""
         return properties if self.shard is None else self.shard.stored(properties)
 
     def _seen(self, properties: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,9 @@ What a topic has applied is one record of the ledger topic: the offsets of the s
 written after the rows. A batch that runs again after a failure in between writes the same last rows again, which
 compaction removes and a reader of the last value per key does not see. A batch that the ledger has is not written
 again, so an older checkpoint does not bring old rows back.
+
+Several topics can have one target only if its name does not have ``{topic}``. Then a topic writes its record of the
+ledger before its first row, and reads those of others after it: of two that begin at once, one finds the other.
 """
 
 from __future__ import annotations
@@ -48,8 +51,10 @@ from tailrace.spark_consumer.sink.kafka_topic import (
     target_topic,
     write_records,
 )
+from tailrace.spark_consumer.sink.ledger import ENTRY as LEDGER_ENTRY
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.shared_target import ALONE, require_owner
 from tailrace.spark_consumer.source.literal_rows import literal_rows
 from tailrace.spark_consumer.source.sequence import sequence_literal
 
@@ -57,8 +62,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _COMPACTED: Final = {"cleanup.policy": "compact"}
+_TOPIC_WORD: Final = "{topic}"
+"""What makes each target that of one topic."""
 _TRUNCATED: Final = "truncated"
 _KEY: Final = "key"
+_SHARD: Final = "shard"
 
 log = structlog.get_logger(__name__)
 
@@ -86,6 +94,8 @@ class _Applied:
     truncated: Sequence | None = None
     key: tuple[str, ...] | None = None
     """The key columns of its records; None: none is written yet."""
+    shard: str = ""
+    """The values of its shard (Shard.text), or ALONE; empty: not known."""
 
     @classmethod
     def from_text(cls, source: str, text: str | None) -> _Applied | None:
@@ -95,14 +105,16 @@ class _Applied:
             return None
         found = json.loads(text)
         truncated, key = found.get(_TRUNCATED), found.get(_KEY)
-        return cls(ledger, truncated and Sequence.from_text(truncated), None if key is None else tuple(key))
+        shard = found.get(_SHARD, "")
+        return cls(ledger, truncated and Sequence.from_text(truncated), None if key is None else tuple(key), shard)
 
     @property
     def text(self) -> str:
         """The value of a record of the ledger topic."""
         truncated = {_TRUNCATED: self.truncated.text} if self.truncated else {}
         key = {} if self.key is None else {_KEY: self.key}
-        return json.dumps({**json.loads(self.ledger.metadata), **truncated, **key})
+        shard = {_SHARD: self.shard} if self.shard else {}
+        return json.dumps({**json.loads(self.ledger.metadata), **truncated, **key, **shard})
 
 
 class UpsertKafkaSink:
@@ -126,11 +138,18 @@ class UpsertKafkaSink:
             with self._lock:
                 self._applied[schema.topic] = self._open(schema)
         found, target = self._applied[schema.topic], self._target(schema)
-        found.ledger.require_same_topic(
-            self._context.topic_id(schema.topic),
-            f"topic {target}",
-            hint=f"delete topic {target} to load it from the new topic, and start again",
-        )
+        topic_id = self._context.topic_id(schema.topic)
+        if found.ledger.is_of_another_topic(topic_id):
+            hint = f"delete topic {target} to load it from the new topic, and start again"
+            if self._context.shard(schema.topic) is not None:
+                if self._has_rows_of(schema.topic, target):
+                    hint = (
+                        f"write a tombstone for each key of topic {target} whose last record has the header "
+                        f"{TOPIC_HEADER}={schema.topic}, and start again; or delete the topic to load all of its tables"
+                    )
+                else:
+                    found = self._applied[schema.topic] = _Applied(Ledger(schema.topic), shard=found.shard)
+            found.ledger.require_same_topic(topic_id, f"topic {target}", hint=hint)
         if found.key not in {None, schema.key}:
             raise SinkError(
                 f"the key of {schema.database}.{schema.table} has changed: topic {target} would keep the records of "
@@ -167,6 +186,10 @@ class UpsertKafkaSink:
     def close(self) -> None:
         """Do nothing: no resources are held."""
 
+    def _has_rows_of(self, topic: str, target: str) -> bool:
+        rows = newest_records(self._spark, self._client, target).where(fn.col("value").isNotNull())
+        return not rows.where(header_text(TOPIC_HEADER) == topic).limit(1).isEmpty()
+
     def _target(self, schema: TableSchema) -> str:
         return target_topic(self._options.topic, schema, self._context.prefix)
 
@@ -174,8 +197,8 @@ class UpsertKafkaSink:
         """Create the topic of a table if it is missing; return what it has applied."""
         if self._stored is None:
             ensure_topic(self._spark, self._client, self._ledger_topic, 1, _COMPACTED)
-            rows = newest_records(self._spark, self._client, self._ledger_topic).collect()
-            self._stored = {bytes(row["key"]).decode(): row["value"] for row in rows}
+            self._read_stored()
+        assert self._stored is not None
         target = self._target(schema)
         if not has_topic(self._spark, self._client, target):
             self._forget(target)
@@ -186,15 +209,58 @@ class UpsertKafkaSink:
                 hint=f"kafka-configs.sh --alter --topic {target} --add-config cleanup.policy=compact",
                 **{name.replace(".", "_"): value for name, value in other.items()},
             )
-        # A topic that became a shared one has its ledger under the name of the target.
-        names = (self._ledger_key(schema), target)
-        found = (_Applied.from_text(schema.topic, self._stored.get(name)) for name in names)
-        return next(filter(None, found), None) or _Applied(Ledger(schema.topic))
+        # Earlier settings of sink.topic, and earlier releases, had other names.
+        names = (self._ledger_key(schema), target, f"{target} {schema.topic}")
+        stored = (_Applied.from_text(schema.topic, self._stored.get(name)) for name in names)
+        found = next(filter(None, stored), None) or _Applied(Ledger(schema.topic))
+        return found if _TOPIC_WORD in self._options.topic else self._claim(schema, found)
+
+    def _claim(self, schema: TableSchema, found: _Applied) -> _Applied:
+        """Store that a topic writes to its target. Raises SinkError if it cannot because of another one."""
+        shard, target = self._context.shard(schema.topic), self._target(schema)
+        assert self._stored is not None
+        key, former = self._ledger_key(schema), self._stored.get(self._ledger_key(schema))
+        claimed = replace(found, shard=ALONE if shard is None else shard.text)
+        try:
+            require_owner(schema.topic, shard, self._owners(target), f"topic {target}")
+            if claimed == found:
+                return found
+            self._write_ledger(self._spark, {key: claimed.text})
+            self._read_stored()
+            try:
+                require_owner(schema.topic, shard, self._owners(target), f"topic {target}")
+            except SinkError:
+                self._write_ledger(self._spark, {key: former})
+                raise
+        except SinkError:
+            self._stored = None  # somebody may change it before the next attempt
+            raise
+        return claimed
+
+    def _owners(self, target: str) -> dict[str, str]:
+        """Return the topics that write to a target, with the values of their shards."""
+        assert self._stored is not None
+        start, found = f"{target} ", {}
+        # The names of topics have no spaces, and the record of a shard follows that of its topic alone.
+        for key in sorted(key for key in self._stored if key == target or key.startswith(start)):
+            text = self._stored[key]
+            if text:
+                entry = json.loads(text)
+                topic = str(entry[LEDGER_ENTRY]["topic"])
+                found[topic] = str(entry.get(_SHARD, ALONE if key == target else ""))
+        return found
+
+    def _read_stored(self) -> None:
+        rows = newest_records(self._spark, self._client, self._ledger_topic).collect()
+        self._stored = {bytes(row["key"]).decode(): row["value"] for row in rows}
 
     def _ledger_key(self, schema: TableSchema) -> str:
-        """Return the key of the record with what is applied; each shard of a shared topic has its own."""
+        """Return the key of the record with what is applied.
+
+        If several topics can have one target, each of them has its own record.
+        """
         target = self._target(schema)
-        return target if self._context.shard(schema.topic) is None else f"{target} {schema.topic}"
+        return target if _TOPIC_WORD in self._options.topic else f"{target} {schema.topic}"
 
     def _forget(self, target: str) -> None:
         """Remove what the ledger has of a topic that does not exist (any more), before the topic is created."""
@@ -203,14 +269,15 @@ class UpsertKafkaSink:
             key for key, value in self._stored.items() if value and (key == target or key.startswith(f"{target} "))
         ]
         if known:
-            rows = [{"key": key, "value": None} for key in known]
-            records = literal_rows(self._spark, rows, "key string, value string")
-            write_records(records, self._client, self._ledger_topic)
+            self._write_ledger(self._spark, dict.fromkeys(known))
             self._stored |= dict.fromkeys(known)
 
     def _store(self, spark: SparkSession, schema: TableSchema, applied: _Applied) -> None:
-        row = {"key": self._ledger_key(schema), "value": applied.text}
-        write_records(literal_rows(spark, [row], "key string, value string"), self._client, self._ledger_topic)
+        self._write_ledger(spark, {self._ledger_key(schema): applied.text})
+
+    def _write_ledger(self, spark: SparkSession, values: Mapping[str, str | None]) -> None:
+        rows = [{"key": key, "value": value} for key, value in values.items()]
+        write_records(literal_rows(spark, rows, "key string, value string"), self._client, self._ledger_topic)
 
     def _tombstones(self, batch: TableBatch, target: str, truncated: Sequence) -> DataFrame:
         """Return a tombstone for each row of the topic that is older than a truncate event."""

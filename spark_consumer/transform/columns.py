@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DATABASE: Final = "__schema_name__"
 TABLE: Final = "__table_name__"
+_EXACT: Final = frozenset({"boolean", "int8", "int16", "int32", "int64", "string"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,4 +205,16 @@ class _Finder:
                 f"a key of the target is computed from the key of the source, {key}"
             )
             self._faults.append(part.fault(message, 0, len(part.text) - 1))
+        elif found.references and found.references <= self._metadata.keys() and not _tells_tables(found):
+            message = (
+                f"{found.field.name} tells the rows of a table from others, and its type does not tell all values "
+                "apart: cast it to a whole number or STRING"
+            )
+            self._faults.append(part.fault(message, 0, len(part.text) - 1))
         yield found.field.name
+
+
+def _tells_tables(column: ProjectedColumn) -> bool:
+    """Return whether different values of a column have different texts, and equal ones the same in every target."""
+    schema = column.field.schema
+    return schema.type in _EXACT or ("scale", "0") in schema.parameters

@@ -163,8 +163,10 @@ class Transforms:
             return f"{start}: this sink needs a target for each table"
         if any(transform.schema.key != transforms[0].schema.key for transform in transforms):
             return f"{start}, and different keys"
-        shards = [tuple(transform.shard.items()) for transform in transforms]
-        if not all(shards) or len(set(shards)) < len(shards):
+        # A column that is constant in one table only can have any value in the rows of others.
+        common = set.intersection(*(set(transform.shard) for transform in transforms))
+        shards = {tuple(transform.shard[name] for name in sorted(common)) for transform in transforms}
+        if not common or len(shards) < len(transforms):
             needed = "a column of the table alone, such as __schema_name__ AS shard"
             return f"{start}, and its key does not tell their rows apart: add to projection and primary-keys {needed}"
         return ""

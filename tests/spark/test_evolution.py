@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from random import Random
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import types as tp
@@ -149,6 +150,96 @@ def test_what_somebody_has_done_in_the_target_is_not_refused() -> None:
     made = plan("exception", changes, wanted=wanted, stored=wanted, names=SourceNames(tuple(STORED)))
     assert (made.refused, made.steps) == ([], [])
     assert made.fills == {"d": Fill("d", added=changes.changes[2])}
+
+
+def test_column_that_is_renamed_before_a_row_has_it_keeps_its_value() -> None:
+    known, wanted = add("c", 5), {**STORED, "d": INT}
+    found = plan("lenient", at(1, known), at(2, rename("c", "d")), wanted=wanted)
+
+    assert steps(found) == [("add.column", "", "d")]
+    assert (found.fills, found.unknown) == ({"d": Fill("d", added=known)}, [])
+    gone = plan("lenient", at(1, known), at(2, rename("c", "d")), at(3, drop("d")), wanted=STORED)
+    assert (gone.steps, gone.fills) == ([], {})
+    ignored = plan("lenient", at(1, known), at(2, rename("c", "d")), wanted=wanted, exclude="rename")
+    assert (ignored.steps, ignored.names.ignored) == ([], ("d",))
+
+
+@pytest.mark.parametrize("behavior", ["exception", "evolve", "lenient"])
+def test_rows_are_those_of_the_source_after_any_statements(behavior: Behavior) -> None:
+    """With ``exception`` somebody makes the named steps, before or after more statements, and they are enough."""
+    random, marks = Random(11), 0
+    for _ in range(400):
+        source: dict[str, int | None] = {"id": 0, "a": 1, "b": 2}
+        stored, changes, mark = dict(source), list[Alteration](), ""
+        for _ in range(random.randint(1, 2)):
+            changes += _statements(random, source, changes[-1].sequence.pos if changes else 0)
+            found = _planned(behavior, stored, source, changes, mark)
+            if found.conflicts:
+                break
+            if behavior == "exception":
+                assert [step.kind for step in found.refused] == [step.cause or step.kind for step in found.steps]
+                stored = _after_steps(stored, found)
+                mark, marks = found.mark or mark, marks + bool(found.mark)
+        else:
+            found = _planned(behavior, stored, source, changes, mark)
+            assert not found.refused, changes
+            for name, value in _after(stored, found).items():
+                assert source.get(name, value) == value, (name, changes, found)
+    assert (behavior == "exception") == bool(marks)
+
+
+def _statements(random: Random, source: dict[str, int | None], done: int) -> list[Alteration]:
+    """Return up to three statements, each with up to two changes of other columns, made in ``source`` too."""
+    found = []
+    for number in range(1, random.randint(1, 3) + 1):
+        changes: list[ColumnChange] = []
+        before, used = dict(source), {"id"}
+        for _ in range(random.randint(1, 2)):
+            own = [name for name in before if name not in used and name in source]
+            new = random.choice([name for name in "abcde" if name not in source and name not in used] or [""])
+            kind = random.choice((AlterationKind.ADD, AlterationKind.DROP, AlterationKind.RENAME))
+            if kind is AlterationKind.ADD and new:
+                source[new] = random.choice([None, 10 * (done + number)])
+                changes.append(add(new, source[new]))
+            elif kind is AlterationKind.DROP and own:
+                changes.append(drop(random.choice(own)))
+                del source[changes[-1].column]
+            elif kind is AlterationKind.RENAME and own and new:
+                changes.append(rename(random.choice(own), new))
+                source[new] = source.pop(changes[-1].old)
+            used |= {name for change in changes for name in (change.column, change.old)}
+        if changes:
+            found.append(at(done + number, *changes))
+    return found
+
+
+def _planned(
+    behavior: Behavior, stored: Mapping[str, object], source: Mapping[str, object], changes: list[Alteration], mark: str
+) -> Plan:
+    names, policy = SourceNames(("id", "a", "b")), EvolutionPolicy(behavior)
+    columns, wanted = dict.fromkeys(stored, INT), dict.fromkeys(source, INT)
+    return make_plan(columns, wanted, names, changes, policy=policy, can_widen=DeltaTable.can_widen, mark=mark)
+
+
+def _after_steps(stored: Mapping[str, int | None], found: Plan) -> dict[str, int | None]:
+    """Return the row of a target after the steps of a plan."""
+    row = dict(stored)
+    for step in found.steps:
+        assert step.kind is ChangeKind.DROP or step.column not in row
+        value = row.pop(step.old or step.column, None)
+        if step.kind is not ChangeKind.DROP:
+            row[step.column] = value
+    return row
+
+
+def _after(stored: Mapping[str, int | None], found: Plan) -> dict[str, Any]:
+    """Return the row of a target after a plan."""
+    row = _after_steps(stored, found)
+    values = {
+        fill.column: row[fill.copied] if fill.copied else None if fill.added is None else fill.added.value
+        for fill in found.fills.values()
+    }
+    return {**row, **values}
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,13 @@ def test_all_faults_are_reported_at_once(spark: SparkSession) -> None:
     assert "depends on qty, which an update can change" in found[3]
 
 
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "BINARY", "DECIMAL(9, 2)"])
+def test_column_that_tells_tables_apart_has_one_text_for_each_value(spark: SparkSession, kind: str) -> None:
+    [found] = faults(spark, f"CAST(substr(__schema_name__, 1) AS {kind}) AS shard, *", "", "id, shard")
+
+    assert found.startswith("transforms.t.primary-keys, line 1, column 5: shard tells the rows of a table from others")
+
+
 def test_variables_are_not_replaced(spark: SparkSession) -> None:
     session = spark.newSession()
     found = Transforms(session, rules("*, '${system:user.name}' AS x"), tracker(SCHEMA)).of(SCHEMA)
@@ -455,6 +462,9 @@ def test_tables_share_a_target_if_its_key_tells_them_apart(spark: SparkSession) 
     assert refused(transforms("*")).startswith(f"{start}, and {missing}")
     assert missing in refused(transforms("__schema_name__ AS shard, *")), "the column is not part of the key"
     assert missing in refused(transforms("__table_name__ AS shard, *", "shard, id")), "the column is the same in both"
+
+    in_one = "__table_name__ AS shard, nullif(__schema_name__, 's_1') AS b, *"
+    assert missing in refused(transforms(in_one, "shard, b, id")), "the column that differs is constant in one only"
 
     right = transforms("int(substr(__schema_name__, 3)) AS shard, *", "shard, id")
     assert right.problems() == []

@@ -120,3 +120,8 @@ def test_secrets_are_masked() -> None:
 def test_a_target_that_cannot_be_reached_concerns_all_tables() -> None:
     assert concerns_all_tables(TargetUnavailableError("x"))
     assert not concerns_all_tables(SinkError("x"))
+
+
+def test_texts_in_statements_are_quoted_as_each_database_reads_them() -> None:
+    assert load_dialect(POSTGRES).literal("it's \\") == "'it''s \\'"
+    assert load_dialect(MYSQL).literal("it's \\") == "'it''s \\\\'"

@@ -5,22 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
+import pytest
+from pyspark.sql import types as tp
+
 from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.outcome import captured_name
 from tailrace.spark_consumer.evolution.policy import Behavior, EvolutionPolicy
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES
 from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, SEVERAL, Shard
-from tailrace.spark_consumer.sink.table_properties import KEY, LAST_ALTERATION, NAMES, TOPIC, TRUNCATED
+from tailrace.spark_consumer.sink.shared_target import ALONE, OF_A_SHARD, SEVERAL, Shard, require_owner
+from tailrace.spark_consumer.sink.table_properties import KEY, LAST_ALTERATION, MADE, NAMES, SHARD, TOPIC, TRUNCATED
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 
 ONE, OTHER = Shard("p.s_1.t", (("shard", "1"),)), Shard("p.s_2.t", (("sh`ard", "it's"), ("b", "2")))
 
 
 def test_each_property_of_a_topic_is_kept_for_each_shard() -> None:
-    assert {TOPIC, TRUNCATED, NAMES, LAST_ALTERATION, *PROPERTIES} == OF_A_SHARD
+    assert {TOPIC, SHARD, TRUNCATED, NAMES, LAST_ALTERATION, MADE, *PROPERTIES} == OF_A_SHARD
 
 
 def test_a_shard_sees_its_own_properties() -> None:
@@ -43,9 +47,41 @@ def test_a_table_of_one_topic_belongs_to_it() -> None:
     assert TOPIC not in ONE.seen({})
 
 
-def test_rows_of_a_shard_have_its_values() -> None:
-    assert ONE.condition == "CAST(`shard` AS STRING) = '1'"
-    assert OTHER.condition == "CAST(`sh``ard` AS STRING) = 'it\\'s' AND CAST(`b` AS STRING) = '2'"
+def test_rows_of_a_shard_have_its_values_in_the_types_of_the_table() -> None:
+    table = tp.StructType().add("Shard", tp.DecimalType(9, 2)).add("sh`ard", tp.StringType()).add("b", tp.LongType())
+
+    assert ONE.condition(table) == "`shard` = CAST('1' AS decimal(9,2))"
+    assert OTHER.condition(table) == "`sh``ard` = CAST('it\\'s' AS string) AND `b` = CAST('2' AS bigint)"
+    assert OTHER.condition(tp.StructType().add("b", tp.LongType())) == ""
+
+
+@pytest.mark.parametrize(
+    ("owners", "problem"),
+    [
+        ({}, ""),
+        ({ONE.topic: '{"shard": "1"}', "p.s_2.t": '{"shard": "2"}'}, ""),
+        ({"p.s_2.t": ""}, ""),
+        ({ONE.topic: ALONE}, ""),
+        ({"p.s_2.t": '{"shard": "1"}'}, "rows of another table"),
+        ({"p.s_2.t": '{"shard": "1", "b": "2"}'}, "rows of another table"),
+        ({"p.s_2.t": '{"b": "2"}'}, "rows of another table"),
+        ({ONE.topic: '{"shard": "9"}'}, "under other values"),
+        ({"p.s_2.t": ALONE}, "belongs to another topic"),
+    ],
+)
+def test_a_shard_is_that_of_one_topic(owners: dict[str, str], problem: str) -> None:
+    if not problem:
+        require_owner(ONE.topic, ONE, owners, "t")
+        return
+    with pytest.raises(SinkError, match=problem):
+        require_owner(ONE.topic, ONE, owners, "t")
+
+
+@pytest.mark.parametrize("text", ["", ALONE, '{"shard": "2"}'])
+def test_a_topic_without_a_shard_has_a_target_for_itself(text: str) -> None:
+    require_owner(ONE.topic, None, {ONE.topic: text}, "t")
+    with pytest.raises(SinkError, match="belongs to another topic"):
+        require_owner(ONE.topic, None, {"p.s_2.t": text}, "t")
 
 
 def test_a_commit_has_the_ledgers_of_all_shards() -> None:

@@ -1,0 +1,37 @@
+"""Marks say that somebody has made the steps of a plan that the policy does not allow.
+
+The columns of a target alone do not tell it if a name is dropped, or renamed, and added again. A mark is stored by the
+last of the statements that a reason names; of several rounds each has one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tailrace.schemas.alteration import Alteration
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Says that somebody has made the steps for some alterations."""
+
+    position: tuple[int, ...]
+    """That of the last alteration."""
+    columns: tuple[str, ...]
+    """The columns that the target had before."""
+    source: tuple[str, ...]
+    """The columns that the source has after them."""
+
+
+def marks_text(marks: Iterable[Mark]) -> str:
+    """Return the text that is stored with the target."""
+    return json.dumps([[each.position, each.columns, each.source] for each in marks])
+
+
+def read_marks(text: str, alterations: Sequence[Alteration]) -> list[Mark]:
+    """Return what is stored, as far as it concerns the alterations, in order."""
+    found = [Mark(*map(tuple, each)) for each in json.loads(text or "[]")]
+    positions = {tuple(each.sequence) for each in alterations}
+    return found if all(each.position in positions for each in found) else []
