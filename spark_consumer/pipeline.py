@@ -178,7 +178,7 @@ class Pipeline:
         self._sinks.load(spark)
 
     def check_sinks(self, topics: Iterable[str]) -> None:
-        """Raise ConfigError if a table does not have exactly one sink.
+        """Raise ConfigError if a table does not have exactly one sink, and one shape.
 
         A table that was parked before is parked again: one that appeared in the running query must not stop the others
         when it starts again.

@@ -59,7 +59,7 @@ class RunningQuery:
         self._pipeline = Pipeline(settings, sinks, status)
         self._pipeline.pause_point = self._pause_point
         self._pipeline.load_positions(spark)
-        if config.sinks:
+        if config.sinks or any(sink.has_overrides for sink in sinks):
             self._pipeline.check_sinks(_tables(spark, config))
         spark.streams.addListener(self._listener)
         self.query = self._start(spark, config, sinks)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from tailrace.runtime.config.section import prefixed, supported
 from tailrace.runtime.config.value_types import ANY_TEXT, TEXT, integer, one_of
-from tailrace.spark_consumer.sink.shape import Shape
+from tailrace.spark_consumer.sink.shape import OVERRIDES_DOC, Shape, overrides
 from tailrace.spark_consumer.sink.table_options import TableOptions
-
-if TYPE_CHECKING:
-    from tailrace.runtime.config.draft import Draft
 
 HudiShape = Literal["scd1", "soft-delete"]
 """Shapes with one row per key: Hudi identifies a row by its key."""
@@ -26,6 +23,9 @@ class HudiOptions(TableOptions):
         default="scd1",
         doc="Shape of the tables. scd1: a row per key, equal to that of the source. soft-delete: as scd1, but a row "
         "that the source deletes stays with its last values, and its column __deleted becomes true.",
+    )
+    shape_overrides: tuple[tuple[str, Shape], ...] = supported(
+        "sink.shape.overrides", overrides(get_args(HudiShape)), default="", doc=OVERRIDES_DOC
     )
     path: str = supported(
         "sink.path",
@@ -45,17 +45,3 @@ class HudiOptions(TableOptions):
         doc="After how many batches with changes of a table the query joins small files and sorts them (clustering). "
         "0: never.",
     )
-
-
-def check_overrides(draft: Draft) -> None:
-    """Report shapes of single tables that the sink does not have."""
-    if not draft.is_set("sink.shape.overrides"):
-        return
-    entries = draft.settings["sink.shape.overrides"].value.split(";")
-    wanted = {entry.rpartition(":")[2].strip().lower() for entry in entries if entry.strip()}
-    refused = sorted(wanted & (set(get_args(Shape)) - set(get_args(HudiShape))))
-    if refused:
-        draft.problems.append(
-            f"sink.shape.overrides: the hudi sink does not have {', '.join(refused)}, only "
-            f"{', '.join(get_args(HudiShape))}"
-        )

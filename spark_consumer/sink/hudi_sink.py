@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext
-from tailrace.spark_consumer.sink.hudi_options import HudiOptions, check_overrides
+from tailrace.spark_consumer.sink.hudi_options import HudiOptions
 from tailrace.spark_consumer.sink.hudi_table import HudiTable
 from tailrace.spark_consumer.sink.hudi_upkeep import HudiUpkeep
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
@@ -54,7 +54,7 @@ SINK = SinkPlugin(
     images=Images.UPSERT,
     guarantee="exactly once: each batch changes a table once, whatever fails",
     open=HudiSink,
-    checks=(check_overrides, check_fields),
+    checks=(check_fields,),
     rejected_elsewhere=PROPERTIES,
     fields=attrgetter("fields"),
     table_images=shape_images,

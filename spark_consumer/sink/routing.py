@@ -12,6 +12,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.sink.shape import ShapeOptions
 from tailrace.spark_consumer.source.topics import TableFilter
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class QuerySink:
     options: Section
     tables: TableFilter = field(default_factory=TableFilter)
     """The tables that it writes."""
+
+    @property
+    def has_overrides(self) -> bool:
+        """Whether some tables have shapes of their own."""
+        return isinstance(self.options, ShapeOptions) and bool(self.options.shape_overrides)
 
     def images(self, database: str, table: str) -> Images:
         """Return what the sink reads of the changes of a table."""
@@ -78,13 +84,15 @@ class SinkRouter:
         return self.of(topic).images(database, table)
 
     def problems(self, topics: Iterable[str]) -> list[str]:
-        """Return what is wrong with the lists of the sinks, for some topics."""
+        """Return what is wrong with the lists of the sinks and with the shapes of tables, for some topics."""
         wrong: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        problems: list[str] = []
         for topic in sorted(topics):
             found = self._matching(topic)
             if len(found) != 1:
                 wrong[tuple(sink.name for sink in found)].append(self._table(topic))
-        problems = []
+            else:
+                problems += self._shape_problems(found[0], self._table(topic))
         for names, tables in sorted(wrong.items()):
             more = f" and {len(tables) - _SHOWN} more" if len(tables) > _SHOWN else ""
             listed = ", ".join(tables[:_SHOWN]) + more
@@ -99,6 +107,19 @@ class SinkRouter:
                     "them out with table.exclude.list"
                 )
         return problems
+
+    def _shape_problems(self, sink: QuerySink, table: str) -> list[str]:
+        if not isinstance(sink.options, ShapeOptions):
+            return []
+        database, _, name = table.partition(".")
+        found = sink.options.shapes.matching(database, name)
+        if len(found) < 2:
+            return []
+        start = f"sinks.{sink.name}." if len(self.sinks) > 1 else ""
+        listed = ", ".join(f"{expression}:{shape}" for expression, shape in found)
+        return [
+            f"{start}sink.shape.overrides: several expressions match {table}: {listed}; change them so that one matches"
+        ]
 
     def _table(self, topic: str) -> str:
         return topic.removeprefix(self._prefix)

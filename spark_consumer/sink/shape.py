@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from pyspark.sql import types as tp
@@ -136,7 +136,7 @@ class TableShapes:
 
     def of(self, database: str, table: str) -> Shape:
         """Return the shape of a table. Raises SinkError if several expressions match it."""
-        found = self._matching(database, table)
+        found = self.matching(database, table)
         if len(found) > 1:
             raise SinkError(
                 f"several expressions of sink.shape.overrides match {database}.{table}",
@@ -147,24 +147,25 @@ class TableShapes:
 
     def images(self, database: str, table: str) -> Images:
         """Return the images that the shape of a table needs; of several the first, ``of`` reports them."""
-        found = self._matching(database, table)
+        found = self.matching(database, table)
         return _IMAGES[found[0][1] if found else self.default]
 
-    def _matching(self, database: str, table: str) -> list[tuple[str, Shape]]:
+    def matching(self, database: str, table: str) -> list[tuple[str, Shape]]:
+        """Return the expressions that match a table, with the shapes."""
         name = f"{database}.{table}"
         return [entry for entry in self.overrides if re.fullmatch(entry[0], name, re.IGNORECASE)]
 
 
-def _read_overrides(text: str) -> tuple[tuple[str, Shape], ...]:
+def _read_overrides(shapes: Collection[Shape], text: str) -> tuple[tuple[str, Shape], ...]:
     found: list[tuple[str, Shape]] = []
     problems = []
     for entry in filter(None, map(str.strip, text.split(";"))):
         expression, _, name = map(str.strip, entry.rpartition(":"))
-        shape = next((each for each in get_args(Shape) if each == name.lower()), None)
+        shape = next((each for each in shapes if each == name.lower()), None)
         if not expression:
             problems.append(f"{entry!r} is not of the form db.table:shape")
         elif shape is None:
-            problems.append(f"{name!r} is not a shape: {', '.join(get_args(Shape))}")
+            problems.append(f"{name!r} is not a shape of the sink: {', '.join(shapes)}")
         else:
             try:
                 re.compile(expression)
@@ -177,12 +178,19 @@ def _read_overrides(text: str) -> tuple[tuple[str, Shape], ...]:
     return tuple(found)
 
 
-_OVERRIDES: Final = ValueType(
-    "a list such as shop\\.customers:soft-delete;crm\\..*:scd1",
-    _read_overrides,
-    lambda found: ";".join(f"{expression}:{shape}" for expression, shape in found),
-)
+def overrides(shapes: Collection[Shape]) -> ValueType[tuple[tuple[str, Shape], ...]]:
+    """Return the type of ``sink.shape.overrides`` for a sink with some shapes."""
+    return ValueType(
+        "a list such as shop\\.customers:soft-delete;crm\\..*:scd1",
+        partial(_read_overrides, shapes),
+        lambda found: ";".join(f"{expression}:{shape}" for expression, shape in found),
+    )
 
+
+OVERRIDES_DOC: Final = (
+    "Shapes of some tables: regular expressions of `db.table`, each followed by a colon and the shape, separated by "
+    "semicolons. The query does not start if several of them match a table; one that appears later is parked."
+)
 
 FIELD_PROPERTIES: Final = frozenset({"add.fields", "add.fields.prefix"})
 PROPERTIES: Final = frozenset({"sink.shape", "sink.shape.overrides"}) | FIELD_PROPERTIES
@@ -225,10 +233,9 @@ class ShapeOptions(MetadataOptions):
     )
     shape_overrides: tuple[tuple[str, Shape], ...] = supported(
         "sink.shape.overrides",
-        _OVERRIDES,
+        overrides(get_args(Shape)),
         default="",
-        doc="Shapes of some tables: regular expressions of `db.table`, each followed by a colon and the shape, "
-        "separated by semicolons. A table that several of them match is parked.",
+        doc=OVERRIDES_DOC,
     )
 
     @property

@@ -6,11 +6,11 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tailrace.runtime.errors import TailraceError
 from tailrace.runtime.interrupt import interrupt_on
-from tests.bench import customer, phases, report
+from tests.bench import customer, growth, phases, report
 from tests.bench.options import setting
 from tests.bench.stack import Stack
 from tests.bench.usage import Usage
@@ -26,8 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     interrupt_on(signal.SIGINT, signal.SIGTERM)
     options = _options(arguments)
     try:
-        prepare(("mysql", "kafka", "spark"))
-        _run(options)
+        if options.growth:
+            prepare(("mysql", "kafka"))
+            growth.run(dict(options.set), _say())
+        else:
+            prepare(("mysql", "kafka", "spark"))
+            _run(options, _say())
     except KeyboardInterrupt:
         return 130
     except TailraceError as error:
@@ -36,13 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace) -> None:
-    """Run the chosen phases and print their results."""
+def _say() -> Callable[[str], None]:
     begun = time.monotonic()
 
     def say(text: str) -> None:
         sys.stderr.write(f"{time.monotonic() - begun:6.1f} s  {text}\n")
 
+    return say
+
+
+def _run(options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    """Run the chosen phases and print their results."""
     last = _PHASES.index(options.phase)
     results: list[phases.Result] = []
     latency: dict[str, float] | None = None
@@ -84,6 +92,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--variants", action="store_true", help="also stream inserts only, updates only, and transactions of one row"
+    )
+    parser.add_argument(
+        "--growth",
+        action="store_true",
+        help="instead of the phases: the cost of a row from 100,000 to 10,000,000 rows and from 1 to 1,000 tables",
     )
     parser.add_argument(
         "--set", action="append", default=[], type=setting, metavar="NAME=VALUE", help="a property of the producer"

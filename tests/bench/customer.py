@@ -108,6 +108,15 @@ def fill(server: MySqlServer, rows: int) -> None:
         cursor.execute(_CHANGE)
 
 
+def copy(server: MySqlServer, tables: int) -> None:
+    """Create copies of the table until there are ``tables`` of them. The binlog does not contain them."""
+    with server.connect(database=DATABASE) as session, session.cursor() as cursor:
+        cursor.execute("SET sql_log_bin = 0")
+        for number in range(2, tables + 1):
+            cursor.execute(f"CREATE TABLE {TABLE}_{number} LIKE {TABLE}")
+            cursor.execute(f"INSERT INTO {TABLE}_{number} SELECT * FROM {TABLE}")
+
+
 def change(server: MySqlServer, kind: str, changes: int, *, per_transaction: int) -> None:
     """Run ``changes`` statements of one row. Updates hit the lower half of the keys, deletes the upper end."""
     with server.connect(database=DATABASE) as session, session.cursor() as cursor:

@@ -9,7 +9,7 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from tests.sinks import conformance_schema
 from tests.sinks.conformance import CASE, SinkConformance
 from tests.sinks.conformance_recovery import RecoveryCases
 from tests.sinks.conformance_schema import DEFAULT, EXPECTED, MODES, OTHER_MODES, SCHEMA, SchemaCases
+from tests.sinks.shapes import ShapeConformance
 from tests.support.conformance_plugin import Results, read_results
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "sinks.md"
@@ -35,10 +36,25 @@ def digest(sink: type[SinkConformance], case: str) -> str:
 
 def suites() -> dict[str, type[SinkConformance]]:
     """Return the suites of all sinks by label."""
+    return {label: suite for label, suite in _all_suites().items() if not issubclass(suite, ShapeConformance)}
+
+
+def shape_suites() -> dict[str, type[SinkConformance]]:
+    """Return the suites of the tables of other shapes by label."""
+    return {label: suite for label, suite in _all_suites().items() if issubclass(suite, ShapeConformance)}
+
+
+def _all_suites() -> dict[str, type[SinkConformance]]:
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         importlib.import_module(f"tests.sinks.{path.stem}")
-    found = [suite for suite in SinkConformance.__subclasses__() if suite.__module__.startswith("tests.sinks.test_")]
+    found = [suite for suite in _subclasses(SinkConformance) if suite.__module__.startswith("tests.sinks.test_")]
     return {suite.label(): suite for suite in sorted(found, key=lambda suite: suite.label())}
+
+
+def _subclasses(suite: type[SinkConformance]) -> Iterator[type[SinkConformance]]:
+    for found in suite.__subclasses__():
+        yield found
+        yield from _subclasses(found)
 
 
 def cases() -> list[str]:
@@ -55,8 +71,29 @@ def table(results: Results) -> str:
     for case in cases():
         cells = [_cell(results, label, suite, case, notes) for label, suite in found.items()]
         lines.append(f"| {_title(case)} | {' | '.join(cells)} |")
+    shapes = _shapes(results, notes)
     shown = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
-    return "\n".join([BEGIN, "", *lines, "", *shown, "", *_schema_changes(found), "", END])
+    return "\n".join([BEGIN, "", *lines, "", *shapes, "", *shown, "", *_schema_changes(found), "", END])
+
+
+def _shapes(results: Results, notes: list[str]) -> list[str]:
+    """Return the table of the suites of shapes: how many cases passed, and which cases differ or are left out."""
+    lines = [
+        "| shape | cases passed | differs | not applicable | not run or failed |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for label, suite in shape_suites().items():
+        cells = {case: _cell(results, label, suite, case, notes) for case in cases()}
+        passed = sum(cell == "yes" or cell.startswith("differs") for cell in cells.values())
+        differs = [f"{_title(case)} {cell.partition(' ')[2]}" for case, cell in cells.items() if cell[0] == "d"]
+        without = sorted({cell[2:] for cell in cells.values() if cell[0] == "-"})
+        left = []
+        for word in ("not run", "fails"):
+            titles = [_title(case) for case, cell in cells.items() if cell == word]
+            left += [f"{word}: {', '.join(titles)}"] if titles else []
+        columns = (", ".join(column) or "-" for column in (differs, without, left))
+        lines.append(f"| `{label}` | {passed} | {' | '.join(columns)} |")
+    return lines
 
 
 def _schema_changes(found: Mapping[str, type[SinkConformance]]) -> list[str]:

@@ -1,6 +1,7 @@
 """A pytest plugin: ``--conformance-results`` notes which cases of the conformance suite of sinks passed.
 
-The file keeps the results of cases that are not run; docs/sinks.md is made from it (tests/sinks/conformance_page.py).
+The file keeps the results of cases that are not run. ``tests/sinks/conformance_results.py`` makes docs/sinks.md from
+it.
 """
 
 from __future__ import annotations

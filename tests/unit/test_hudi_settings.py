@@ -39,7 +39,10 @@ def test_tables_can_have_soft_deletes_and_options_of_hudi() -> None:
     ("changed", "problem"),
     [
         ({"sink.shape": "history"}, "sink.shape"),
-        ({"sink.shape.overrides": "shop\\.a:soft-delete;shop\\.b:scd2"}, "the hudi sink does not have scd2"),
+        (
+            {"sink.shape.overrides": "shop\\.a:soft-delete;shop\\.b:scd2"},
+            "'scd2' is not a shape of the sink: scd1, soft-delete",
+        ),
         ({"sink.path": ""}, "sink.path"),
     ],
 )

@@ -172,6 +172,18 @@ def test_a_long_list_of_tables_is_cut() -> None:
     assert "shop.x020" not in text
 
 
+def test_a_table_with_several_shapes_is_reported_at_the_start() -> None:
+    changes = {"sinks.lake.sink.shape.overrides": r"shop\.a:scd2;shop\..*:history"}
+    sinks = load_sinks(config.parse({**GOOD, **changes}))
+    router = SinkRouter(sinks, "p")
+
+    assert [sink.name for sink in sinks if sink.has_overrides] == ["lake"]
+    assert router.problems(["p.shop.aa", "p.shop.bb"]) == []
+    [text] = router.problems(["p.shop.a", "p.shop.aa"])
+    start = "sinks.lake.sink.shape.overrides: several expressions match shop.a: "
+    assert text.startswith(rf"{start}shop\.a:scd2, shop\..*:history;")
+
+
 def test_images_are_those_of_the_sink_of_a_table_or_chosen_by_it_per_table() -> None:
     def choose(options: Section, database: str, table: str) -> Images:
         assert (options, database) == (lake.options, "shop")

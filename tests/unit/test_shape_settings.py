@@ -70,7 +70,7 @@ def test_columns_have_a_prefix() -> None:
         ({"sink.shape": "scd9"}, "is not one of scd1, soft-delete, history, scd2"),
         (
             {"sink.shape.overrides": r"a\.b:scd0;a\.(:scd1;scd1"},
-            r"'scd0' is not a shape: .*'a\\\\.\(' is not a regular expression: .*'scd1' is not of the form db",
+            r"'scd0' is not a shape of the sink: .*'a\\\\.\(' is not a regular expression: .*'scd1' is not of the form",
         ),
     ],
 )
