@@ -11,6 +11,7 @@ Hudi which of them are deletes; it is false in all rows that the table has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_
@@ -25,12 +26,13 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.changelog.flatten import check_names as check_own_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.files import exists
+from tailrace.spark_consumer.files import children, delete, exists, read_text
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, checked_key, fault_in
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.table_names import Location, quote
+from tailrace.spark_consumer.sink.table_properties import TOPIC
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, RowChanges, TargetTable
 from tailrace.spark_consumer.source.json_decoder import row_type
@@ -64,7 +66,15 @@ LEDGER: Final = "tailrace.ledger"
 """Metadata of a commit: the ledger."""
 _REPLACED: Final = "tailrace.replaced"
 """Metadata of a commit: which replacement of all rows it was."""
+_NAME: Final = "hoodie.table.name"
 _KEY_FIELDS: Final = "hoodie.table.recordkey.fields"
+_METADATA_TABLE: Final = "hoodie.table.metadata.partitions"
+_CREATE_SCHEMA: Final = "hoodie.table.create.schema"
+_META_FOLDER: Final = ".hoodie"
+_COMPLETED: Final = re.compile(r"\d+(_\d+)?\.(commit|deltacommit|replacecommit)")
+"""The name of the file of a completed commit, of all versions of tables."""
+_PROPERTY: Final = re.compile(r"'((?:[^'\\]|\\.)*)' = '((?:[^'\\]|\\.)*)'")
+"""A table property in SQL, as ``assignments`` writes it."""
 _META: Final = "_hoodie_"
 _REMOVED: Final = "_hoodie_is_deleted"
 _PACKAGE: Final = "org.apache.hudi.common.table"
@@ -79,21 +89,47 @@ class HudiTable(TargetTable):
         """``name``: letters, digits and _. ``options``: those of each write."""
         super().__init__(spark, Location(f"hudi.{quote(path)}", path))
         self._path = path
-        self._options = {**_DEFAULTS, **options, **_FIXED, "hoodie.table.name": name}
+        self._options = {**_DEFAULTS, **options, **_FIXED, _NAME: name}
+
+    @classmethod
+    def at(cls, spark: SparkSession, path: str) -> HudiTable:
+        """Return a table that exists, for a statement that a user runs."""
+        found = cls(spark, path, "", {}).properties
+        options = {"hoodie.metadata.enable": "true"} if found.get(_METADATA_TABLE) else {}
+        return cls(spark, path, found[_NAME], options)
 
     @property
     def exists(self) -> bool:
         """Whether there is a Hudi table; Hudi replaces the file of its properties by way of a backup."""
         files = (f"{self._path}/.hoodie/hoodie.properties{end}" for end in ("", ".backup"))
-        return any(exists(self._spark, file) for file in files)
+        return any(exists(self._spark, file) for file in files) and not self._is_unfinished
+
+    @property
+    def _is_unfinished(self) -> bool:
+        """Whether there is nothing but the begin of a creation."""
+        return children(self._spark, self._path) == [_META_FOLDER] and not self._has_commit
+
+    @property
+    def _has_commit(self) -> bool:
+        """Whether there is a completed commit; the columns that CREATE TABLE has stored count as one."""
+        folder = f"{self._path}/{_META_FOLDER}"
+        names = [*children(self._spark, folder), *children(self._spark, f"{folder}/timeline")]
+        properties = read_text(self._spark, f"{folder}/hoodie.properties") or ""
+        return any(map(_COMPLETED.fullmatch, names)) or _CREATE_SCHEMA in properties
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The options of each write."""
-        return self._options
+        """The options of each write; a table that somebody else has created keeps its name."""
+        return {**self._options, _NAME: self.properties[_NAME]}
 
     def require_format(self) -> None:
-        """Do nothing: at a path there is no table that is not a Hudi table."""
+        """Raise SinkError for a table that somebody may be about to write; every table at a path is a Hudi table."""
+        if self.exists and not self._has_commit:
+            raise SinkError(
+                f"the Hudi table {self.name} has files and no completed commit",
+                hint="wait until the job that writes them has ended; or move the directory away, and the table is "
+                "created again",
+            )
 
     def rows(self) -> DataFrame:
         """Return the rows of the table, without the columns of Hudi."""
@@ -152,15 +188,39 @@ class HudiTable(TargetTable):
         super().check_schema(schema)
         check_names(schema)
         check_key(schema, {field.name: field.dataType for field in row_type(schema).fields})
+        if self.exists and TOPIC not in self.properties:
+            self._check_kind(schema)
+
+    def _check_kind(self, schema: TableSchema) -> None:
+        """Raise SinkError for a table of another kind than those of this sink, which Hudi cannot change afterwards."""
+        wanted = {
+            "hoodie.table.type": "COPY_ON_WRITE",
+            "hoodie.table.partition.fields": "",
+            "hoodie.record.merge.mode": self._options["hoodie.write.record.merge.mode"],
+            _KEY_FIELDS: ",".join(schema.key),
+        }
+        stored = {name: self.properties.get(name, wanted[name]) for name in wanted}
+        other = {name: value for name, value in stored.items() if value.lower() != wanted[name].lower()}
+        if other:
+            raise SinkError(
+                f"the Hudi table {self.name} exists and cannot take the rows of {schema.database}.{schema.table}: "
+                + "; ".join(
+                    f"its property {name} is {value!r} and not {wanted[name]!r}" for name, value in other.items()
+                ),
+                hint="set another sink.path, or move the directory away",
+            )
 
     def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
         """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
         self.check_schema(schema)
         check_own_names(schema, layout.names)
         columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]
-        self._write(self._no_rows(columns), "upsert", {}, key=schema.key)
-        self.set({name: value for name, value in properties.items() if name not in self._options})
-        self.set(layout.properties(self.properties))
+        if self._is_unfinished:
+            # Hudi cannot go on with some of what a killed process leaves.
+            delete(self._spark, f"{self._path}/{_META_FOLDER}")
+        self._write(self._no_rows(columns), "upsert", {}, new=schema.key)
+        own = {name: value for name, value in properties.items() if name not in self._options}
+        self.set({**own, **layout.properties(own)})
         self._columns = None
 
     def append(self, rows: DataFrame, metadata: str) -> None:
@@ -206,6 +266,56 @@ class HudiTable(TargetTable):
                     return
             metadata[_REPLACED] = f"{once[0]} {once[1]}"
         self._write(self._whole(rows), "insert_overwrite_table", metadata)
+
+    def statement(self, *changes: str, empty: bool = False) -> str:
+        """Return calls for PySpark: SQL has no name for a table at a path, and its changes need other readers.
+
+        What ALTER TABLE changes with ``hoodie.schema.on.read.enable`` cannot be written without this setting.
+        """
+        calls = [f"alter({change!r})" for change in changes]
+        if empty:
+            calls.insert(0, "remove_rows()")
+        own = f"{type(self).__name__}.at(spark, {self._path!r})"
+        return "; ".join([f"from {__name__} import {type(self).__name__}", *(f"{own}.{call}" for call in calls)])
+
+    def alter(self, change: str) -> None:
+        """Change the table as the sink does; ``change`` is what follows the name of a table in ALTER TABLE."""
+        if found := re.fullmatch(r"ADD COLUMNS \((.*)\)", change):
+            added = self._type(f"struct<{found[1]}>")
+            assert isinstance(added, tp.StructType)
+            self.add(added.fields)
+        elif found := re.fullmatch(r"DROP COLUMN `(\w+)`", change):
+            self.drop(found[1])
+        elif found := re.fullmatch(r"RENAME COLUMN `(\w+)` TO `(\w+)`", change):
+            self.rename(found[1], found[2])
+        elif found := re.fullmatch(r"ALTER COLUMN `(\w+)` TYPE (.*)", change):
+            self._retype(found[1], self._type(found[2]))
+        elif re.fullmatch(r"ALTER COLUMN `\w+` DROP NOT NULL", change):
+            # A commit of this class has only columns that can be NULL.
+            self._change_schema(self.columns.fields)
+        elif found := re.fullmatch(r"SET TBLPROPERTIES \((.*)\)", change):
+            self.set({_unquoted(name): _unquoted(value) for name, value in _PROPERTY.findall(found[1])})
+        else:
+            raise SinkError(
+                f"a Hudi table cannot be changed by {change!r}",
+                hint="use ADD COLUMNS (`c` type), DROP COLUMN `c`, RENAME COLUMN `c` TO `d`, ALTER COLUMN `c` TYPE "
+                "type, ALTER COLUMN `c` DROP NOT NULL, or SET TBLPROPERTIES ('name' = 'value')",
+            )
+
+    def remove_rows(self) -> None:
+        """Remove all rows, in one commit."""
+        self._write(self._no_rows(self.columns.fields), "insert_overwrite_table", {})
+
+    def _type(self, text: str) -> tp.DataType:
+        """Return a type by its name in SQL."""
+        return self._spark.range(0).select(fn.lit(None).cast(text)).schema.fields[0].dataType
+
+    def _retype(self, column: str, kind: tp.DataType) -> None:
+        [stored] = [each.dataType for each in self.columns.fields if each.name.lower() == column.lower()]
+        if self.can_widen(stored, kind):
+            self.widen(column, kind)
+        else:
+            self._change_rows(lambda rows: rows.withColumn(column, fn.col(quote(column)).cast(kind)))
 
     def add(self, columns: Sequence[tp.StructField]) -> None:
         """Add columns, by a commit without rows."""
@@ -303,13 +413,13 @@ class HudiTable(TargetTable):
         return rows.select(*map(value, self.columns.fields), removed.alias(_REMOVED))
 
     def _write(
-        self, rows: DataFrame, operation: str, metadata: Mapping[str, str], *, key: Sequence[str] | None = None
+        self, rows: DataFrame, operation: str, metadata: Mapping[str, str], *, new: Sequence[str] | None = None
     ) -> None:
-        """Make one commit; ``key`` is given for a new table."""
-        key = key or self.key
+        """Make one commit; ``new``: the key of a table that is created by it."""
+        key = new or self.key
         rows = rows.withColumn(key[0], checked_key(rows, key))
         options = {
-            **self._options,
+            **(self.options if new is None else self._options),
             "hoodie.datasource.write.operation": operation,
             "hoodie.datasource.write.recordkey.field": ",".join(key),
             **metadata,
@@ -327,3 +437,8 @@ class HudiTable(TargetTable):
 
     def _java(self, name: str) -> Any:
         return java_class(self._spark, name)
+
+
+def _unquoted(text: str) -> str:
+    """Return what ``literal`` quotes."""
+    return re.sub(r"\\(.)", r"\1", text)

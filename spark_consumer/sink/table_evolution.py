@@ -54,13 +54,15 @@ def evolve(
 
     Raises SinkError for a change that the policy or the format does not allow, and for another key.
     """
+    if schema.key:
+        # Another key is the first thing to say, also where the format cannot have it.
+        _require_same_key(table, schema)
     table.check_schema(schema)
     if SEQUENCE_COLUMN not in table.columns.names:
         raise SinkError(
             f"the {table.format} table {table.name} was not created by Tailrace: it has no column {SEQUENCE_COLUMN}",
             hint="set another target, or move the table away",
         )
-    _require_same_key(table, schema)
     _require_same_shape(table, layout)
     check_names(schema, layout.names)
     table.add_columns(layout)
@@ -124,7 +126,7 @@ class _Evolution:
                 change=step.kind.value,
                 column=step.column,
                 source=source,
-                statement="; ".join(self._statements()),
+                statement=self._table.statement(*self._needed_changes()),
             )
         for change in plan.unsupported:
             raise SinkError(
@@ -134,10 +136,10 @@ class _Evolution:
                 "again, or set schema.change.behavior=try_evolve to convert the values that fit",
                 stored=change.stored.simpleString(),
                 now=change.now.simpleString(),
-                statement=self._alter(_widening(change)),
+                statement=self._table.statement(_widening(change)),
             )
         if plan.unknown:
-            statement = self._alter(self._set(self._progress()))
+            statement = self._table.statement(self._set(self._progress()))
             name = captured_name(self._schema, self._alterations)
             report_unknown(name, plan, source, statement if policy.needs_exact_rows else None)
 
@@ -188,19 +190,15 @@ class _Evolution:
             return f"RENAME COLUMN {quote(step.old)} TO {quote(step.column)}"
         return f"ADD COLUMNS ({quote(step.column)} {self._plan.types[step.column.lower()].simpleString()})"
 
-    def _statements(self) -> list[str]:
+    def _needed_changes(self) -> list[str]:
         """Return everything that is to be done, also what the format cannot do."""
         needed = self._table.needed_properties(self._kinds_of_changes())
         first = [f"SET TBLPROPERTIES ({assignments(needed)})"] if needed else []
         last = [self._set({MADE: self._plan.mark})] if self._plan.mark else []
-        changes = [*first, *self._changes(), *map(_widening, self._plan.unsupported), *last]
-        return [self._alter(change) for change in changes]
+        return [*first, *self._changes(), *map(_widening, self._plan.unsupported), *last]
 
     def _set(self, properties: Mapping[str, str]) -> str:
         return f"SET TBLPROPERTIES ({assignments(self._table.as_stored(properties))})"
-
-    def _alter(self, change: str) -> str:
-        return f"ALTER TABLE {self._table.sql_name} {change}"
 
     def _fill(self) -> None:
         """Rewrite the table with the values of existing rows."""

@@ -51,17 +51,17 @@ def take_over(
     """
     check_names(schema, layout.names)
     table.check_schema(schema)
-    problems, statements = _differences(table, schema, layout)
+    problems, changes = _differences(table, schema, layout)
     has_sequence = SEQUENCE_COLUMN in table.columns.names
-    if not table.has_no_files and _has_foreign_rows(table, has_sequence=has_sequence):
+    foreign = not table.has_no_files and _has_foreign_rows(table, has_sequence=has_sequence)
+    if foreign:
         problems.append("it has rows that Tailrace did not write")
-        statements.insert(0, f"DELETE FROM {table.sql_name}")
     if problems:
         raise SinkError(
             f"the {table.format} table {table.name} exists and cannot take the rows of "
             f"{schema.database}.{schema.table}: {'; '.join(problems)}",
             hint="run the statement, or set another target; the table is then taken over",
-            statement="; ".join(statements),
+            statement=table.statement(*changes, empty=foreign),
         )
     if not has_sequence:
         table.add([tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)])
@@ -83,7 +83,7 @@ def _others(table: TargetTable, schema: TableSchema, layout: Layout) -> list[str
 
 
 def _differences(table: TargetTable, schema: TableSchema, layout: Layout) -> tuple[list[str], list[str]]:
-    """Return what does not fit, and the statements that fix it."""
+    """Return what does not fit, and the changes of the table that fix it."""
     problems: list[str] = []
     changes: list[str] = []
     added: dict[str, tp.DataType] = {}
@@ -127,4 +127,4 @@ def _differences(table: TargetTable, schema: TableSchema, layout: Layout) -> tup
     settings = {**table.needed_properties(ColumnChanges(added, widened, moved)), **blocking}
     if settings:
         changes.insert(0, f"SET TBLPROPERTIES ({assignments(settings)})")
-    return problems, [f"ALTER TABLE {table.sql_name} {change}" for change in changes]
+    return problems, changes

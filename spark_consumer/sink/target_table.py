@@ -155,6 +155,11 @@ class TargetTable(ABC):
         self._spark.sql(f"ALTER TABLE {self.sql_name} {change}")
         self._columns = self._properties = None
 
+    def statement(self, *changes: str, empty: bool = False) -> str:
+        """Return what the user runs to make changes, as ``alter`` takes them; ``empty``: after deleting all rows."""
+        first = [f"DELETE FROM {self.sql_name}"] if empty else []
+        return "; ".join([*first, *(f"ALTER TABLE {self.sql_name} {change}" for change in changes)])
+
     def merge(self, changes: RowChanges) -> None:
         """Delete, update and insert rows in one commit. A stored row with the same or a greater sequence stays."""
         statement = merge_statement(self.sql_name, changes.schema, changes.own, changes.others, changes.within)

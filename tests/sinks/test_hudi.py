@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,6 +13,7 @@ import pytest
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.hudi_table import HudiTable
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import SinkBackend, WithSettings
 from tests.sinks.conformance import INTEGER, SinkConformance, row
@@ -34,6 +37,15 @@ class HudiBackend(SinkBackend):
     def settings(self) -> dict[str, str]:
         """Return the directory of the tables."""
         return {"sink.path": str(self.work / "tables")}
+
+    def execute(self, statement: str) -> None:
+        """Run a statement of a message, as a user does in PySpark."""
+        exec(statement, self.names)  # noqa: S102 - our own statements
+
+    @cached_property
+    def names(self) -> dict[str, object]:
+        """The names that a user's session of PySpark has."""
+        return {"spark": self.spark}
 
     def rows(self, schema: TableSchema) -> dict[int, Row]:
         """Read the table as a reader of Hudi does; a duplicate key is an error."""
@@ -75,10 +87,7 @@ class OftenClustered(WithSettings, HudiBackend):
 def test_deleted_rows_stay_with_soft_deletes(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
-    feed = Feed(kafka_broker, prefix)
-    run = BatchRunner(
-        feed, feed.table(table_schema(prefix, "t", INTEGER)), SoftDeletes(spark, kafka_broker, tmp_path), tmp_path
-    )
+    run = runner(spark, kafka_broker, prefix, tmp_path, SoftDeletes)
     change = run.table.change
 
     run.batch(*(change("c", None, row(key), pos=100 + key) for key in (1, 2, 3)))
@@ -90,6 +99,104 @@ def test_deleted_rows_stay_with_soft_deletes(
         2: {**row(2, 2), "__deleted": False, "__op": "u", "__position": 130},
         3: {**row(3), "__deleted": True, "__op": "c", "__position": 103},
     }
+
+
+def runner(
+    spark: SparkSession, broker: KafkaBroker, prefix: str, work: Path, backend: type[SinkBackend] = HudiBackend
+) -> BatchRunner:
+    """Return a query over a new table."""
+    feed = Feed(broker, prefix)
+    return BatchRunner(feed, feed.table(table_schema(prefix, "t", INTEGER)), backend(spark, broker, work), work)
+
+
+LEFT = {
+    "folders": ("timeline/*", "hoodie.properties"),
+    "an empty file of properties": ("timeline/*",),
+    "properties": ("timeline/*",),
+    "a commit that was requested": ("timeline/*.inflight", "timeline/*.commit"),
+    "a commit that has begun": ("timeline/*.commit",),
+}
+"""What a process that was killed within the creation of a table leaves; what it had not written yet."""
+
+
+@pytest.mark.parametrize(
+    "left", [pytest.param(each, marks=() if each == "folders" else pytest.mark.long) for each in LEFT]
+)
+def test_creation_that_was_killed_is_repeated(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, left: str
+) -> None:
+    run = runner(spark, kafka_broker, prefix, tmp_path, SoftDeletes)
+    HudiTable(spark, str(tmp_path / "tables" / "shop" / "t"), "shop_t", {}).create(run.table.schema, {})
+    meta = tmp_path / "tables" / "shop" / "t" / ".hoodie"
+    for pattern in LEFT[left]:
+        files = {*meta.glob(pattern), *meta.glob(f"{Path(pattern).parent}/.{Path(pattern).name}.crc")}
+        assert files, pattern
+        for file in files:
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+    if left == "an empty file of properties":
+        (meta / ".hoodie.properties.crc").unlink()
+        (meta / "hoodie.properties").write_text("", encoding="utf-8")
+
+    run.batch(run.table.change("c", None, row(1), pos=100))
+    run.batch(run.table.change("u", row(1), row(1, 1), pos=110))
+
+    assert run.parked() == {}
+    assert run.backend.rows(run.table.schema) == {1: {**row(1, 1), "__deleted": False, "__op": "u", "__position": 110}}
+
+
+def test_files_without_a_commit_are_no_begin_of_a_creation(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Somebody else may be writing them."""
+    run = runner(spark, kafka_broker, prefix, tmp_path)
+    run.batch(run.table.change("c", None, row(1), pos=100))
+    folder = tmp_path / "tables" / "shop" / "t"
+    for commit in (folder / ".hoodie" / "timeline").glob("*.commit"):
+        commit.unlink()
+
+    with pytest.raises(SinkError, match="has files and no completed commit"):
+        run.repeat()
+
+    assert list(folder.glob("*.parquet"))
+
+
+def test_existing_table_is_taken_over_after_the_statements_of_the_message(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Rows of others, a column that is missing, and one with another type."""
+    path = str(tmp_path / "tables" / "shop" / "t")
+    options = {"hoodie.table.name": "theirs", "hoodie.datasource.write.recordkey.field": "id"}
+    rows = spark.sql("SELECT 5L id, 'x' name, true n, 1 other")
+    rows.write.format("hudi").options(**options).mode("append").save(path)
+    run = runner(spark, kafka_broker, prefix, tmp_path)
+
+    with pytest.raises(SinkError, match="exists and cannot take the rows") as caught:
+        run.batch(run.table.change("c", None, row(1), pos=100))
+    for statement in str(caught.value.context["statement"]).split("; "):
+        run.backend.execute(statement)
+    run.repeat()
+
+    assert run.backend.rows(run.table.schema) == {1: {**row(1), "other": None}}
+
+
+@pytest.mark.long
+def test_existing_table_of_another_kind_is_refused(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """With another key, Hudi would take other rows for the same."""
+    options = {
+        "hoodie.table.name": "shop_t",
+        "hoodie.datasource.write.recordkey.field": "name",
+        "hoodie.datasource.write.partitionpath.field": "n",
+    }
+    rows = spark.sql("SELECT 5L id, 'x' name, 1 n")
+    rows.write.format("hudi").options(**options).save(str(tmp_path / "tables" / "shop" / "t"))
+    run = runner(spark, kafka_broker, prefix, tmp_path)
+
+    with pytest.raises(
+        SinkError, match=r"partition.fields is 'n' and not ''; .*recordkey.fields is 'name' and not 'id'"
+    ):
+        run.batch(run.table.change("c", None, row(1), pos=100))
 
 
 @pytest.mark.parametrize("key", [("a,t:b", "c"), ("__null__", "c"), ("a", "")])
@@ -117,9 +224,8 @@ def test_ledger_outlives_archived_commits_and_clusterings(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """Hudi archives all but the newest commits of its timeline; a clustering has no ledger."""
-    feed = Feed(kafka_broker, prefix)
-    table = feed.table(table_schema(prefix, "t", INTEGER))
-    run = BatchRunner(feed, table, OftenClustered(spark, kafka_broker, tmp_path), tmp_path)
+    run = runner(spark, kafka_broker, prefix, tmp_path, OftenClustered)
+    table = run.table
     run.batch(table.change("c", None, row(0), pos=100))
     saved = run.save()
     for number in range(1, 36):
