@@ -25,6 +25,11 @@ def java_class(spark: SparkSession, name: str) -> Any:
     return getattr(spark._jvm, name)  # noqa: SLF001 - the only access to the JVM
 
 
+def companion(spark: SparkSession, name: str) -> Any:
+    """Return a companion object of Scala, by the name of its class."""
+    return getattr(java_class(spark, f"{name}$"), "MODULE$")
+
+
 def import_classes(spark: SparkSession) -> None:
     """Let PySpark find its classes at once."""
     for name in _OF_PYSPARK:

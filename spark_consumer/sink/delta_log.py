@@ -6,14 +6,15 @@ A commit of a small table costs little next to the jobs and plans of a MERGE. ``
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.files import read_text
-from tailrace.spark_consumer.jvm import java_class
+from tailrace.spark_consumer.jvm import companion, java_class
+from tailrace.spark_consumer.sink.delta_files import DataFile, deletions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +23,14 @@ _SESSIONS: Final = "org.apache.spark.sql.classic.SparkSession"
 _DELTA: Final = "org.apache.spark.sql.delta"
 _OPERATION: Final = f"{_DELTA}.DeltaOperations$StreamingUpdate"
 _SEQUENCES: Final = "org.apache.spark.api.python.PythonUtils"
+
+
+class Author(NamedTuple):
+    """Who makes a commit, as the history of the table tells."""
+
+    query: str
+    batch: int
+    user_metadata: str
 
 
 class LogTransaction:
@@ -67,7 +76,46 @@ class LogTransaction:
             return None
         return int(checksum.get().numFiles()), int(checksum.get().tableSizeBytes())
 
-    def replace(self, rows: Callable[[DataFrame], DataFrame], *, query: str, batch: int, user_metadata: str) -> None:
+    @property
+    def has_deletion_vectors(self) -> bool:
+        """Whether rows can be marked as deleted without writing their file again."""
+        writable = companion(self._spark, f"{_DELTA}.commands.DeletionVectorUtils").deletionVectorsWritable
+        return bool(writable(self._snapshot.protocol(), self._snapshot.metadata()))
+
+    def files(self, most: int) -> list[DataFile] | None:
+        """Return the data files of the table, None if there are more than ``most``."""
+        checksum = self._snapshot.checksumOpt()
+        known = None if checksum.isEmpty() else checksum.get().allFiles()
+        if known is not None and known.isDefined():
+            files = known.get()
+            count = int(files.size())
+            return None if count > most else [DataFile(files.apply(index)) for index in range(count)]
+        if int(self._snapshot.numOfFiles()) > most:
+            return None
+        return [DataFile(action) for action in self._snapshot.allFiles().collect()]
+
+    def rows(self, files: Collection[DataFile]) -> DataFrame:
+        """Return the rows of some files."""
+        actions = self._sequence(file.action for file in files)
+        none = self._class("scala.Option").empty()
+        return DataFrame(self._log.createDataFrame(self._snapshot, actions, False, none), self._spark)
+
+    def path_of(self, file: DataFile) -> str:
+        """Return the path of a file as Spark tells it in the column _metadata."""
+        return str(file.action.absolutePath(self._log).toUri().toString())
+
+    def change(self, deleted: Mapping[DataFile, Sequence[int]], added: DataFrame | None, author: Author) -> None:
+        """Delete rows, which are numbered in each file, and add some, in one commit."""
+        # As for MERGE, any other commit that changes rows meanwhile is a conflict.
+        self._transaction.readWholeTable()
+        actions = self._class("java.util.ArrayList")()
+        for action in deletions(self._spark, self._log, deleted) if deleted else ():
+            actions.add(action)
+        if added is not None:
+            actions.addAll(self._as_java(self._transaction.writeFiles(added._jdf)))  # noqa: SLF001
+        self._commit(actions, author)
+
+    def replace(self, rows: Callable[[DataFrame], DataFrame], author: Author) -> None:
         """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``size`` must be known."""
         files = self._snapshot.checksumOpt().get().allFiles().get()
         self._transaction.trackFilesRead(files)
@@ -77,10 +125,19 @@ class LogTransaction:
         for index in range(int(files.size())):
             actions.add(files.apply(index).remove())
         actions.addAll(self._as_java(self._transaction.writeFiles(rows(stored)._jdf)))  # noqa: SLF001
+        self._commit(actions, author)
+
+    def _commit(self, actions: Any, author: Author) -> None:
         mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
-        operation = self._class(_OPERATION)
-        metadata = self._class("scala.Option").apply(user_metadata)
-        self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation(mode, query, batch, metadata))
+        metadata = self._class("scala.Option").apply(author.user_metadata)
+        operation = self._class(_OPERATION)(mode, author.query, author.batch, metadata)
+        self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation)
+
+    def _sequence(self, found: Iterable[Any]) -> Any:
+        listed = self._class("java.util.ArrayList")()
+        for each in found:
+            listed.add(each)
+        return self._class(_SEQUENCES).toSeq(listed)
 
     def _as_java(self, found: Any) -> Any:
         return self._class("scala.jdk.javaapi.CollectionConverters").asJava(found)

@@ -56,6 +56,14 @@ def merged(
     return rows.withColumn("stays", steps.stays).withColumns(steps.ranked).where(steps.chosen).select("row.*")
 
 
+def table_row(columns: tp.StructType, given: Collection[str]) -> list[Column]:
+    """Return the columns of a table for rows that have those of ``given``, in lower case; others are NULL."""
+    return [
+        (fn.col(quote(each.name)) if each.name.lower() in given else fn.lit(None).cast(each.dataType)).alias(each.name)
+        for each in columns.fields
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class _Steps:
     """The columns of ``merged``."""
@@ -72,10 +80,7 @@ _STEPS: Final = ColumnCache[_Steps]()
 
 
 def _steps(columns: tp.StructType, key: Sequence[str], given: Collection[str], deleted: str) -> _Steps:
-    ours = [
-        (fn.col(quote(each.name)) if each.name.lower() in given else fn.lit(None).cast(each.dataType)).alias(each.name)
-        for each in columns.fields
-    ]
+    ours = table_row(columns, given)
     theirs = [fn.col(quote(name)) for name in columns.names]
     of_key = Window.partitionBy("key").orderBy(fn.col("is_change").desc(), fn.col("seq").desc())
     whole = of_key.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)

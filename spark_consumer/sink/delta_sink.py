@@ -11,6 +11,7 @@ from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.delta_log import Author
 from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
 from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, merged
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
@@ -72,9 +73,7 @@ class DeltaSink(TableSink[DeltaTable]):
                 return False
             transaction.replace(
                 lambda stored: merged(stored, changes, DELETED_COLUMN, schema.key, table.columns),
-                query=self._context.query_id,
-                batch=batch_id,
-                user_metadata=after.metadata,
+                Author(self._context.query_id, batch_id, after.metadata),
             )
             return True
 

@@ -15,12 +15,14 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
+from tailrace.spark_consumer.sink.delta_small_merge import merge_small
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.target_table import (
     PLAIN,
     ColumnChanges,
+    RowChanges,
     TargetTable,
     assignments,
     column_list,
@@ -103,6 +105,12 @@ class DeltaTable(TargetTable):
             rows.writeTo(self.sql_name).options(**options).overwrite(fn.lit(True))
         else:
             rows.write.format("delta").mode("overwrite").options(**options).save(self._location.path)
+
+    def merge(self, changes: RowChanges) -> None:
+        """Delete, update and insert rows in one commit. A stored row with the same or a greater sequence stays."""
+        spark = changes.rows.sparkSession
+        if not self.is_at_path or not merge_small(self.transaction(spark), changes):
+            super().merge(changes)
 
     def commit_settings(self, metadata: str) -> Mapping[str, str]:
         """Return the settings of a session in which a statement commits with the metadata of a ledger."""

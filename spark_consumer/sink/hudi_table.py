@@ -233,8 +233,8 @@ class HudiTable(TargetTable):
         own = {name.lower() for name in (*changes.own, SEQUENCE_COLUMN)}
         others = [name for name in self.columns.names if name.lower() not in own | former]
         stored = self._read(changes.rows.sparkSession).alias("t")
-        if changes.within:
-            stored = stored.where(changes.within)
+        if within := changes.within:
+            stored = stored.where(within)
         needed = [fn.col(quote(name)) for name in (*key, SEQUENCE_COLUMN, *others)]
         stored = stored.select(fn.struct(*needed).alias("t"))
         source = changes.rows.select(fn.struct("*").alias("s"))

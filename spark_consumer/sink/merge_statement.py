@@ -12,6 +12,8 @@ from tailrace.spark_consumer.sink.table_names import quote
 
 SOURCE: Final = "tailrace_batch"
 """The temporary view with the rows of the batch."""
+IS_LATER: Final = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
+"""The condition under which a row s of the batch changes the row t of the table."""
 
 
 def merge_statement(
@@ -21,9 +23,8 @@ def merge_statement(
 
     ``within``: a condition on the table that all keys of the batch meet, so that files are skipped.
     """
-    later = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
-    on = f"{_same_key(schema)} AND {within}" if within else _same_key(schema)
-    return _statement(target, on, [*own, SEQUENCE_COLUMN], others, matched=f"MATCHED AND {later}")
+    on = f"{same_key(schema)} AND {within}" if within else same_key(schema)
+    return _statement(target, on, [*own, SEQUENCE_COLUMN], others, matched=f"MATCHED AND {IS_LATER}")
 
 
 def merge_versions_statement(target: str, schema: TableSchema, own: Iterable[str], within: str = "") -> str:
@@ -33,11 +34,12 @@ def merge_versions_statement(target: str, schema: TableSchema, own: Iterable[str
     """
     fields = Sequence._fields
     same = " AND ".join(f"t.{SEQUENCE_COLUMN}.{name} = s.{SEQUENCE_COLUMN}.{name}" for name in fields)
-    on = f"{_same_key(schema)} AND {same}" + (f" AND {within}" if within else "")
+    on = f"{same_key(schema)} AND {same}" + (f" AND {within}" if within else "")
     return _statement(target, on, [*own, SEQUENCE_COLUMN], (), matched="MATCHED")
 
 
-def _same_key(schema: TableSchema) -> str:
+def same_key(schema: TableSchema) -> str:
+    """Return the condition under which a row s of the batch and a row t of the table have the same key."""
     optional = {column.name for column in schema.columns if column.schema.optional}
     return " AND ".join(f"t.{quote(k)} {'<=>' if k in optional else '='} s.{quote(k)}" for k in schema.key)
 

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, Generic
 
 import structlog
@@ -206,7 +206,7 @@ class TableSink(ABC, Generic[Table]):
         load = self._open_load(table, batch)
         rewritten = False
         if load is not None:
-            self._load(table, batch, load, empty=empty)
+            self._load(table, batch, load, batch_id, empty=empty)
         else:
             last = last_per_key(batch.records, incremental=any(stat.incremental for stat in batch.stats))
             if empty:
@@ -214,7 +214,7 @@ class TableSink(ABC, Generic[Table]):
             else:
                 rewritten = self._rewrite(table, batch, last, batch_id)
                 if not rewritten:
-                    self._merge(table, batch, last)
+                    self._merge(table, batch, last, batch_id)
         if not rewritten:
             replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
             self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
@@ -322,7 +322,7 @@ class TableSink(ABC, Generic[Table]):
             table.set(updated.early_keys_property)
         return updated
 
-    def _load(self, table: Table, batch: TableBatch, load: InitialLoad, *, empty: bool) -> None:
+    def _load(self, table: Table, batch: TableBatch, load: InitialLoad, batch_id: int, *, empty: bool) -> None:
         changes = sum(stat.changes for stat in batch.stats)
         rows, others = append_or_merge(batch.records, load.early_keys, changes=changes)
         has_others = bool(changes) or (bool(load.early_keys) and not others.isEmpty())
@@ -332,7 +332,7 @@ class TableSink(ABC, Generic[Table]):
         if any(stat.split is not None for stat in batch.stats):
             self._append(table, batch, rows, None, has_others)
         if has_others:
-            self._merge(table, batch, last_per_key(others))
+            self._merge(table, batch, last_per_key(others), batch_id)
 
     def _create(self, table: Table, schema: TableSchema) -> None:
         owner = self._owned_by(schema) | created_behind(schema, self._context.alterations(schema.topic))
@@ -376,7 +376,7 @@ class TableSink(ABC, Generic[Table]):
         """Write all rows of a small table; return whether that was possible, otherwise nothing is done."""
         return False
 
-    def _merge(self, table: Table, batch: TableBatch, last: DataFrame) -> None:
+    def _merge(self, table: Table, batch: TableBatch, last: DataFrame, batch_id: int) -> None:
         ledger, found = self._ledger(batch)
         if is_applied(ledger.merge, found):
             return
@@ -394,8 +394,9 @@ class TableSink(ABC, Generic[Table]):
         # Other commits of this session have no ledger.
         settings = {**table.commit_settings(after.metadata), **(_SMALL_MERGE if planned_once else {})}
         try:
-            within = "" if small else predicate(key_ranges(batch.records, schema), "t", quote)
-            merge = RowChanges(source, schema, own, kept, within, after.metadata)
+            ranges = partial(_key_condition, batch, small=small)
+            query = self._context.query_id
+            merge = RowChanges(source, schema, own, kept, ranges, after.metadata, found.offsets, query, batch_id)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
                 self._commit(lambda: table.merge(merge), table)
         finally:
@@ -411,3 +412,8 @@ class TableSink(ABC, Generic[Table]):
             newest = table.ledger(topic)
             ledger = replace(ledger, others=(newest and newest.others) or {})
         return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range
+
+
+def _key_condition(batch: TableBatch, *, small: bool) -> str:
+    """Return the condition that all keys of a batch meet, for a table that is not small."""
+    return "" if small else predicate(key_ranges(batch.records, batch.schema), "t", quote)

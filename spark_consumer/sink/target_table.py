@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -50,10 +50,20 @@ class RowChanges:
     own: Sequence[str]
     others: Sequence[str]
     """Columns that become NULL."""
-    within: str
-    """A condition on the table, with the alias t, that all keys meet; '' if there is none."""
+    ranges: Callable[[], str]
+    """Reads the batch for ``within``."""
     metadata: str
     """That of the ledger; commit_settings has set it too."""
+    most: int
+    """How many rows there are at most."""
+    query: str
+    batch: int
+    """Who writes them."""
+
+    @property
+    def within(self) -> str:
+        """A condition on the table, with the alias t, that all keys meet; '' if there is none."""
+        return self.ranges()
 
 
 class TargetTable(ABC):

@@ -1,0 +1,145 @@
+"""Merges a batch with few changes into a Delta table of any size: two short queries instead of a MERGE statement.
+
+MERGE plans and runs five queries, and planning costs the same for 100 rows as for 10,000. Here the rows of the batch
+are values in the driver. One query finds the rows of the table that have their keys, and the driver compares; another
+one writes the new rows. One commit has the new file and the deletion vectors of the files with replaced rows. The
+result is that of the MERGE statement (merge_statement.py), whose conditions are used.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.local_rows import local_rows, read_bytes
+from tailrace.spark_consumer.sink.delta_log import Author, columns_of
+from tailrace.spark_consumer.sink.delta_rewrite import can_be_rewritten, table_row
+from tailrace.spark_consumer.sink.merge_statement import IS_LATER, same_key
+from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.small_data import SMALL_TABLE, by_operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tailrace.spark_consumer.sink.delta_files import DataFile
+    from tailrace.spark_consumer.sink.delta_log import LogTransaction
+    from tailrace.spark_consumer.sink.target_table import RowChanges
+
+MOST_CHANGES: Final = 10_000
+MOST_BYTES: Final = 16 << 20
+"""The driver holds at most so many changes, from so many bytes."""
+MOST_FILES: Final = 256
+"""The driver looks at the statistics of at most so many files."""
+
+_NUMBER: Final = "_tailrace_number"
+_PATH: Final = "_tailrace_path"
+_ROW: Final = "_tailrace_row"
+_OURS: Final = frozenset((_NUMBER, _PATH, _ROW))
+_INTEGERS: Final = (tp.ShortType, tp.IntegerType, tp.LongType)
+_PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+_HARMLESS: Final = ("comment", "delta.columnMapping.", "delta.typeChanges")
+"""Metadata of columns with which a value is stored as it is; with other metadata it is computed or checked."""
+
+
+class _Found(NamedTuple):
+    """What the table has of the keys of a batch."""
+
+    replaced: Mapping[DataFile, Sequence[int]]
+    """The rows that the batch replaces or deletes, numbered in each file."""
+    kept: Collection[int]
+    """Changes whose key has a row that stays."""
+
+
+def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
+    """Merge changes in one commit; return False if nothing was done, because the table or the changes do not fit."""
+    metadata = transaction.metadata
+    columns = columns_of(metadata)
+    own, others = ([name.lower() for name in names] for names in (changes.own, changes.others))
+    fields = json.loads(metadata["schemaString"])["fields"]
+    if (
+        changes.most > MOST_CHANGES
+        or _OURS.intersection(own)
+        or not can_be_rewritten(metadata["configuration"], columns, own, others)
+        or not all(_stored_as_given(field["metadata"]) for field in fields)
+        or not transaction.has_deletion_vectors
+        or read_bytes(changes.rows) > MOST_BYTES
+    ):
+        return False
+    files = transaction.files(MOST_FILES)
+    if files is None:
+        return False
+    spark = changes.rows.sparkSession
+    with by_operator(spark, when=True):
+        rows = local_rows(changes.rows.withColumn(_NUMBER, fn.monotonically_increasing_id()))
+        integers = [name for name in changes.schema.key if isinstance(rows.schema[name].dataType, _INTEGERS)]
+        listed = rows.select(_NUMBER, DELETED_COLUMN, *map(quote, integers)).collect()
+    physical = {field["name"].lower(): field["metadata"].get(_PHYSICAL_NAME, field["name"]) for field in fields}
+    for index, name in enumerate(integers, 2):
+        files = _with_values(files, physical[name.lower()], [each[index] for each in listed])
+    with by_operator(spark, when=sum(file.size for file in files) <= SMALL_TABLE):
+        found = _find(transaction, files, rows, changes)
+    if found is None or any(file.records is None for file in found.replaced):
+        return False
+    added = None
+    if any(not each[1] and each[0] not in found.kept for each in listed):
+        given = frozenset(name.lower() for name in rows.columns)
+        added = rows.where(_is_added(found.kept)).select(*table_row(columns, given)).coalesce(1)
+    if found.replaced or added is not None:
+        with by_operator(spark, when=True):
+            transaction.change(found.replaced, added, Author(changes.query, changes.batch, changes.metadata))
+    return True
+
+
+def _find(
+    transaction: LogTransaction, files: Sequence[DataFile], rows: DataFrame, changes: RowChanges
+) -> _Found | None:
+    """Return what the table has of the keys; None if a key has several rows in it."""
+    if not files:
+        return _Found({}, ())
+    by_path = {transaction.path_of(file): file for file in files}
+    stored = transaction.rows(files)
+    place = stored.metadataColumn("_metadata")  # also if the table has a column of that name
+    needed = [fn.col(quote(name)) for name in (*changes.schema.key, SEQUENCE_COLUMN)]
+    places = [place.getField("file_path").alias(_PATH), place.getField("row_index").alias(_ROW)]
+    stored = stored.select(*needed, *places).alias("t")
+    joined = stored.join(fn.broadcast(rows).alias("s"), fn.expr(same_key(changes.schema)))
+    found = joined.select(f"s.{_NUMBER}", f"t.{_PATH}", f"t.{_ROW}", fn.expr(IS_LATER)).collect()
+    if len({each[0] for each in found}) < len(found) or len({each[1:3] for each in found}) < len(found):
+        return None
+    replaced: dict[DataFile, list[int]] = {}
+    for _, path, row, is_later in found:
+        if is_later:
+            replaced.setdefault(by_path[path], []).append(row)
+    return _Found(replaced, frozenset(each[0] for each in found if not each[3]))
+
+
+def _with_values(files: Sequence[DataFile], column: str, values: Sequence[int | None]) -> list[DataFile]:
+    """Return the files that can have one of some values of a column, by its physical name."""
+    if None in values:
+        return list(files)
+    ordered = sorted(value for value in values if value is not None)
+
+    def has_one(file: DataFile) -> bool:
+        bounds = file.bounds(column)
+        if bounds is None:
+            return True
+        at = bisect_left(ordered, bounds[0])
+        return at < len(ordered) and ordered[at] <= bounds[1]
+
+    return [file for file in files if has_one(file)]
+
+
+def _is_added(kept: Collection[int]) -> Column:
+    condition = f"NOT {quote(DELETED_COLUMN)}"
+    return fn.expr(f"{condition} AND {_NUMBER} NOT IN ({', '.join(map(str, kept))})" if kept else condition)
+
+
+def _stored_as_given(metadata: Mapping[str, Any]) -> bool:
+    return all(name.startswith(_HARMLESS) for name in metadata)

@@ -1,0 +1,200 @@
+"""A small batch is merged into a Delta table without a MERGE statement: the table is as after the statement."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace.schemas.connect import ConnectField
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.sink import delta_small_merge
+from tailrace.spark_consumer.sink.delta_small_merge import merge_small
+from tailrace.spark_consumer.sink.delta_table import DeltaTable
+from tailrace.spark_consumer.sink.delta_upkeep import is_conflict
+from tailrace.spark_consumer.sink.merge_statement import SOURCE
+from tailrace.spark_consumer.sink.table_names import Location
+from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
+from tailrace.spark_consumer.sink.target_table import RowChanges, TargetTable
+from tailrace.spark_consumer.small_data import with_settings
+from tests.spark.records import connect, decimal, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+METADATA = '{"tailrace": {}}'
+NAN = float("nan")
+VALUES: dict[str, tuple[Any, ...]] = {
+    "id": tuple(range(12)),
+    "text": (None, "", "it's", 'a "b"', "back\\slash", "`x`", "ä €", "a", "A "),
+    "number": (Decimal("-1.50"), Decimal("0.00"), Decimal("99999999.99")),
+    "ratio": (None, 0.0, -0.0, 1.5, NAN, float("inf")),
+    "data": (b"", b"\x00", b"\xff\xfe"),
+    "day": (date(1, 1, 1), date(2026, 2, 28), date(9999, 12, 31)),
+    "at": (datetime(1970, 1, 1), datetime(2026, 11, 22, 1, 2, 3, 456789)),
+}
+FIELDS = (
+    ConnectField("text", connect("string")),
+    ConnectField("number", decimal(10, 2)),
+    ConnectField("ratio", connect("double")),
+    ConnectField("data", connect("bytes", optional=False)),
+    ConnectField("day", connect("int32", optional=False, name="io.debezium.time.Date")),
+    ConnectField("at", connect("int64", optional=False, name="io.debezium.time.MicroTimestamp")),
+)
+SCHEMA = table_schema("p", "t", *FIELDS)
+
+
+def created(spark: SparkSession, path: Path, schema: TableSchema) -> DeltaTable:
+    """Return an empty table."""
+    table = DeltaTable(spark, Location.at(str(path)))
+    table.create(schema, {})
+    return table
+
+
+def changes(table: DeltaTable, schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> RowChanges:
+    """Return changes: the values of the columns, the position, whether the row is deleted."""
+    spark, own = table.rows().sparkSession, [column.name for column in schema.columns]
+    columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in table.columns if f.name in own)
+    given = spark.createDataFrame(list(rows), f"{columns}, pos BIGINT, {DELETED_COLUMN} BOOLEAN")
+    fields = table.columns[SEQUENCE_COLUMN].dataType.names  # type: ignore[attr-defined]
+    sequence = ", ".join(f"'{name}', {'pos' if name == 'pos' else '0L'}" for name in fields)
+    named = f"named_struct({sequence}) AS {SEQUENCE_COLUMN}"
+    # Of cached rows the bytes are known, as of the records of a batch.
+    source = given.selectExpr(*own, named, DELETED_COLUMN).persist()
+    source.count()
+    return RowChanges(source, schema, own, (), lambda: "", METADATA, len(rows), "q", 1)
+
+
+def some_rows(chosen: random.Random, schema: TableSchema, count: int) -> list[tuple[Any, ...]]:
+    """Return changes of different keys."""
+    found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for _ in range(count):
+        row = {"name": chosen.choice("abc"), **{name: chosen.choice(values) for name, values in VALUES.items()}}
+        # Spark takes zero and -0.0 for one key, and so does the reduction to one change for each key.
+        key = tuple(str(row[name]).removeprefix("-") if name == "ratio" else str(row[name]) for name in schema.key)
+        values = tuple(row[column.name] for column in schema.columns)
+        found[key] = (*values, chosen.randrange(40), chosen.random() < 0.25)
+    return list(found.values())
+
+
+def content(table: DeltaTable) -> list[str]:
+    """Return all rows as texts."""
+    return sorted(map(str, table.rows().collect()))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ("id", "text", "ratio"),
+        *(pytest.param(key, marks=pytest.mark.long) for key in (("id",), ("day", "number"), ("data", "at"), ("text",))),
+    ],
+    ids="-".join,
+)
+def test_as_merge(spark: SparkSession, tmp_path: Path, key: tuple[str, ...]) -> None:
+    """Updates, deletes, inserts and late changes of random keys, each batch both ways."""
+    schema = replace(SCHEMA, key=key)
+    merged, small = (created(spark, tmp_path / name, schema) for name in ("merged table", "small%table"))
+    for seed in range(2 if len(key) == 3 else 6):
+        rows = some_rows(random.Random(seed), schema, 30)
+        batch = changes(merged, schema, rows)
+        batch.rows.createOrReplaceTempView(SOURCE)
+        with with_settings(spark, merged.commit_settings(METADATA)):
+            TargetTable.merge(merged, batch)
+        assert merge_small(small.transaction(spark), changes(small, schema, rows))
+        assert content(small) == content(merged)
+    spark.catalog.dropTempView(SOURCE)
+
+    history = spark.sql(f"DESCRIBE HISTORY {small.sql_name}").collect()
+    assert {(row["operation"], row["userMetadata"]) for row in history} == {
+        ("CREATE TABLE", None),
+        ("STREAMING UPDATE", METADATA),
+    }
+
+
+def test_files_without_the_keys_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """A file whose rows are all replaced leaves the table, one with other rows gets a deletion vector."""
+    schema = table_schema("p", "t")
+    table = created(spark, tmp_path / "t", schema)
+    for low in (0, 10, 20):
+        merge(table, changes(table, schema, [(key, "old", 1, False) for key in range(low, low + 4)]))
+    files = {row[1]: Path(row[0]) for row in table.rows().selectExpr("_metadata.file_path", "id").collect()}
+    Path(str(files[10]).removeprefix("file:")).rename(tmp_path / "hidden")
+
+    merge(table, changes(table, schema, [(1, "new", 2, False), (2, "late", 0, False), (3, None, 2, True)]))
+    merge(table, changes(table, schema, [(key, None, 2, True) for key in range(20, 24)]))
+
+    (tmp_path / "hidden").rename(str(files[10]).removeprefix("file:"))
+    rows = {row["id"]: row["name"] for row in table.rows().collect()}
+    assert rows == {0: "old", 1: "new", 2: "old", **dict.fromkeys(range(10, 14), "old")}
+    assert len(table.rows().inputFiles()) == 3
+
+
+def merge(table: DeltaTable, batch: RowChanges) -> None:
+    """Merge a batch, not by the statement."""
+    assert merge_small(table.transaction(batch.rows.sparkSession), batch)
+
+
+def test_tables_and_batches_that_need_the_statement(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = table_schema("p", "t")
+    table = created(spark, tmp_path / "t", schema)
+    batch = changes(table, schema, [(1, "a", 1, False)])
+    rows: DataFrame = batch.rows.drop(DELETED_COLUMN)
+
+    def fits(given: RowChanges = batch) -> bool:
+        return merge_small(table.transaction(spark), given)
+
+    def fits_with(name: str, value: int) -> bool:
+        with monkeypatch.context() as patched:
+            patched.setattr(delta_small_merge, name, value)
+            return fits()
+
+    def fits_with_property(name: str) -> bool:
+        table.set({name: "true"})
+        try:
+            return fits()
+        finally:
+            table.set({name: "false"})
+
+    assert fits()
+    assert not fits(replace(batch, most=delta_small_merge.MOST_CHANGES + 1))
+    assert not fits_with("MOST_BYTES", 0)
+    assert not fits_with("MOST_FILES", -1)
+    assert not fits_with_property("delta.enableChangeDataFeed")
+    # A key that two rows have: whoever wrote them decides.
+    table.append(rows.unionAll(rows), METADATA)
+    assert not fits()
+    table.set({"delta.enableDeletionVectors": "false"})
+    assert not fits()
+    table.set({"delta.enableDeletionVectors": "true"})
+    table.alter("ADD COLUMNS (of_others STRING)")
+    assert not fits()
+    assert table.rows().count() == 3
+
+
+def test_a_concurrent_change_is_a_conflict(spark: SparkSession, tmp_path: Path) -> None:
+    """The batch is then written again, on the new version."""
+    schema = table_schema("p", "t")
+    table = created(spark, tmp_path / "t", schema)
+    merge(table, changes(table, schema, [(1, "a", 1, False), (2, "a", 1, False)]))
+    transaction = table.transaction(spark)
+    spark.sql(f"DELETE FROM {table.sql_name} WHERE id = 2")
+    batch = changes(table, schema, [(1, "b", 2, False)])
+
+    with pytest.raises(SPARK_ERRORS) as caught:
+        merge_small(transaction, batch)
+
+    assert is_conflict(str(caught.value))
+    merge(table, batch)
+    assert [row["name"] for row in table.rows().collect()] == ["b"]
