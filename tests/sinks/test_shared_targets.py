@@ -205,7 +205,6 @@ def test_copy_of_a_shared_table_gets_no_row_twice(
     first, one, other = shards(original, prefix)
     copy.added = SHARDS
     second = BatchRunner(first.feed, one, copy, copy.work)
-    second.others = [other]
     loaded = [
         [*table.snapshot(prefix, 0, [row(1), row(2)], low=10, high=20), table.end(prefix, 0, high=20, rows=2)]
         for table in (one, other)
@@ -219,6 +218,9 @@ def test_copy_of_a_shared_table_gets_no_row_twice(
         f"TBLPROPERTIES ({assignments(properties)}) AS SELECT * FROM delta.`{path}`"
     )
 
+    # The second shard finds the commit of the first one.
+    second.batch()
+    second.others = [other]
     second.batch()
 
     assert rows_of(copy).keys() == {(shard, key) for shard in (1, 2) for key in (1, 2)}
