@@ -72,8 +72,8 @@ def _marked(spark: SparkSession, store: Any, path: Any, bitmaps: Mapping[DataFil
         store.createWriter(store.generateFileNameInTable(store.pathWithFileSystem(path), identifier, ""))
     ) as to:
         for file, bitmap in bitmaps.items():
-            place = to.write(bitmap.serializeAsByteArray(portable))
-            begin, size, count = option.apply(place.offset()), place.length(), bitmap.cardinality()
+            written = to.write(bitmap.serializeAsByteArray(portable))
+            begin, size, count = option.apply(written.offset()), written.length(), bitmap.cardinality()
             vector = descriptor.onDiskWithRelativePath(identifier, "", size, count, begin, option.empty())
             changed = file.action.removeRows(vector, True, True)
             actions += [changed.productElement(0), changed.productElement(1)]

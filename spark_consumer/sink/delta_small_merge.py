@@ -105,10 +105,10 @@ def _find(
         return _Found({}, ())
     by_path = {transaction.path_of(file): file for file in files}
     stored = transaction.rows(files)
-    place = stored.metadataColumn("_metadata")  # also if the table has a column of that name
+    origin = stored.metadataColumn("_metadata")  # also if the table has a column of that name
     needed = [fn.col(quote(name)) for name in (*changes.schema.key, SEQUENCE_COLUMN)]
-    places = [place.getField("file_path").alias(_PATH), place.getField("row_index").alias(_ROW)]
-    stored = stored.select(*needed, *places).alias("t")
+    file_and_row = [origin.getField("file_path").alias(_PATH), origin.getField("row_index").alias(_ROW)]
+    stored = stored.select(*needed, *file_and_row).alias("t")
     joined = stored.join(fn.broadcast(rows).alias("s"), fn.expr(same_key(changes.schema)))
     found = joined.select(f"s.{_NUMBER}", f"t.{_PATH}", f"t.{_ROW}", fn.expr(IS_LATER)).collect()
     if len({each[0] for each in found}) < len(found) or len({each[1:3] for each in found}) < len(found):

@@ -172,7 +172,7 @@ def test_tables_and_batches_that_need_the_statement(
     assert not fits_with("MOST_BYTES", 0)
     assert not fits_with("MOST_FILES", -1)
     assert not fits_with_property("delta.enableChangeDataFeed")
-    # A key that two rows have: whoever wrote them decides.
+    # A key that two rows have: the MERGE statement decides.
     table.append(rows.unionAll(rows), METADATA)
     assert not fits()
     table.set({"delta.enableDeletionVectors": "false"})

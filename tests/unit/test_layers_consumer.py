@@ -18,11 +18,11 @@ LAYERS = (
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}
-    | {"metadata_fields", "small_data", "spark_line"},
+    | {"local_rows", "metadata_fields", "small_data", "spark_line"},
 )
 """Modules and packages of each layer, the highest layer first."""
 
-WITHIN_A_LAYER = {("cli", "app"), ("files", "jvm"), ("jars", "artifacts")}
+WITHIN_A_LAYER = {("cli", "app"), ("files", "jvm"), ("jars", "artifacts"), ("local_rows", "jvm")}
 """Imports between two members of one layer: importer, imported."""
 
 
