@@ -159,6 +159,8 @@ cdef public int conf_init(void *conf, void **opaque, char *text, size_t size) no
     """Called by librdkafka, which loads this module as a plugin of a client."""
     cdef Client *client
     cdef int error
+    if size:
+        text[0] = 0  # librdkafka shows it after a failure, and does not initialize it
     if _library.produceva == NULL:
         return OUT_OF_MEMORY
     client = <Client *> calloc(1, sizeof(Client))
