@@ -60,7 +60,7 @@ def new_client(config: ClientConfig) -> tuple[Producer, Sender | None]:
         return Producer(config), None
     from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
 
-    plugins = [str(config[_PLUGINS])] if _PLUGINS in config else []
+    plugins = [str(config[_PLUGINS])] if config.get(_PLUGINS) else []
     extended = {**config, _PLUGINS: _SEPARATOR.join([*plugins, codec.__file__])}
     with _creating:
         try:
