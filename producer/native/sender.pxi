@@ -233,8 +233,8 @@ cdef class Sender:
         cdef size_t used
         if at < 0:
             raise IndexError(at)
-        if headers is not None and len(headers) > MAX_HEADERS:
-            return at
+        if at >= count or (headers is not None and len(headers) > MAX_HEADERS):
+            return at  # without a record the topic is not asked for
         used = BEFORE_HEADERS + put_headers(arguments + BEFORE_HEADERS, headers)
         # The records and the headers are the caller's alone: they do not change meanwhile.
         with nogil:
