@@ -68,6 +68,7 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
         or _OURS.intersection(own)
         or not can_be_rewritten(metadata["configuration"], columns, own, others)
         or not all(_stored_as_given(field["metadata"]) for field in fields)
+        or not _are_types_of(columns, changes)
         or not transaction.has_deletion_vectors
         or read_bytes(changes.rows) > MOST_BYTES
     ):
@@ -100,7 +101,7 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
 def _find(
     transaction: LogTransaction, files: Sequence[DataFile], rows: DataFrame, changes: RowChanges
 ) -> _Found | None:
-    """Return what the table has of the keys; None if a key has several rows in it."""
+    """Return what the table has of the keys; None if a key has several rows in it, or a file another name."""
     if not files:
         return _Found({}, ())
     by_path = {transaction.path_of(file): file for file in files}
@@ -112,6 +113,8 @@ def _find(
     joined = stored.join(fn.broadcast(rows).alias("s"), fn.expr(same_key(changes.schema)))
     found = joined.select(f"s.{_NUMBER}", f"t.{_PATH}", f"t.{_ROW}", fn.expr(IS_LATER)).collect()
     if len({each[0] for each in found}) < len(found) or len({each[1:3] for each in found}) < len(found):
+        return None
+    if not all(each[1] in by_path for each in found):
         return None
     replaced: dict[DataFile, list[int]] = {}
     for _, path, row, is_later in found:
@@ -139,6 +142,16 @@ def _with_values(files: Sequence[DataFile], column: str, values: Sequence[int | 
 def _is_added(kept: Collection[int]) -> Column:
     condition = f"NOT {quote(DELETED_COLUMN)}"
     return fn.expr(f"{condition} AND {_NUMBER} NOT IN ({', '.join(map(str, kept))})" if kept else condition)
+
+
+def _are_types_of(columns: tp.StructType, changes: RowChanges) -> bool:
+    """Whether the table has all columns of the changes, in their types: Delta writes files with what it is given.
+
+    Somebody may have changed the columns since they were read. The statement casts the values or fails.
+    """
+    stored = {column.name.lower(): column.dataType.simpleString() for column in columns}
+    given = {column.name.lower(): column.dataType.simpleString() for column in changes.rows.schema}
+    return all(stored.get(name) == kind for name, kind in given.items() if name != DELETED_COLUMN)
 
 
 def _stored_as_given(metadata: Mapping[str, Any]) -> bool:

@@ -198,3 +198,18 @@ def test_a_concurrent_change_is_a_conflict(spark: SparkSession, tmp_path: Path) 
     assert is_conflict(str(caught.value))
     merge(table, batch)
     assert [row["name"] for row in table.rows().collect()] == ["b"]
+
+
+def test_columns_that_somebody_has_changed_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is left out, and no file has values of another type than the table: the statement casts or fails."""
+    schema = table_schema("p", "t")
+    table = created(spark, tmp_path / "t", schema)
+    batch = changes(table, schema, [(1, "7", 1, False)])
+    table.set({"delta.columnMapping.mode": "name"})
+
+    table.drop("name")
+    assert not merge_small(table.transaction(spark), batch)
+
+    table.alter("ADD COLUMNS (name BIGINT)")
+    assert not merge_small(table.transaction(spark), batch)
+    assert table.has_no_files
