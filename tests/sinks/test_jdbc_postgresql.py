@@ -36,6 +36,7 @@ class TestJdbcSinkOnPostgres(SinkConformance):
     variant = "PostgreSQL"
     long: ClassVar = frozenset(
         {
+            "test_schema_changes",
             "test_insert",
             "test_delete",
             "test_key_change",

@@ -53,7 +53,9 @@ def delta_rows(spark: SparkSession, work: Path, database: str, table: str) -> di
     return found
 
 
-@pytest.mark.parametrize("variant", ["schemas", pytest.param("avro", marks=pytest.mark.registry)])
+@pytest.mark.parametrize(
+    "variant", [pytest.param("schemas", marks=pytest.mark.long), pytest.param("avro", marks=pytest.mark.registry)]
+)
 def test_recorded_topics_of_a_connector_reach_their_tables(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, variant: str
 ) -> None:

@@ -23,7 +23,7 @@ NUMBER = ConnectField("n", connect("int32"))
 
 
 @pytest.mark.timeout(2700)
-@pytest.mark.parametrize(("seed", "batch"), [(1, 110), (2, 1000)])
+@pytest.mark.parametrize(("seed", "batch"), [pytest.param(1, 110, marks=pytest.mark.long), (2, 1000)])
 def test_random_run_gives_the_reference_result(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, seed: int, batch: int
 ) -> None:

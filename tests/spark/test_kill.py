@@ -107,6 +107,7 @@ def test_kill_between_append_and_merge_repeats_nothing(
     assert table_rows(spark, tmp_path, "t") == {i: row for i, row in expected.items() if i != 4}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2700)
 def test_kill_after_the_append_into_an_empty_table_repeats_nothing(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
