@@ -12,6 +12,7 @@ from tailrace.runtime.errors import TailraceError
 from tailrace.runtime.interrupt import interrupt_on
 from tests.bench import customer, growth, phases, report
 from tests.bench.options import setting
+from tests.bench.rivals import compare
 from tests.bench.stack import Stack
 from tests.bench.usage import Usage
 from tests.embedded.prepare import prepare
@@ -26,7 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     interrupt_on(signal.SIGINT, signal.SIGTERM)
     options = _options(arguments)
     try:
-        if options.growth:
+        if options.rivals is not None:
+            rivals = options.rivals or sorted(compare.RIVALS)
+            compare.run(rivals, rows=options.rows, changes=options.changes, turns=options.turns, say=_say())
+        elif options.growth:
             prepare(("mysql", "kafka"))
             growth.run(dict(options.set), _say())
         else:
@@ -93,6 +97,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--variants", action="store_true", help="also stream inserts only, updates only, and transactions of one row"
     )
+    parser.add_argument(
+        "--rivals",
+        nargs="*",
+        choices=sorted(compare.RIVALS),
+        help="instead of the phases: the producer next to these (default: all), in turns",
+    )
+    parser.add_argument("--turns", type=int, default=3, help="turns of --rivals (default 3)")
     parser.add_argument(
         "--growth",
         action="store_true",

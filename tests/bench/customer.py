@@ -128,6 +128,12 @@ def change(server: MySqlServer, kind: str, changes: int, *, per_transaction: int
         cursor.callproc("change_rows", arguments)
 
 
+def mixed(changes: int) -> tuple[int, int, int]:
+    """Return the inserts, updates and deletes among mixed changes."""
+    fives, rest = divmod(changes, 5)
+    return 2 * fives + min(rest, 2), 2 * fives + max(0, rest - 2), fives
+
+
 def count_rows(server: MySqlServer) -> int:
     """Return the number of rows."""
     with server.connect(database=DATABASE) as session, session.cursor() as cursor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -57,7 +58,7 @@ def snapshot(stack: Stack, usage: Usage, rows: int) -> Result:
     started = time.time()
     producer = stack.produce()
     begin, end, splits = topics.wait_snapshot(stack.kafka.bootstrap, rows, producer)
-    result = Result("snapshot", rows, end - begin, end - started, _used(usage, begin, end), {"splits": splits})
+    result = Result("snapshot", rows, end - begin, end - started, used(usage, begin, end), {"splits": splits})
     producer.stop()
     return result
 
@@ -79,19 +80,24 @@ def stream(stack: Stack, usage: Usage, kind: str, changes: int, *, per_transacti
         raise AssertionError(f"{changes} changes produced only {records} records")
     facts: dict[str, object] = {"server_seconds": round(made, 1), "records": records}
     name = f"stream, {kind}, {per_transaction} per transaction"
-    result = Result(name, changes, end - begin, end - started, _used(usage, begin, end), facts)
+    result = Result(name, changes, end - begin, end - started, used(usage, begin, end), facts)
     producer.stop()
     return result
 
 
-def latency(stack: Stack, changes: int) -> dict[str, float]:
-    """Return the ms from the end of a single-row COMMIT until its record is readable: median, p95, p99, maximum."""
-    producer = stack.produce()
+def latency(
+    stack: Stack, changes: int, *, start: Callable[[], Program] | None = None, topic: str = TOPIC
+) -> dict[str, float]:
+    """Return the ms from the end of a single-row COMMIT until its record is readable: median, p95, p99, maximum.
+
+    ``start`` starts the program that writes ``topic``; None: the producer.
+    """
+    producer = (start or stack.produce)()
     bootstrap = stack.kafka.bootstrap
     committed: dict[int, float] = {}
     delays: list[float] = []
     with (
-        topics.Follower(bootstrap, TOPIC, topics.end_offset(bootstrap)) as follower,
+        topics.Follower(bootstrap, topic, topics.end_offset(bootstrap, topic)) as follower,
         stack.mysql.connect(database=customer.DATABASE) as session,
         session.cursor() as cursor,
     ):
@@ -108,6 +114,7 @@ def latency(stack: Stack, changes: int) -> dict[str, float]:
         while len(delays) < changes:
             producer.check()
             _collect(follower, committed, delays, until=time.monotonic() + 0.1)
+        _idle(follower, _PAUSE_S)  # a tool without transactions stores its offset now and then
     producer.stop()
     delays.sort()
     at = {"median": 0.5, "p95": 0.95, "p99": 0.99, "maximum": 1.0}
@@ -134,7 +141,8 @@ def _collect(follower: topics.Follower, committed: dict[int, float], delays: lis
         message = follower.next(left)
         if message is not None:
             key = int(orjson.loads(message.key() or b"")["c_customer_sk"])
-            delays.append(time.monotonic() - committed[key])
+            if key in committed:  # an update can be two records
+                delays.append(time.monotonic() - committed.pop(key))
 
 
 def consume(stack: Stack, usage: Usage, rows: int) -> Result:
@@ -154,7 +162,7 @@ def consume(stack: Stack, usage: Usage, rows: int) -> Result:
         "batches": [round(stop - start, 1) for start, stop in batches],
         "session_seconds": round(begin - started, 1),
     }
-    return Result("consumer", rows, end - begin, time.time() - started, _used(usage, begin, end), facts)
+    return Result("consumer", rows, end - begin, time.time() - started, used(usage, begin, end), facts)
 
 
 def _batches(consumer: Program) -> list[tuple[float, float]]:
@@ -174,6 +182,7 @@ def _delta_table(stack: Stack) -> Path:
     return log_folder.parent
 
 
-def _used(usage: Usage, begin: float, end: float) -> list[Used]:
+def used(usage: Usage, begin: float, end: float) -> list[Used]:
+    """Return what each process used between two wall times."""
     shift = time.monotonic() - time.time()
     return usage.used(begin + shift, end + shift)

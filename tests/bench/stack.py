@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
@@ -128,14 +128,17 @@ class Stack:
         return self._start("consume", [Path(sys.executable).with_name("tailrace"), "consume"], settings)
 
     def _start(self, name: str, command: list[str | Path], settings: dict[str, Any]) -> Program:
-        number = len(self._programs)
-        path = self.work / f"{name}-{number}.json"
+        path = self.work / f"{name}-{len(self._programs)}.json"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
             json.dump({key: str(value) for key, value in settings.items()}, file)
-        log = self.work / f"{name}-{number}.log"
+        return self.start(name, [*command, "--config", path])
+
+    def start(self, name: str, command: Sequence[str | Path]) -> Program:
+        """Start a program with a log of its own."""
+        log = self.work / f"{name}-{len(self._programs)}.log"
         with log.open("wb") as output:
             environment = {**os.environ, **spark_environment()}
-            process = supervised.spawn([*command, "--config", path], output=output, env=environment, cwd=_ROOT)
+            process = supervised.spawn(command, output=output, env=environment, cwd=_ROOT)
         program = Program(process, log)
         self._programs.append(program)
         return program

@@ -98,15 +98,20 @@ def wait_stream(bootstrap: str, gtids: str, producer: Program, *, start: int) ->
     raise AssertionError("unreachable")
 
 
-def _wait_topic(bootstrap: str, topic: str, producer: Program) -> None:
+def exists(bootstrap: str, topic: str) -> bool:
+    """Return whether a topic exists."""
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0}
     consumer = Consumer(settings)
     try:
-        while topic not in consumer.list_topics(timeout=60).topics:
-            producer.check()
-            time.sleep(0.05)
+        return topic in consumer.list_topics(timeout=60).topics
     finally:
         consumer.close()
+
+
+def _wait_topic(bootstrap: str, topic: str, producer: Program) -> None:
+    while not exists(bootstrap, topic):
+        producer.check()
+        time.sleep(0.05)
 
 
 def _messages(follower: Follower, producer: Program) -> Iterator[Message]:

@@ -133,6 +133,8 @@ def _name(command: bytes) -> str:
         "spawn_main": "snapshot reader",
         "SparkSubmit": "Spark",
         "producer produce": "producer",
+        "ConnectStandalone": "Debezium",
+        "FlinkCdcJob": "Flink CDC",
         "consume": "consumer",
     }
     return next((name for mark, name in known.items() if mark in text), "")
