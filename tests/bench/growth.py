@@ -43,8 +43,7 @@ class Cost:
     @classmethod
     def of(cls, size: int, result: phases.Result) -> Cost:
         """Return the cost that a result shows."""
-        own = [used for used in result.used if used.name not in {"MySQL", "Kafka"}]
-        peak = max((used.peak_mb for used in own), default=0.0)
+        peak = max((used.peak_mb for used in result.own), default=0.0)
         return cls(result.name.partition(",")[0], size, result.rate, _MICROSECONDS / result.cpu_rate, peak)
 
 

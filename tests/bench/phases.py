@@ -43,9 +43,14 @@ class Result:
         return self.rows / self.seconds
 
     @property
+    def own(self) -> list[Used]:
+        """What the program used, without the servers."""
+        return [used for used in self.used if used.name not in {"MySQL", "Kafka"}]
+
+    @property
     def cpu_rate(self) -> float:
         """Rows per CPU second of the program, without the servers."""
-        return self.rows / max(0.01, sum(used.cpu_s for used in self.used if used.name not in {"MySQL", "Kafka"}))
+        return self.rows / max(0.01, sum(used.cpu_s for used in self.own))
 
     @property
     def whole_cpu_rate(self) -> float:

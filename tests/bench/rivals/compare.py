@@ -34,7 +34,6 @@ _WITH_DIGITS: Final = 100
 _RETAIN_S: Final = 3.0
 """Time for a tool to store its offsets before it is stopped: several intervals of Connect's and Flink's."""
 _LATENCY_CHANGES: Final = 200
-_SERVERS: Final = frozenset({"MySQL", "Kafka"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ def _run(system: System, usage: Usage, before: int, rows: int, wait: Callable[[P
 
 
 def _peak_mb(result: phases.Result) -> float:
-    return sum(used.peak_mb for used in result.used if used.name not in _SERVERS)
+    return sum(used.peak_mb for used in result.own)
 
 
 def _table(found: Sequence[Measured], rows: int, changes: int) -> Table:
