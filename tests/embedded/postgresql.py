@@ -10,6 +10,7 @@ import io
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import tarfile
 import tempfile
@@ -72,6 +73,7 @@ class PostgresServer(SupervisedServer):
 
     def _launch(self) -> Launch:
         """Copy the programs and the template data at the first start."""
+        _require_reachable(self.directory)
         base = _readable(_base(), self.directory / "programs")
         data = self.directory / "data"
         if not data.is_dir():
@@ -118,6 +120,18 @@ def _readable(base: Path, copy: Path) -> Path:
     if not copy.is_dir():
         shutil.copytree(base, copy, symlinks=True, ignore=shutil.ignore_patterns("template"))
     return copy
+
+
+def _require_reachable(folder: Path) -> None:
+    """Raise EmbeddedServerError if the user of the server cannot enter a folder."""
+    closed = [str(parent) for parent in folder.resolve().parents if not parent.stat().st_mode & stat.S_IXOTH]
+    if os.geteuid() == 0 and closed:
+        raise EmbeddedServerError(
+            "PostgreSQL does not run as root, and the user nobody cannot enter its folder",
+            hint="set TMPDIR to a folder that all users can enter, such as /tmp",
+            folder=str(folder),
+            closed=closed[-1],
+        )
 
 
 def _give(folder: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +71,11 @@ class Demo:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder for all temporary files of the demo."""
+    """A folder for all temporary files of the demo; as root, PostgreSQL runs as a user who must be able to enter it."""
+    for closed in (tmp_path, *tmp_path.parents):
+        if closed == Path(tempfile.gettempdir()):
+            break
+        closed.chmod(closed.stat().st_mode | stat.S_IXOTH)
     return tmp_path
 
 

@@ -14,8 +14,10 @@ import pymysql
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from tests.embedded.java import EmbeddedServerError
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import CAPTURE_PASSWORD, CAPTURE_USER, MySqlServer
+from tests.embedded.postgresql import PostgresServer
 from tests.embedded.supervised import wait_until
 
 if TYPE_CHECKING:
@@ -117,6 +119,15 @@ def test_server_ends_with_its_killed_parent(tmp_path: Path) -> None:
 
     pid = int(log.read_text())
     wait_until(lambda: not _alive(pid), what="the server's end", deadline_s=120)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="PostgreSQL runs as the user of the tests, unless that is root")
+def test_postgresql_in_a_folder_of_root_alone_is_refused(tmp_path: Path) -> None:
+    """Its user could not read the libraries there, and the error of the loader would not say why."""
+    tmp_path.chmod(0o700)
+    with pytest.raises(EmbeddedServerError, match="set TMPDIR") as raised:
+        PostgresServer(directory=tmp_path / "server").start()
+    assert str(tmp_path) in str(raised.value)
 
 
 def _alive(pid: int) -> bool:
