@@ -1,8 +1,9 @@
 """The compiled extension, from ``codec.pyx`` and the files that it includes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, final, overload
+from typing import Protocol, TypeVar, final, overload
 
+from tailrace.producer.model.binlog_events import Event, RowsEvent
 from tailrace.producer.model.codec import EventEnvelope, KeyChange, KeyTuple, KeyValue
 
 INTERFACE: int
@@ -88,6 +89,52 @@ class Sender:
         """Return error code, topic, key and size of the first record whose delivery failed; None if none has.
 
         Of those that fail with the same error, the largest one.
+        """
+
+class CachedTable(Protocol):
+    """What rows events of a captured table have in common."""
+
+    @property
+    def table(self) -> object: ...
+    @property
+    def single(self) -> bytes:
+        """What precedes the images of inserts and deletes, after the table id and the flags."""
+
+    @property
+    def double(self) -> bytes:
+        """The same of updates."""
+
+_Table = TypeVar("_Table", bound=CachedTable)
+
+@final
+class RowsEventParser:
+    """Parses TABLE_MAP and rows events in whole packets of usual length.
+
+    ``ops`` are those of inserts, updates and deletes. ``verify`` checks the CRC-32 of each event.
+    """
+
+    def __init__(self, event: type[RowsEvent], ops: tuple[str, str, str], *, verify: bool) -> None: ...
+    def parse(
+        self,
+        data: bytes,
+        at: int,
+        pos: int,
+        payload_pos: int,
+        crc: int,
+        file: str,
+        tables: dict[bytes, _Table | None],
+        definitions: dict[bytes, _Table | None],
+        changed: set[_Table],
+        events: list[Event],
+        number: int,
+        query: str | None,
+    ) -> tuple[int, int, int, str | None]:
+        """Append the events of captured tables; return offset, position, number and query after the last event.
+
+        Stops before the first event that is of another kind, not complete, not consistent, or of a table whose
+        definition or form of event is not known yet. ``pos`` is the position in the file of the event at the offset
+        ``at``; ``payload_pos`` that of the compressed transaction that contains it, -1 if none does. ``crc`` is the
+        size of a checksum. ``tables`` (by table id) and ``changed`` are kept up to date.
         """
 
 class Rows:

@@ -1,13 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Encodes the rows of a table version, and hands records to Kafka's client: see codec.pyi.
+"""Parses rows events, encodes the rows of a table version, and hands records to Kafka's client: see codec.pyi.
 
-What it declines, the generated Python codec encodes, and the client's Python binding sends.
+What it declines, Python code parses or encodes, and the client's Python binding sends.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, strlen, strncpy
@@ -21,12 +23,15 @@ cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     char *PyOS_double_to_string(double value, char form, int precision, int flags, int *kind) except NULL
     int Py_DTSF_ADD_DOT_0
+    PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
+    object PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t items)
 
-INTERFACE = 4
+INTERFACE = 5
 
 include "values.pxi"
 include "output.pxi"
 include "checksum.pxi"
+include "packets.pxi"
 include "records.pxi"
 include "result_set.pxi"
 include "row_image.pxi"

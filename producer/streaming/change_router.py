@@ -42,7 +42,7 @@ class ChangeRouter:
     def emit(self, rows: EventRows, topic: str, headers: Headers) -> None:
         """Write all records; their transaction blocks, if any, are in the envelopes already."""
         records = rows.records
-        if not isinstance(records, list) or KeyChange not in map(type, records):
+        if not _has_key_change(records):
             self._transaction.send_all(topic, records, headers)  # type: ignore[arg-type]
             return
         to = Destination(topic, headers)
@@ -68,16 +68,22 @@ class ChangeRouter:
         transaction = self._transaction
         transaction.open()
         sent = transaction.records
+        decisions = [old if new is None else new for old, new in zip(olds, news, strict=True)]
+        if len(set(decisions)) == 1 and not _has_key_change(rows.records):
+            [decision] = set(decisions)
+            assert decision is not None
+            self._write(rows.records, to, decision, values=len(set(rows.row_index)))  # type: ignore[arg-type]
+            return transaction.records - sent
         for record, row in zip(rows.records, rows.row_index, strict=True):
-            old, new = olds[row], news[row]
             if isinstance(record, KeyChange):
+                old, new = olds[row], news[row]
                 assert old is not None
                 assert new is not None
                 self._write_key_change(record, to, old=old, new=new)
             else:
-                decision = new if new is not None else old
+                decision = decisions[row]
                 assert decision is not None
-                self._write(record, to, decision)
+                self._write_one(record, to, decision)
         return transaction.records - sent
 
     def _decide(self, table: TrackedTable, key: SortKey | None) -> Decision | None:
@@ -90,14 +96,19 @@ class ChangeRouter:
     def _write_key_change(self, change: KeyChange, to: Destination, *, old: Decision, new: Decision) -> None:
         """Write a changed key: delete and tombstone by the old key's split, insert by the new key's split."""
         deleted = to._replace(headers=[(NEW_KEY_HEADER, change.new_key_header), *to.headers])
-        self._write((change.old_key, change.delete), deleted, old)
+        self._write_one((change.old_key, change.delete), deleted, old)
         if self._tombstones:
-            self._write((change.old_key, None), deleted, old)
+            self._write_one((change.old_key, None), deleted, old)
         created = to._replace(headers=[(OLD_KEY_HEADER, change.old_key_header), *to.headers])
-        self._write((change.new_key, change.create), created, new)
+        self._write_one((change.new_key, change.create), created, new)
 
-    def _write(self, record: tuple[bytes, bytes | None], to: Destination, decision: Decision) -> None:
-        key, value = record
+    def _write_one(self, record: tuple[bytes, bytes | None], to: Destination, decision: Decision) -> None:
+        self._write([record], to, decision, values=0 if record[1] is None else 1)
+
+    def _write(
+        self, records: Sequence[tuple[bytes, bytes | None]], to: Destination, decision: Decision, *, values: int
+    ) -> None:
+        """Write records with one decision; ``values`` of them are no tombstones."""
         headers = to.headers
         action, split = decision
         if action is ChangeDecision.SKIP:
@@ -106,11 +117,17 @@ class ChangeRouter:
             assert split is not None
             header = INCREMENTAL_HEADER if split.split.incremental else SPLIT_HEADER
             headers = [(header, split.split.id.encode()), *headers]
-            if value is not None:
-                self._registry.count_backfill(split)
-        if to.add_block is not None and value is not None:
-            value = to.add_block(value)
-        self._transaction.send(to.topic, key, value, headers)
+            if values:
+                self._registry.count_backfill(split, values)
+        if to.add_block is not None:
+            add_block = to.add_block
+            records = [(key, None if value is None else add_block(value)) for key, value in records]
+        self._transaction.send_all(to.topic, records, headers)
+
+
+def _has_key_change(records: Sequence[object]) -> bool:
+    """Return whether a record is a changed key; records of the extension are in one buffer, without any."""
+    return isinstance(records, list) and KeyChange in map(type, records)
 
 
 def _sort_keys(

@@ -199,9 +199,9 @@ class SplitRegistry:
         """Number of committed splits that have not ended."""
         return len(self._committed)
 
-    def count_backfill(self, split: TrackedSplit) -> None:
-        """Count a backfill event of a split."""
-        split.backfill += 1
+    def count_backfill(self, split: TrackedSplit, records: int = 1) -> None:
+        """Count backfill events of a split."""
+        split.backfill += records
         self._uncounted[split.id] = split
 
     def take_backfill_counts(self) -> dict[str, int]:

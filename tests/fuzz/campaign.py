@@ -12,9 +12,11 @@ from typing import Final
 
 from tests.fuzz.logs import compare_log
 from tests.fuzz.mutations import mutated
+from tests.fuzz.packets import compare_packets
 from tests.fuzz.subject import OPS, Subject
 
 _LOGS_OF_SUBJECT: Final = 2
+_PACKETS_OF_SUBJECT: Final = 50
 _HANG_SECONDS: Final = 300
 
 
@@ -46,6 +48,8 @@ class Tally:
     """Compared, and ended in the same error."""
     logs: int = 0
     """Logs with a damaged table map; compared as well."""
+    packets: int = 0
+    """Logs damaged anywhere, parsed by both."""
     subjects: int = 0
     slowest: float = 0.0
     """Seconds of one input."""
@@ -56,7 +60,7 @@ class Tally:
         return (
             f"{self.inputs:,} inputs ({ops}) of {self.subjects:,} tables; {self.compared:,} compared with Python, "
             f"{self.errors:,} of them errors; {self.declined:,} of the others declined; "
-            f"{self.logs:,} table maps; slowest input {self.slowest:.2f} s"
+            f"{self.logs:,} table maps; {self.packets:,} logs; slowest input {self.slowest:.2f} s"
         )
 
 
@@ -121,6 +125,12 @@ class Campaign:
                 compare_log(choose)
             except Exception as error:
                 raise FuzzError(f"seed {self._seed} subject {number} table map {i}") from error
+        for i in range(_PACKETS_OF_SUBJECT):
+            try:
+                tally.packets += 1
+                compare_packets(choose, damaged=True)
+            except Exception as error:
+                raise FuzzError(f"seed {self._seed} subject {number} log {i}") from error
 
 
 def _guard_of_bytes() -> Callable[[bytes], None]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import uuid
 from typing import Any, Final
 from zlib import crc32
+
+import zstandard
 
 from tailrace.producer.model.binlog_events import ChangeRefused, Event, PositionAdvanced, RowsEvent
 from tailrace.producer.model.table import TableId
@@ -215,3 +218,43 @@ def contents(events: list[Event]) -> list[tuple[Any, ...]]:
         for e in events
         if not isinstance(e, PositionAdvanced)
     ]
+
+
+def inner(*events: tuple[int, bytes]) -> bytes:
+    """Return events in the form of a compressed transaction."""
+    return b"".join(plain_event(kind, body) for kind, body in events)
+
+
+def payload(events: bytes, compression: int = 0, *, data: bytes | None = None) -> bytes:
+    """Return a TRANSACTION_PAYLOAD body."""
+    packed = data if data is not None else zstandard.compress(events) if compression == 0 else events
+    kind = bytes((compression,)) if compression < 251 else b"\xfc" + compression.to_bytes(2, "little")
+    size = b"\xfe" + len(packed).to_bytes(8, "little")
+    length = b"\xfe" + len(events).to_bytes(8, "little")
+    fields = b"\2" + bytes((len(kind),)) + kind + b"\3\x09" + length + b"\1\x09" + size
+    return fields + b"\0" + packed
+
+
+MAP = (90).to_bytes(6, "little") + table_map_body("shop", "orders", INTS)
+
+
+WRITE_BODY = (90).to_bytes(6, "little") + b"\1\0\2\0\2\xff"
+
+
+def mutated(data: bytes, choose: random.Random) -> bytes:
+    """Return bytes with one to three faults."""
+    made = bytearray(data)
+    for _ in range(choose.randint(1, 3)):
+        at = choose.randrange(len(made))
+        match choose.randrange(5):
+            case 0:
+                made[at] ^= 1 << choose.randrange(8)
+            case 1:
+                made[at] = choose.choice((0, 1, 0x7F, 0x80, 0xFA, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF))
+            case 2:
+                del made[at : at + choose.randint(1, 8)]
+            case 3:
+                made[at:at] = choose.randbytes(choose.randint(1, 8))
+            case _:
+                made[at : at + 8] = choose.randbytes(8)
+    return bytes(made)

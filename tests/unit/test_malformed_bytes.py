@@ -24,20 +24,24 @@ from tests.support.binary_json import binary_json
 from tests.support.binlog_bytes import (
     ALL_KINDS,
     ALL_KINDS_IMAGE,
+    MAP,
     PAYLOAD,
     QUERY,
     ROW,
     UPDATE,
+    WRITE_BODY,
     XA_PREPARE,
     XID,
     LogBytes,
+    inner,
+    mutated,
     orders,
     parse,
+    payload,
     query_body,
 )
 from tests.support.codec import EVENT_ENVELOPE
 from tests.support.values import DEFAULT_CODEC
-from tests.unit.test_transaction_payload import MAP, WRITE_BODY, inner, payload
 
 SEED = 20_260
 MUTATIONS = 800
@@ -56,25 +60,6 @@ def sample() -> bytes:
     log.gtid().query("DROP TABLE a, b", status=status).begin().table_map(columns=ALL_KINDS)
     log.rows(ALL_KINDS_IMAGE, columns=12, bitmaps=b"\xff\x0f").xid()
     return log.rotate("binlog.000002").transaction().data
-
-
-def mutated(data: bytes, choose: random.Random) -> bytes:
-    """Return bytes with one to three faults."""
-    made = bytearray(data)
-    for _ in range(choose.randint(1, 3)):
-        at = choose.randrange(len(made))
-        match choose.randrange(5):
-            case 0:
-                made[at] ^= 1 << choose.randrange(8)
-            case 1:
-                made[at] = choose.choice((0, 1, 0x7F, 0x80, 0xFA, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF))
-            case 2:
-                del made[at : at + choose.randint(1, 8)]
-            case 3:
-                made[at:at] = choose.randbytes(choose.randint(1, 8))
-            case _:
-                made[at : at + 8] = choose.randbytes(8)
-    return bytes(made)
 
 
 def parse_and_encode(data: bytes) -> int:

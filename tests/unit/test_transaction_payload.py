@@ -12,43 +12,23 @@ from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tests.support.binlog_bytes import (
-    INTS,
+    MAP,
     PAYLOAD,
     QUERY,
     ROW,
     TABLE_MAP,
     WRITE,
+    WRITE_BODY,
     XID,
     LogBytes,
     contents,
     feed_all,
+    inner,
     orders,
     parse,
-    plain_event,
+    payload,
     query_body,
-    table_map_body,
 )
-
-
-def inner(*events: tuple[int, bytes]) -> bytes:
-    """Return events in the form of a compressed transaction."""
-    return b"".join(plain_event(kind, body) for kind, body in events)
-
-
-def payload(events: bytes, compression: int = 0, *, data: bytes | None = None) -> bytes:
-    """Return a TRANSACTION_PAYLOAD body."""
-    packed = data if data is not None else zstandard.compress(events) if compression == 0 else events
-    kind = bytes((compression,)) if compression < 251 else b"\xfc" + compression.to_bytes(2, "little")
-    size = b"\xfe" + len(packed).to_bytes(8, "little")
-    length = b"\xfe" + len(events).to_bytes(8, "little")
-    fields = b"\2" + bytes((len(kind),)) + kind + b"\3\x09" + length + b"\1\x09" + size
-    return fields + b"\0" + packed
-
-
-MAP = (90).to_bytes(6, "little") + table_map_body("shop", "orders", INTS)
-
-
-WRITE_BODY = (90).to_bytes(6, "little") + b"\1\0\2\0\2\xff"
 
 
 @pytest.mark.parametrize("compression", [0, 255])

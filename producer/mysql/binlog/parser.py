@@ -4,7 +4,8 @@ A packet: length u24, number u8, status u8 (0), then the event: time u32, type u
 flags u16, body, CRC-32 if the file has checksums. The end field of an event has only 32 bits: positions are counted in
 64 bits here and checked against it.
 
-One loop parses everything. It handles TABLE_MAP and ROWS, nearly all events of a binlog, without a call. A TABLE_MAP is
+One loop parses everything. It handles TABLE_MAP and ROWS, nearly all events of a binlog, without a call; the compiled
+extension parses those that follow each other, as far as they are as usual. A TABLE_MAP is
 recognized by its bytes, so each definition is read once. Table ids are valid within one file only.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from tailrace.producer.errors import BinlogError
@@ -25,8 +26,12 @@ from tailrace.producer.mysql.binlog.packets import MAX_PACKET, bytes_needed, mul
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
 from tailrace.producer.mysql.binlog.transaction_payload import payload_packets
+from tailrace.producer.native import loader
 from tailrace.runtime.errors import SchemaError, TailraceError
 from tailrace.schemas.rowkind import Op
+
+if TYPE_CHECKING:
+    from tailrace.producer.native.codec import RowsEventParser
 
 _HEAD: Final = struct.Struct("<IBIBIIIH")
 _BODY: Final = _HEAD.size
@@ -58,6 +63,11 @@ class BinlogParser:
         self._definitions = DefinitionCache(captures)
         self._transactions = TransactionParser(captures)
         self._query: str | None = None
+        self._native: RowsEventParser | None = None
+        if loader.is_used():
+            from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
+
+            self._native = codec.RowsEventParser(RowsEvent, (Op.CREATE, Op.UPDATE, Op.DELETE), verify=verify)
 
     @property
     def has_xa(self) -> bool:
@@ -106,7 +116,8 @@ class BinlogParser:
         append = events.append
         unpack = _HEAD.unpack_from
         new = tuple.__new__
-        verify = self._verify
+        verify, native = self._verify, self._native
+        payload_pos = -1 if self._payload_pos is None else self._payload_pos
         tables, definitions, transactions = self._tables, self._definitions.recent, self._transactions
         changed = transactions.changed.add
         pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
@@ -115,6 +126,24 @@ class BinlogParser:
         begin = pos
         try:
             while at <= last:
+                if native is not None and data[at + 9] == event_types.TABLE_MAP:
+                    at, pos, transactions.number, query = native.parse(
+                        data,
+                        at,
+                        pos,
+                        payload_pos,
+                        crc,
+                        file,
+                        tables,
+                        definitions,
+                        transactions.changed,
+                        events,
+                        transactions.number,
+                        query,
+                    )
+                    begin = pos
+                    if at > last:
+                        break
                 word, status, ts, event_type, server, size, log_pos, _ = unpack(data, at)
                 if status:
                     break
@@ -153,8 +182,8 @@ class BinlogParser:
                         pos = begin if event_type in event_types.HEARTBEATS else pos
                         pos += (log_pos - pos) & 0xFFFFFFFF
                         begin = max(begin, pos - size)
-                elif self._payload_pos is not None:
-                    begin = self._payload_pos
+                elif payload_pos >= 0:
+                    begin = payload_pos
 
                 if event_type == event_types.TABLE_MAP:
                     body = data[at + 30 : stop - crc]
@@ -212,6 +241,7 @@ class BinlogParser:
                         break
                 at = stop
             self.pos, self._query = pos, query
+            begin = pos
             if not self._suspended:
                 self._raise_server_error(data, at)
         except TailraceError as error:
