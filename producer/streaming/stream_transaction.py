@@ -88,7 +88,7 @@ class StreamTransaction:
         """Open a transaction, unless one is open; waits for the markers of the last one for at most 20 ms."""
         if not self._producer.in_transaction:
             if (wait_s := self._open_at - time.monotonic()) > 0:
-                time.sleep(wait_s)
+                time.sleep(min(wait_s, _MARKERS_S))
             self._producer.begin()
             self._since = time.monotonic()
 
