@@ -28,7 +28,7 @@ _STOP_LIMIT_S: Final = 8.0
 """How long a stop may take; supervisors kill a process after ten seconds."""
 
 _YOUNG_OBJECTS: Final = 20_000
-"""More than one poll of the binlog makes."""
+"""About as many as one poll of the binlog makes."""
 
 
 def register(app: typer.Typer) -> None:

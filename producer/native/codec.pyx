@@ -7,12 +7,12 @@ What it declines, Python code parses or encodes, and the client's Python binding
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_SET_ITEM
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, strlen, strncpy
+
+from zlib import crc32 as crc32_of_zlib
 
 cdef extern from "Python.h":
     int PyUnicode_KIND(object text)
@@ -24,7 +24,6 @@ cdef extern from "Python.h":
     char *PyOS_double_to_string(double value, char form, int precision, int flags, int *kind) except NULL
     int Py_DTSF_ADD_DOT_0
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
-    object PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t items)
 
 INTERFACE = 5
 

@@ -6,10 +6,6 @@ So a record is visible exactly if the stored offset, or the state written with i
 A commit is due as soon as the log is caught up, so that a change does not wait; while there is more to read, when the
 interval has passed or the transaction is full. Between two commits the stream reads for at least as long as the last
 one took: batches grow with the load, and commits take at most half of the time.
-
-A commit is answered before the broker has written the markers of the transaction. It refuses records of the next one
-until then (``CONCURRENT_TRANSACTIONS``), and librdkafka tries again after 20 ms, which cannot be set. So after a commit
-with nothing left to read, the next transaction is opened a moment later.
 """
 
 from __future__ import annotations
@@ -29,8 +25,6 @@ from tailrace.schemas.names import state_topic
 
 _IDLE_INTERVAL_S: Final = 1.0
 """How often an offset is stored that advanced without records."""
-_MARKERS_S: Final = 0.02
-"""The longest wait for the markers: after it, the client would try again as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +65,6 @@ class StreamTransaction:
         """When the transaction was opened, or the last one was committed."""
         self._pause_until = self._since
         """Until then the stream reads on although it is caught up."""
-        self._open_at = self._since
-        """When the broker takes records of the next transaction, as far as can be told."""
 
     @property
     def records(self) -> int:
@@ -85,10 +77,8 @@ class StreamTransaction:
         return self._producer.records_in_transaction >= self._settings.max_records and self._producer.in_transaction
 
     def open(self) -> None:
-        """Open a transaction, unless one is open; waits for the markers of the last one for at most 20 ms."""
+        """Open a transaction, unless one is open."""
         if not self._producer.in_transaction:
-            if (wait_s := self._open_at - time.monotonic()) > 0:
-                time.sleep(wait_s)
             self._producer.begin()
             self._since = time.monotonic()
 
@@ -129,8 +119,6 @@ class StreamTransaction:
             idle = caught_up and self._is_whole and now >= self._pause_until
             if idle or self.full or elapsed >= self._settings.interval_s:
                 self.commit()
-                if idle:
-                    self._open_at = min(self._pause_until, self._since + _MARKERS_S)
         elif self._heartbeat_due or (self._offset_moved and elapsed >= _IDLE_INTERVAL_S):
             self.commit()
 

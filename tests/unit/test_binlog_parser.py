@@ -368,3 +368,15 @@ def test_caches_are_bounded_and_a_used_definition_keeps_its_object(monkeypatch: 
     assert len({id(event.table) for event in events if event.table.id.table == "orders"}) == 1
     assert len(parser._definitions) <= 8
     assert len(parser._tables) <= 8
+
+
+def test_the_error_of_a_damaged_packet_has_its_position() -> None:
+    """The events before it have been read."""
+    log = LogBytes().transaction().begin().table_map().rows(ROW).table_map()
+    start, pos = len(log.data), log.pos
+    log.rows(ROW).xid()
+    damaged = bytearray(log.data)
+    damaged[start] ^= 1
+    with pytest.raises(BinlogError, match="exactly one event") as raised:
+        parse(bytes(damaged))
+    assert raised.value.context["pos"] == pos

@@ -62,12 +62,14 @@ def test_the_extension_parses_all_that_is_known() -> None:
     parser._native = cast("RowsEventParser", counting)
     start = len(log.data)
     log.begin().add(ROWS_QUERY, b"\0UPDATE orders").table_map().rows(ROW).table_map("other", table_id=91)
-    log.rows(ROW, table_id=91).table_map().rows(ROW * 2, UPDATE).xid()
+    log.rows(ROW, table_id=91).table_map().rows(ROW * 2, UPDATE).rows(ROW, extra=b"\3\0\1\0").rows(ROW * 900).xid()
 
     events = parser.feed(log.data[start:])
 
     assert [(event.op, event.number, event.query) for event in events if isinstance(event, RowsEvent)] == [
         ("c", 1, "UPDATE orders"),
         ("u", 3, None),
+        ("c", 4, None),
+        ("c", 5, None),
     ]
-    assert (counting.calls, counting.events) == (1, 2)
+    assert (counting.calls, counting.events) == (1, 4)

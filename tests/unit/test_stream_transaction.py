@@ -40,9 +40,6 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
@@ -145,25 +142,20 @@ def test_a_source_transaction_is_not_cut_where_the_log_pauses(clock: Clock) -> N
     assert len(producer.committed) == 1
 
 
-def slow_commits(producer: FakeProducer, clock: Clock, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make each commit take some time."""
-    commit = producer.commit
-
-    def slow_commit() -> None:
-        clock.now += seconds
-        commit()
-
-    monkeypatch.setattr(producer, "commit", slow_commit)
-
-
 def test_the_stream_reads_for_as_long_as_a_commit_takes(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = FakeProducer()
     stream = transaction(producer)
-    slow_commits(producer, clock, 0.25, monkeypatch)
+    commit = producer.commit
+
+    def slow_commit() -> None:
+        clock.now += 0.25
+        commit()
+
+    monkeypatch.setattr(producer, "commit", slow_commit)
     stream.send("t", b"1", b"v")
     stream.commit_if_due(caught_up=True)
-    clock.now += 0.125
     stream.send("t", b"2", b"v")
+    clock.now += 0.125
     assert stream.seconds_until_commit() == pytest.approx(0.125)
     stream.commit_if_due(caught_up=True)
     assert len(producer.committed) == 1
@@ -171,36 +163,6 @@ def test_the_stream_reads_for_as_long_as_a_commit_takes(clock: Clock, monkeypatc
     clock.now += 0.125
     stream.commit_if_due(caught_up=True)
     assert len(producer.committed) == 2
-
-
-@pytest.mark.parametrize(("commit_s", "wait_s"), [(0.0078125, 0.0078125), (0.25, 0.02)])
-def test_a_transaction_is_not_opened_before_the_markers_of_the_last_one(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, commit_s: float, wait_s: float
-) -> None:
-    """The commit of a caught-up stream is followed by a pause as long as it took, 20 ms at most."""
-    producer = FakeProducer()
-    stream = transaction(producer)
-    slow_commits(producer, clock, commit_s, monkeypatch)
-    stream.send("t", b"1", b"v")
-    stream.commit_if_due(caught_up=True)
-    committed_at = clock.now
-
-    stream.send("t", b"2", b"v")
-    assert clock.now - committed_at == pytest.approx(wait_s)
-    stream.send("t", b"3", b"v")
-    assert clock.now - committed_at == pytest.approx(wait_s)
-
-
-def test_a_stream_with_more_to_read_does_not_wait_for_markers(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = FakeProducer()
-    stream = transaction(producer)
-    slow_commits(producer, clock, 0.25, monkeypatch)
-    stream.send_all("t", [(b"1", b"v"), (b"2", b"v"), (b"3", b"v")], None)
-    stream.commit_if_due()
-    committed_at = clock.now
-
-    stream.send("t", b"4", b"v")
-    assert clock.now == committed_at
 
 
 def test_an_offset_without_records_is_stored_less_often(clock: Clock) -> None:

@@ -12,7 +12,10 @@ from tailrace.runtime.errors import SchemaError
 
 
 class CachedTable:
-    """A captured table, and the bytes before the images in its rows events, taken from the first event of each form."""
+    """A captured table, and the bytes before the images in its rows events, taken from the first event of each form.
+
+    They are those of an event without extra data.
+    """
 
     __slots__ = ("count", "double", "error", "present", "single", "table")
 
@@ -37,11 +40,12 @@ class CachedTable:
         """Return where the images begin in a rows event whose header was not seen before, or why it is refused."""
         extra = int.from_bytes(data[at : at + 2], "little")
         start = self.check_columns(data, at + extra, update=update)
-        if extra == 2 and isinstance(start, int):
+        if isinstance(start, int):
+            head = b"\2\0" + data[at + extra : start]
             if update:
-                self.double = data[at:start]
+                self.double = head
             else:
-                self.single = data[at:start]
+                self.single = head
         return start
 
     def check_columns(self, data: bytes, at: int, *, update: bool) -> int | SchemaError:

@@ -149,11 +149,11 @@ class BinlogParser:
                     break
                 stop = at + 5 + size
                 if word & MAX_PACKET != size + 1 or size + 1 == MAX_PACKET:
+                    self.pos, self._query = pos, query
                     used = self._check_packet_length(data, at, word & MAX_PACKET, size)
                     if used is None:
                         break
                     if used:
-                        self.pos, self._query = pos, query
                         self._parse_multi_packet(data, at, size, events)
                         pos, file, crc, query = self.pos, self.file, self._checksum_bytes, self._query
                         at = used
