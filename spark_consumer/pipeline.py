@@ -399,8 +399,9 @@ def _tune(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.variable.substitute", "false")
     # Streaming disables adaptive execution because of stateful plans; the jobs of a batch are ordinary batch jobs.
     spark.conf.set("spark.sql.adaptive.enabled", "true")
-    # Otherwise each ``persist`` clones the session to turn it off.
+    # Otherwise each ``persist`` clones the session to turn it off, or to keep the partitions of a cached exchange.
     spark.conf.set("spark.sql.sources.bucketing.autoBucketedScan.enabled", "false")
+    spark.conf.set("spark.sql.optimizer.canChangeCachedPlanOutputPartitioning", "true")
     # Cached rows live for one batch: compression costs more than the memory it saves. What does not fit is spilled.
     spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
     # The first implementation of the Kafka source in Spark converts each record to a row object and back.
