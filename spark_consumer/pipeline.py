@@ -118,6 +118,8 @@ class Pipeline:
         self._admin = SharedAdmin(settings.client)
         self._ids = TopicIds(self._admin)
         self._runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
+        self._schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
+        self._transforms: Transforms | None = None
         self._errors: dict[str, TailraceError] = {}
         self._opened: _Opened | None = None
         self._opening = threading.Lock()
@@ -176,6 +178,12 @@ class Pipeline:
         """Read which tables were parked or behind when the query ended."""
         self._parked.load(spark)
         self._sinks.load(spark)
+
+    def transforms(self, spark: SparkSession) -> Transforms:
+        """Return the transforms before the query starts, with the schemas that are published; the batches use them."""
+        self._transforms = self._new_transforms(clone_session(spark))
+        self._schemas.refresh(spark, can_be_missing=True)
+        return self._transforms
 
     def check_sinks(self, topics: Iterable[str]) -> None:
         """Raise ConfigError if a table does not have exactly one sink, and one shape.
@@ -248,8 +256,7 @@ class Pipeline:
     def _new_services(self, spark: SparkSession) -> _Opened:
         _tune(spark)
         settings = self._settings
-        schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
-        transforms = Transforms(spark, settings.rules, schemas, self._sinks.router)
+        transforms = self._transforms or self._new_transforms(spark)
         context = SinkContext(
             query_id=self._query_id,
             prefix=settings.prefix,
@@ -264,7 +271,7 @@ class Pipeline:
         services = partial(
             TableServices,
             source=source,
-            schemas=schemas,
+            schemas=self._schemas,
             ends=SplitEnds(self._control(watermarks_topic(settings.prefix), READ_COMMITTED)),
             states=TableStates(settings.checkpoint),
             carry_over=CarryOver(settings.checkpoint),
@@ -281,6 +288,9 @@ class Pipeline:
         opened = self._sinks.open(spark, context).items()
         by_sink = {name: services(sink=sink, fields=fields[name]) for name, sink in opened}
         return _Opened(by_sink, TablePool(spark, settings.table_threads), TablePool(spark, 1))
+
+    def _new_transforms(self, spark: SparkSession) -> Transforms:
+        return Transforms(spark, self._settings.rules, self._schemas, self._sinks.router)
 
     def _control(self, topic: str, isolation: str = "read_uncommitted") -> ControlTopic:
         """Return a control topic; topics that another connector writes have none."""
@@ -399,8 +409,9 @@ def _tune(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.variable.substitute", "false")
     # Streaming disables adaptive execution because of stateful plans; the jobs of a batch are ordinary batch jobs.
     spark.conf.set("spark.sql.adaptive.enabled", "true")
-    # Otherwise each ``persist`` clones the session to turn it off.
+    # Otherwise each ``persist`` clones the session to turn it off, or to keep the partitions of a cached exchange.
     spark.conf.set("spark.sql.sources.bucketing.autoBucketedScan.enabled", "false")
+    spark.conf.set("spark.sql.optimizer.canChangeCachedPlanOutputPartitioning", "true")
     # Cached rows live for one batch: compression costs more than the memory it saves. What does not fit is spilled.
     spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
     # The first implementation of the Kafka source in Spark converts each record to a row object and back.

@@ -41,7 +41,6 @@ class RunningQuery:
         self._paused = threading.Event()
         self._resume = threading.Event()
         self._error: BaseException | None = None
-        require_transforms(spark, config, sinks)
         settings = PipelineSettings(
             prefix=config.topic_prefix,
             client=config.kafka_client,
@@ -58,9 +57,14 @@ class RunningQuery:
         )
         self._pipeline = Pipeline(settings, sinks, status)
         self._pipeline.pause_point = self._pause_point
-        self._pipeline.load_positions(spark)
-        if config.sinks or any(sink.has_overrides for sink in sinks):
-            self._pipeline.check_sinks(_tables(spark, config))
+        try:
+            require_transforms(spark, config, self._pipeline)
+            self._pipeline.load_positions(spark)
+            if config.sinks or any(sink.has_overrides for sink in sinks):
+                self._pipeline.check_sinks(_tables(spark, config))
+        except BaseException:
+            self._pipeline.close()
+            raise
         spark.streams.addListener(self._listener)
         self.query = self._start(spark, config, sinks)
         self._listener.follow(self.query.id)

@@ -6,15 +6,16 @@ moves to another partition if a topic gets more partitions, and its older record
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op
+from tailrace.spark_consumer.column_cache import ColumnCache
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 def last_per_key(decoded: DataFrame, *, incremental: bool = False) -> DataFrame:
@@ -24,10 +25,18 @@ def last_per_key(decoded: DataFrame, *, incremental: bool = False) -> DataFrame:
     """
     if incremental:
         decoded = with_contained_sequence(decoded)
+    rank, is_last = _RANK.get("", _rank)
+    return decoded.withColumn("_rank", rank).where(is_last).drop("_rank")
+
+
+_RANK: Final = ColumnCache["tuple[Column, Column]"]()
+
+
+def _rank() -> tuple[Column, Column]:
     newest_first = Window.partitionBy("key").orderBy(
         fn.col("seq").desc(), fn.col("partition").desc(), fn.col("offset").desc()
     )
-    return decoded.withColumn("_rank", fn.row_number().over(newest_first)).where(fn.col("_rank") == 1).drop("_rank")
+    return fn.row_number().over(newest_first), fn.col("_rank") == 1
 
 
 def with_contained_sequence(decoded: DataFrame) -> DataFrame:

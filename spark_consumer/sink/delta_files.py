@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.spark_consumer.jvm import companion, java_class
 
@@ -38,7 +38,34 @@ class DataFile:
         return (least, greatest) if isinstance(least, int) and isinstance(greatest, int) else None
 
 
-def deletions(spark: SparkSession, log: Any, deleted: Mapping[DataFile, Sequence[int]]) -> list[Any]:
+class KnownFiles:
+    """The data files of the version that this query has read or committed last.
+
+    Delta has the list of some dozen files in memory only; beyond that a job reads it from the log.
+    """
+
+    def __init__(self) -> None:
+        self._at: tuple[str, int] | None = None
+        self._files: tuple[DataFile, ...] = ()
+
+    def of(self, table: str, version: int) -> tuple[DataFile, ...] | None:
+        """Return the files of a version of the table with an id; None if they are not known."""
+        return self._files if self._at == (table, version) else None
+
+    def set(self, table: str, version: int, files: Iterable[DataFile]) -> None:
+        """Keep the files of a version."""
+        self._at, self._files = (table, version), tuple(files)
+
+
+class Deletions(NamedTuple):
+    """What deletes rows of some files."""
+
+    actions: list[Any]
+    marked: list[DataFile]
+    """The files that have further rows, with their new deletion vectors."""
+
+
+def deletions(spark: SparkSession, log: Any, deleted: Mapping[DataFile, Sequence[int]]) -> Deletions:
     """Return the actions that delete rows, which are numbered in each file.
 
     A file without further rows is removed. The bitmaps of the others are in one new file of deletion vectors.
@@ -56,18 +83,19 @@ def deletions(spark: SparkSession, log: Any, deleted: Mapping[DataFile, Sequence
             actions.append(file.action.remove())
         else:
             bitmaps[file] = bitmap
-    if bitmaps:
-        actions += _marked(spark, store, path, bitmaps)
-    return actions
+    changed = _marked(spark, store, path, bitmaps) if bitmaps else []
+    for pair in changed:
+        actions += [pair.productElement(0), pair.productElement(1)]
+    return Deletions(actions, [DataFile(pair.productElement(0)) for pair in changed])
 
 
 def _marked(spark: SparkSession, store: Any, path: Any, bitmaps: Mapping[DataFile, Any]) -> list[Any]:
-    """Write bitmaps and return the actions that give them to their files."""
+    """Write bitmaps and return for each file the actions that add it with its bitmap and remove it without."""
     portable = java_class(spark, f"{_VECTORS}.RoaringBitmapArrayFormat").Portable()
     descriptor = companion(spark, f"{_DELTA}.actions.DeletionVectorDescriptor")
     option = java_class(spark, "scala.Option")
     identifier = java_class(spark, "java.util.UUID").randomUUID()
-    actions = []
+    changed = []
     with closing(
         store.createWriter(store.generateFileNameInTable(store.pathWithFileSystem(path), identifier, ""))
     ) as to:
@@ -75,9 +103,8 @@ def _marked(spark: SparkSession, store: Any, path: Any, bitmaps: Mapping[DataFil
             written = to.write(bitmap.serializeAsByteArray(portable))
             begin, size, count = option.apply(written.offset()), written.length(), bitmap.cardinality()
             vector = descriptor.onDiskWithRelativePath(identifier, "", size, count, begin, option.empty())
-            changed = file.action.removeRows(vector, True, True)
-            actions += [changed.productElement(0), changed.productElement(1)]
-    return actions
+            changed.append(file.action.removeRows(vector, True, True))
+    return changed
 
 
 def _longs(spark: SparkSession, values: Sequence[int]) -> Any:

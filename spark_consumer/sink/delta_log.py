@@ -14,7 +14,8 @@ from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.files import read_text
 from tailrace.spark_consumer.jvm import companion, java_class
-from tailrace.spark_consumer.sink.delta_files import DataFile, deletions
+from tailrace.spark_consumer.sink.delta_checkpoints import Checkpoints
+from tailrace.spark_consumer.sink.delta_files import DataFile, KnownFiles, deletions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +37,19 @@ class Author(NamedTuple):
 class LogTransaction:
     """A transaction on the newest version of a table; it is given up if ``replace`` is not called."""
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        """Start the transaction on the thread of ``spark``, whose settings hold for it."""
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        known: KnownFiles | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        """Start the transaction on the thread of ``spark``, whose settings hold for it.
+
+        ``known`` is kept from one transaction to the next. ``checkpoints``: None if the commit writes them.
+        """
+        self._known = known or KnownFiles()
+        self._checkpoints = checkpoints
         self._spark = spark
         self._path = path
         session: Any = spark._jsparkSession  # noqa: SLF001
@@ -84,10 +96,20 @@ class LogTransaction:
 
     def files(self, most: int) -> list[DataFile] | None:
         """Return the data files of the table, None if there are more than ``most``."""
+        known = self._known.of(self._table_id, self.version)
+        if known is None:
+            listed = self._listed(most)
+            if listed is None:
+                return None
+            known = tuple(listed)
+            self._known.set(self._table_id, self.version, known)
+        return None if len(known) > most else list(known)
+
+    def _listed(self, most: int) -> list[DataFile] | None:
         checksum = self._snapshot.checksumOpt()
-        known = None if checksum.isEmpty() else checksum.get().allFiles()
-        if known is not None and known.isDefined():
-            files = known.get()
+        found = None if checksum.isEmpty() else checksum.get().allFiles()
+        if found is not None and found.isDefined():
+            files = found.get()
             count = int(files.size())
             return None if count > most else [DataFile(files.apply(index)) for index in range(count)]
         if int(self._snapshot.numOfFiles()) > most:
@@ -108,12 +130,24 @@ class LogTransaction:
         """Delete rows, which are numbered in each file, and add some, in one commit."""
         # As for MERGE, any other commit that changes rows meanwhile is a conflict.
         self._transaction.readWholeTable()
+        files = self._known.of(self._table_id, self.version)
         actions = self._class("java.util.ArrayList")()
-        for action in deletions(self._spark, self._log, deleted) if deleted else ():
-            actions.add(action)
+        marked: list[DataFile] = []
+        if deleted:
+            found = deletions(self._spark, self._log, deleted)
+            marked = found.marked
+            for action in found.actions:
+                actions.add(action)
         if added is not None:
-            actions.addAll(self._as_java(self._transaction.writeFiles(added._jdf)))  # noqa: SLF001
-        self._commit(actions, author)
+            written = self._as_java(self._transaction.writeFiles(added._jdf))  # noqa: SLF001
+            actions.addAll(written)
+            # An iterator of py4j ends with an exception of Java.
+            marked += [DataFile(written.get(index)) for index in range(int(written.size()))]
+        version = self._commit(actions, author)
+        if files is not None and version == self.version + 1:
+            # Otherwise somebody else's commit came between, which may have added files.
+            left = (file for file in files if file not in deleted)
+            self._known.set(self._table_id, version, (*left, *marked))
 
     def replace(self, rows: Callable[[DataFrame], DataFrame], author: Author) -> None:
         """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``size`` must be known."""
@@ -127,11 +161,20 @@ class LogTransaction:
         actions.addAll(self._as_java(self._transaction.writeFiles(rows(stored)._jdf)))  # noqa: SLF001
         self._commit(actions, author)
 
-    def _commit(self, actions: Any, author: Author) -> None:
+    def _commit(self, actions: Any, author: Author) -> int:
         mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
         metadata = self._class("scala.Option").apply(author.user_metadata)
         operation = self._class(_OPERATION)(mode, author.query, author.batch, metadata)
-        self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation)
+        if self._checkpoints is not None:
+            self._checkpoints.take_from(self._transaction)
+        version = int(self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation))
+        if self._checkpoints is not None:
+            self._checkpoints.after(self._log, version)
+        return version
+
+    @property
+    def _table_id(self) -> str:
+        return str(self._snapshot.metadata().id())
 
     def _sequence(self, found: Iterable[Any]) -> Any:
         listed = self._class("java.util.ArrayList")()

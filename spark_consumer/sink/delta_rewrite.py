@@ -58,6 +58,13 @@ def merged(
 
 def table_row(columns: tp.StructType, given: Collection[str]) -> list[Column]:
     """Return the columns of a table for rows that have those of ``given``, in lower case; others are NULL."""
+    return _ROWS.get((columns, frozenset(given)), lambda: _table_row(columns, given))
+
+
+_ROWS: Final = ColumnCache["list[Column]"]()
+
+
+def _table_row(columns: tp.StructType, given: Collection[str]) -> list[Column]:
     return [
         (fn.col(quote(each.name)) if each.name.lower() in given else fn.lit(None).cast(each.dataType)).alias(each.name)
         for each in columns.fields

@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING, Final
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.delta_log import Author
+from tailrace.spark_consumer.sink.base import SinkContext
+from tailrace.spark_consumer.sink.delta_checkpoints import Checkpoints
+from tailrace.spark_consumer.sink.delta_log import Author, LogTransaction
 from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
 from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, merged
+from tailrace.spark_consumer.sink.delta_small_merge import MOST_CHANGES, merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import DeltaUpkeep, is_conflict
-from tailrace.spark_consumer.sink.ledger import is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
-from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import retried
+from tailrace.spark_consumer.sink.target_table import Merged, RowChanges
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from tailrace.schemas.table import TableSchema
 
@@ -44,44 +45,48 @@ class DeltaSink(TableSink[DeltaTable]):
             )
         super().__init__(spark, options, context, DeltaUpkeep(options.optimize_batches, options.purge_percent))
         self._location = partial(location, path=options.path, template=options.table)
+        self._checkpoints = Checkpoints(spark)
 
     def _open_table(self, schema: TableSchema) -> DeltaTable:
-        return DeltaTable(self._spark, self._location(schema.database, schema.table))
+        return DeltaTable(self._spark, self._location(schema.database, schema.table), self._checkpoints)
+
+    def close(self) -> None:
+        """Wait for a checkpoint that is being written."""
+        self._checkpoints.close()
 
     def _commit(self, commit: Callable[[], object], table: DeltaTable) -> None:
         retried(commit, table.name, is_conflict)
 
-    def _rewrite(self, table: DeltaTable, batch: TableBatch, last: DataFrame, batch_id: int) -> bool:
-        """Write all rows of a small table; return whether that was possible, otherwise nothing is done."""
-        ledger, found = self._ledger(batch)
-        schema, evolved, spark = batch.schema, self._evolved[batch.schema.topic], last.sparkSession
-        if found.offsets > SMALL_OFFSETS or not table.is_at_path or is_applied(ledger.merge, found):
-            return False
-        layout = self._layout(schema)
-        own = [name.lower() for name in own_columns(schema, evolved, layout)]
-        kept = [name.lower() for name in kept_columns(table, evolved, layout)]
+    def _merge_directly(self, table: DeltaTable, changes: RowChanges) -> Merged:
+        """Write all rows of a small table, or a batch with few changes in a commit without the MERGE statement."""
+        if not table.is_at_path or changes.most > MOST_CHANGES:
+            return Merged.NOT
+        spark = changes.rows.sparkSession
+
+        def commit() -> Merged:
+            transaction = table.transaction(spark)
+            if changes.most <= SMALL_OFFSETS and _is_tiny(transaction) and self._rewrite(table, transaction, changes):
+                return Merged.TABLE
+            return Merged.ROWS if merge_small(transaction, changes) else Merged.NOT
+
+        return retried(commit, table.name, is_conflict)
+
+    def _rewrite(self, table: DeltaTable, transaction: LogTransaction, changes: RowChanges) -> bool:
+        """Write all rows of a table; return whether that was possible, otherwise nothing is done."""
+        own, kept = ([name.lower() for name in names] for names in (changes.own, changes.others))
         if not can_be_rewritten(table.properties, table.columns, own, kept):
             return False
-        source = not_applied(last, ledger.merge, found)
-        changes = source.select(*stored_columns(table, schema, evolved, layout), removed_column(layout))
-        after = ledger.appended(found).merged(found)
-
-        def commit() -> bool:
-            transaction = table.transaction(spark)
-            size = transaction.size
-            if size is None or size[0] > REWRITTEN_FILES or size[1] > REWRITTEN_BYTES:
-                return False
+        with interpreted(changes.rows.sparkSession, when=True):
             transaction.replace(
-                lambda stored: merged(stored, changes, DELETED_COLUMN, schema.key, table.columns),
-                Author(self._context.query_id, batch_id, after.metadata),
+                lambda stored: merged(stored, changes.rows, DELETED_COLUMN, changes.schema.key, table.columns),
+                Author(changes.query, changes.batch, changes.metadata),
             )
-            return True
+        return True
 
-        with interpreted(spark, when=True):
-            done = retried(commit, table.name, is_conflict)
-        if done:
-            self._ledgers[schema.topic] = after
-        return done
+
+def _is_tiny(transaction: LogTransaction) -> bool:
+    size = transaction.size
+    return size is not None and size[0] <= REWRITTEN_FILES and size[1] <= REWRITTEN_BYTES
 
 
 SINK = SinkPlugin(

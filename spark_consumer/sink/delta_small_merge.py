@@ -23,7 +23,7 @@ from tailrace.spark_consumer.sink.delta_log import Author, columns_of
 from tailrace.spark_consumer.sink.delta_rewrite import can_be_rewritten, table_row
 from tailrace.spark_consumer.sink.merge_statement import IS_LATER, same_key
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.small_data import SMALL_TABLE, by_operator
+from tailrace.spark_consumer.small_data import SMALL_TABLE, by_operator, interpreted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.delta_log import LogTransaction
     from tailrace.spark_consumer.sink.target_table import RowChanges
 
+FEW_CHANGES: Final = 500
 MOST_CHANGES: Final = 10_000
 MOST_BYTES: Final = 16 << 20
 """The driver holds at most so many changes, from so many bytes."""
@@ -70,15 +71,19 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
         or not all(_stored_as_given(field["metadata"]) for field in fields)
         or not _are_types_of(columns, changes)
         or not transaction.has_deletion_vectors
-        or read_bytes(changes.rows) > MOST_BYTES
     ):
         return False
-    files = transaction.files(MOST_FILES)
-    if files is None:
-        return False
     spark = changes.rows.sparkSession
-    with by_operator(spark, when=True):
-        rows = local_rows(changes.rows.withColumn(_NUMBER, fn.monotonically_increasing_id()))
+    # A few rows pass in less time than the code for them is generated.
+    for_few = interpreted if changes.most <= FEW_CHANGES else by_operator
+    with for_few(spark, when=True):
+        numbered = changes.rows.withColumn(_NUMBER, fn.monotonically_increasing_id())
+        if read_bytes(numbered) > MOST_BYTES:
+            return False
+        files = transaction.files(MOST_FILES)
+        if files is None:
+            return False
+        rows = local_rows(numbered)
         integers = [name for name in changes.schema.key if isinstance(rows.schema[name].dataType, _INTEGERS)]
         listed = rows.select(_NUMBER, DELETED_COLUMN, *map(quote, integers)).collect()
     physical = {field["name"].lower(): field["metadata"].get(_PHYSICAL_NAME, field["name"]) for field in fields}
@@ -93,7 +98,7 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
         given = frozenset(name.lower() for name in rows.columns)
         added = rows.where(_is_added(found.kept)).select(*table_row(columns, given)).coalesce(1)
     if found.replaced or added is not None:
-        with by_operator(spark, when=True):
+        with for_few(spark, when=True):
             transaction.change(found.replaced, added, Author(changes.query, changes.batch, changes.metadata))
     return True
 

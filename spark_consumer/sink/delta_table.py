@@ -14,15 +14,15 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.delta_checkpoints import Checkpoints
+from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
-from tailrace.spark_consumer.sink.delta_small_merge import merge_small
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import Layout
-from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.sink.target_table import (
     PLAIN,
     ColumnChanges,
-    RowChanges,
     TargetTable,
     assignments,
     column_list,
@@ -40,6 +40,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "delta.enableDeletionVectors": "true",
     # Each batch is a commit, and the log of a month would be long.
     "delta.logRetentionDuration": "interval 7 days",
+    # The checkpoint of each tenth commit would be a fifth of the work of small batches.
+    "delta.checkpointInterval": "50",
 }
 
 _CLUSTERED: Final = (
@@ -77,6 +79,12 @@ class DeltaTable(TargetTable):
 
     format: ClassVar[str] = "Delta"
 
+    def __init__(self, spark: SparkSession, location: Location, checkpoints: Checkpoints | None = None) -> None:
+        """``checkpoints``: None if the commits write them."""
+        super().__init__(spark, location)
+        self._files = KnownFiles()
+        self._checkpoints = checkpoints
+
     @property
     def exists(self) -> bool:
         """Whether the table exists; a directory whose log has no commit is left by a failed creation."""
@@ -105,12 +113,6 @@ class DeltaTable(TargetTable):
             rows.writeTo(self.sql_name).options(**options).overwrite(fn.lit(True))
         else:
             rows.write.format("delta").mode("overwrite").options(**options).save(self._location.path)
-
-    def merge(self, changes: RowChanges) -> None:
-        """Delete, update and insert rows in one commit. A stored row with the same or a greater sequence stays."""
-        spark = changes.rows.sparkSession
-        if not self.is_at_path or not merge_small(self.transaction(spark), changes):
-            super().merge(changes)
 
     def commit_settings(self, metadata: str) -> Mapping[str, str]:
         """Return the settings of a session in which a statement commits with the metadata of a ledger."""
@@ -196,7 +198,7 @@ class DeltaTable(TargetTable):
     def transaction(self, spark: SparkSession) -> LogTransaction:
         """Start a transaction of a table at a path."""
         assert self._location.path is not None
-        return LogTransaction(spark, self._location.path)
+        return LogTransaction(spark, self._location.path, self._files, self._checkpoints)
 
     def _read_metadata(self, transaction: LogTransaction) -> None:
         found = transaction.metadata

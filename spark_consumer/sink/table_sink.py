@@ -45,7 +45,7 @@ from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, TRUNCATED
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
-from tailrace.spark_consumer.sink.target_table import RowChanges, key_text
+from tailrace.spark_consumer.sink.target_table import Merged, RowChanges, TargetTable, key_text
 from tailrace.spark_consumer.sink.versions import changed_versions, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 
@@ -212,9 +212,7 @@ class TableSink(ABC, Generic[Table]):
             if empty:
                 self._append(table, batch, None, last)
             else:
-                rewritten = self._rewrite(table, batch, last, batch_id)
-                if not rewritten:
-                    self._merge(table, batch, last, batch_id)
+                rewritten = self._merge(table, batch, last, batch_id)
         if not rewritten:
             replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
             self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
@@ -372,36 +370,41 @@ class TableSink(ABC, Generic[Table]):
             table.append(appended, after.metadata)
         self._ledgers[batch.schema.topic] = after
 
-    def _rewrite(self, table: Table, batch: TableBatch, last: DataFrame, batch_id: int) -> bool:  # noqa: ARG002
-        """Write all rows of a small table; return whether that was possible, otherwise nothing is done."""
-        return False
+    def _merge_directly(self, table: Table, changes: RowChanges) -> Merged:  # noqa: ARG002
+        """Merge changes without the MERGE statement if that is possible; otherwise nothing is done."""
+        return Merged.NOT
 
-    def _merge(self, table: Table, batch: TableBatch, last: DataFrame, batch_id: int) -> None:
+    def _merge(self, table: Table, batch: TableBatch, last: DataFrame, batch_id: int) -> bool:
+        """Merge the last change of each key; return whether all rows of the table were written again."""
         ledger, found = self._ledger(batch)
         if is_applied(ledger.merge, found):
-            return
+            return False
         after = ledger.appended(found).merged(found)
         schema, evolved = batch.schema, self._evolved[batch.schema.topic]
         layout = self._layout(schema)
         own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
         source = not_applied(last, ledger.merge, found)
         source = source.select(*stored_columns(table, schema, evolved, layout), removed_column(layout))
-        spark = last.sparkSession
-        source.createOrReplaceTempView(SOURCE)
-        # All files of a small table are read in less time than the ranges of the keys are found.
-        small = table.is_small
-        planned_once = small and found.offsets <= SMALL_OFFSETS
+        ranges = partial(_key_condition, batch, table)
+        query = self._context.query_id
+        changes = RowChanges(source, schema, own, kept, ranges, after.metadata, found.offsets, query, batch_id)
+        merged = self._merge_directly(table, changes)
+        if merged is Merged.NOT:
+            self._merge_by_statement(table, changes)
+        self._ledgers[batch.schema.topic] = after
+        return merged is Merged.TABLE
+
+    def _merge_by_statement(self, table: Table, changes: RowChanges) -> None:
+        spark = changes.rows.sparkSession
+        changes.rows.createOrReplaceTempView(SOURCE)
+        planned_once = changes.most <= SMALL_OFFSETS and table.is_small
         # Other commits of this session have no ledger.
-        settings = {**table.commit_settings(after.metadata), **(_SMALL_MERGE if planned_once else {})}
+        settings = {**table.commit_settings(changes.metadata), **(_SMALL_MERGE if planned_once else {})}
         try:
-            ranges = partial(_key_condition, batch, small=small)
-            query = self._context.query_id
-            merge = RowChanges(source, schema, own, kept, ranges, after.metadata, found.offsets, query, batch_id)
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
-                self._commit(lambda: table.merge(merge), table)
+                self._commit(lambda: table.merge(changes), table)
         finally:
             spark.catalog.dropTempView(SOURCE)
-        self._ledgers[batch.schema.topic] = after
 
     def _ledger(self, batch: TableBatch) -> tuple[Ledger, TopicRange]:
         assert batch.range is not None
@@ -414,6 +417,9 @@ class TableSink(ABC, Generic[Table]):
         return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range
 
 
-def _key_condition(batch: TableBatch, *, small: bool) -> str:
-    """Return the condition that all keys of a batch meet, for a table that is not small."""
-    return "" if small else predicate(key_ranges(batch.records, batch.schema), "t", quote)
+def _key_condition(batch: TableBatch, table: TargetTable) -> str:
+    """Return the condition that all keys of a batch meet, for a table that is not small.
+
+    All files of a small table are read in less time than the ranges of the keys are found.
+    """
+    return "" if table.is_small else predicate(key_ranges(batch.records, batch.schema), "t", quote)

@@ -6,6 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import types as tp
@@ -45,7 +46,7 @@ class RowChanges:
     """The last change of each key of a batch, to be merged into a table."""
 
     rows: DataFrame
-    """The columns ``own``, the sequence, and the column that says whether the row is removed; also the view SOURCE."""
+    """The columns ``own``, the sequence, and the column that says whether the row is removed."""
     schema: TableSchema
     own: Sequence[str]
     others: Sequence[str]
@@ -53,7 +54,7 @@ class RowChanges:
     ranges: Callable[[], str]
     """Reads the batch for ``within``."""
     metadata: str
-    """That of the ledger; commit_settings has set it too."""
+    """That of the ledger."""
     most: int
     """How many rows there are at most."""
     query: str
@@ -64,6 +65,16 @@ class RowChanges:
     def within(self) -> str:
         """A condition on the table, with the alias t, that all keys meet; '' if there is none."""
         return self.ranges()
+
+
+class Merged(Enum):
+    """How changes were merged without the MERGE statement."""
+
+    NOT = "not"
+    ROWS = "rows"
+    """Rows were replaced."""
+    TABLE = "table"
+    """All rows were written again."""
 
 
 class TargetTable(ABC):
@@ -171,7 +182,10 @@ class TargetTable(ABC):
         return "; ".join([*first, *(f"ALTER TABLE {self.sql_name} {change}" for change in changes)])
 
     def merge(self, changes: RowChanges) -> None:
-        """Delete, update and insert rows in one commit. A stored row with the same or a greater sequence stays."""
+        """Delete, update and insert rows in one commit. A stored row with the same or a greater sequence stays.
+
+        The rows of the changes are in the view SOURCE, and ``commit_settings`` are set.
+        """
         statement = merge_statement(self.sql_name, changes.schema, changes.own, changes.others, changes.within)
         changes.rows.sparkSession.sql(statement)
 

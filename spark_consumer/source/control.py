@@ -67,6 +67,15 @@ class ControlTopic:
         self._isolation = isolation
         self._next = 0
 
+    def exists(self, spark: SparkSession) -> bool:
+        """Return whether Kafka has the topic; also true if that is not known, as the next read tells then."""
+        if self._admin is None or self._optional:
+            return True
+        try:
+            return bool(self._admin.get(spark).listTopics().names().get().contains(self.topic))
+        except Py4JError:
+            return True
+
     def poll(self, spark: SparkSession) -> list[ControlRecord]:
         """Return the records appended since the last call, in order.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.names import EVENT_HEADER, INCREMENTAL_HEADER, SCHEMA_HEADER, SPLIT_HEADER
+from tailrace.spark_consumer.column_cache import ColumnCache
 from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.source.topics import TableFilter, subscribe_pattern
 
@@ -107,12 +108,21 @@ def select_raw(records: DataFrame, *more: str) -> DataFrame:
         "offset",
         "key",
         "value",
+        *_HEADERS.get("", _headers),
+        *more,
+    )
+
+
+_HEADERS: Final = ColumnCache["list[Column]"]()
+
+
+def _headers() -> list[Column]:
+    return [
         _header(SPLIT_HEADER).alias("split"),
         _header(EVENT_HEADER).alias("event"),
         _header(SCHEMA_HEADER).alias("schema"),
         _header(INCREMENTAL_HEADER).alias("incremental"),
-        *more,
-    )
+    ]
 
 
 _RANGE_OPTIONS: Final = (

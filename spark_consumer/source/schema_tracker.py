@@ -34,8 +34,13 @@ class SchemaTracker:
         self._versions: dict[str, dict[str, tuple[Sequence, TableSchema]]] = {}
         self._alterations: dict[str, dict[Sequence, Alteration]] = {}
 
-    def refresh(self, spark: SparkSession) -> None:
-        """Read the schemas that were published since the last call; waits for a call of another thread."""
+    def refresh(self, spark: SparkSession, *, can_be_missing: bool = False) -> None:
+        """Read the schemas that were published since the last call; waits for a call of another thread.
+
+        ``can_be_missing``: there may be no schemas topic yet.
+        """
+        if can_be_missing and not self._topic.exists(spark):
+            return
         with self._lock:
             records = self._topic.poll(spark)
             added = {self.add(record.value) for record in records} - {None}

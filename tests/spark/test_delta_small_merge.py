@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -11,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as fn
 
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.sink import delta_small_merge
+from tailrace.spark_consumer.sink.delta_checkpoints import Checkpoints
 from tailrace.spark_consumer.sink.delta_small_merge import merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import is_conflict
@@ -29,6 +33,8 @@ from tests.spark.records import connect, decimal, table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tailrace.spark_consumer.sink.delta_files import DataFile
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -213,3 +219,69 @@ def test_columns_that_somebody_has_changed_meanwhile(spark: SparkSession, tmp_pa
     table.alter("ADD COLUMNS (name BIGINT)")
     assert not merge_small(table.transaction(spark), batch)
     assert table.has_no_files
+
+
+def test_a_table_of_many_files_needs_no_more_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta has the list of some dozen files only; the query knows the files that it has written."""
+    schema = table_schema("p", "t")
+    with with_settings(spark, {"spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "3"}):
+        table = created(spark, tmp_path / "t", schema)
+        jobs = []
+        for number in range(6):
+            rows = [(number - 1, None, number, True), *((10 * number + n, "new", number, False) for n in range(3))]
+            batch = changes(table, schema, [*rows, (10 * number - 9, "later", number, False)])
+            before = count_jobs(spark)
+            merge(table, batch)
+            jobs.append(count_jobs(spark) - before)
+
+        known = table.transaction(spark).files(delta_small_merge.MOST_FILES)
+        listed = DeltaTable(spark, Location.at(str(tmp_path / "t"))).transaction(spark).files(100)
+        # Somebody else's commit is seen.
+        table.append(batch.rows.drop(DELETED_COLUMN).withColumn("id", fn.lit(-1).cast("bigint")).limit(1), METADATA)
+        merge(table, changes(table, schema, [(-1, "b", 100, False)]))
+
+    assert known is not None
+    assert listed is not None
+    assert sorted(map(described, known)) == sorted(map(described, listed))
+    assert any("deletionVector" in each for each in map(described, known))
+    assert len(listed) == 6
+    assert max(jobs[4:]) <= max(jobs[1:3])
+    assert [row["name"] for row in table.rows().where("id = -1").collect()] == ["b"]
+
+
+def count_jobs(spark: SparkSession) -> int:
+    """Return the number of jobs so far."""
+    context: Any = spark.sparkContext
+    return int(context._jsc.sc().statusStore().jobsList(None).size())
+
+
+def described(file: DataFile) -> str:
+    """Return what tells the content of a file; two lists of the same files can say differently who changed them."""
+    found = json.loads(file.action.json())["add"]
+    return json.dumps({name: found.get(name) for name in ("path", "size", "stats", "deletionVector")})
+
+
+def test_a_batch_does_not_wait_for_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    begin, writes = threading.Event(), []
+
+    class Waiting(Checkpoints):
+        def _write(self, delta_log: Any, snapshot: Any) -> None:
+            writes.append(snapshot.version())
+            assert begin.wait(60)
+            super()._write(delta_log, snapshot)
+
+    schema = table_schema("p", "t")
+    checkpoints = Waiting(spark)
+    table = DeltaTable(spark, Location.at(str(tmp_path / "t")), checkpoints)
+    table.create(schema, {"delta.checkpointInterval": "2"})
+    for number in range(1, 6):
+        merge(table, changes(table, schema, [(1, str(number), number, False)]))
+    begin.set()
+    checkpoints.close()
+
+    # Those of later versions were due while the first one was being written.
+    assert writes == [2]
+    assert [path.name for path in (tmp_path / "t" / "_delta_log").glob("*.checkpoint*.parquet")] == [
+        "00000000000000000002.checkpoint.parquet"
+    ]
+    assert [row["name"] for row in spark.read.format("delta").load(str(tmp_path / "t")).collect()] == ["5"]
