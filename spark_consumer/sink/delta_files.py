@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -12,6 +14,9 @@ from tailrace.spark_consumer.jvm import companion, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+MOST_FILES: Final = 256
+"""The driver looks at the statistics of at most so many files of a table."""
 
 _DELTA: Final = "org.apache.spark.sql.delta"
 _VECTORS: Final = f"{_DELTA}.deletionvectors"
@@ -29,32 +34,46 @@ class DataFile:
         self.size: int = found["size"]
         self.records: int | None = stats.get("numRecords")
         """The rows with those that are deleted; None if the table has no statistics of the file."""
-        self._least: dict[str, Any] = stats.get("minValues", {})
-        self._greatest: dict[str, Any] = stats.get("maxValues", {})
+        greatest = stats.get("maxValues", {})
+        self._bounds = {
+            name: (least, greatest[name])
+            for name, least in stats.get("minValues", {}).items()
+            if isinstance(least, int) and isinstance(greatest.get(name), int)
+        }
 
     def bounds(self, column: str) -> tuple[int, int] | None:
         """Return the least and greatest value of an integer column, by its physical name; None if not known."""
-        least, greatest = self._least.get(column), self._greatest.get(column)
-        return (least, greatest) if isinstance(least, int) and isinstance(greatest, int) else None
+        return self._bounds.get(column)
 
 
 class KnownFiles:
-    """The data files of the version that this query has read or committed last.
+    """The data files of the versions that this query has read or committed last.
 
-    Delta has the list of some dozen files in memory only; beyond that a job reads it from the log.
+    Delta has the list of some dozen files in memory only; beyond that a job reads it from the log. Those of the tables
+    used last are kept, at most ``tables`` with ``MOST_FILES`` files each: some MB in all with the statistics of the
+    files. Thread-safe; one thread at a time writes a table.
     """
 
-    def __init__(self) -> None:
-        self._at: tuple[str, int] | None = None
-        self._files: tuple[DataFile, ...] = ()
+    def __init__(self, tables: int = 100) -> None:
+        self._most = tables
+        self._lock = threading.Lock()
+        self._lists: OrderedDict[str, tuple[tuple[str, int], tuple[DataFile, ...]]] = OrderedDict()
 
-    def of(self, table: str, version: int) -> tuple[DataFile, ...] | None:
+    def of(self, path: str, table: str, version: int) -> tuple[DataFile, ...] | None:
         """Return the files of a version of the table with an id; None if they are not known."""
-        return self._files if self._at == (table, version) else None
+        with self._lock:
+            at, files = self._lists.get(path, (None, ()))
+            return files if at == (table, version) else None
 
-    def set(self, table: str, version: int, files: Iterable[DataFile]) -> None:
-        """Keep the files of a version."""
-        self._at, self._files = (table, version), tuple(files)
+    def set(self, path: str, table: str, version: int, files: Iterable[DataFile]) -> None:
+        """Keep the files of a version, unless they are too many."""
+        listed = tuple(files)
+        with self._lock:
+            self._lists.pop(path, None)
+            if len(listed) <= MOST_FILES:
+                self._lists[path] = (table, version), listed
+            while len(self._lists) > self._most:
+                self._lists.popitem(last=False)
 
 
 class Deletions(NamedTuple):

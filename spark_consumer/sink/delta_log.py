@@ -14,7 +14,6 @@ from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.files import read_text
 from tailrace.spark_consumer.jvm import companion, java_class
-from tailrace.spark_consumer.sink.delta_checkpoints import Checkpoints
 from tailrace.spark_consumer.sink.delta_files import DataFile, KnownFiles, deletions
 
 if TYPE_CHECKING:
@@ -42,14 +41,12 @@ class LogTransaction:
         spark: SparkSession,
         path: str,
         known: KnownFiles | None = None,
-        checkpoints: Checkpoints | None = None,
     ) -> None:
         """Start the transaction on the thread of ``spark``, whose settings hold for it.
 
-        ``known`` is kept from one transaction to the next. ``checkpoints``: None if the commit writes them.
+        ``known`` is kept from one transaction to the next.
         """
         self._known = known or KnownFiles()
-        self._checkpoints = checkpoints
         self._spark = spark
         self._path = path
         session: Any = spark._jsparkSession  # noqa: SLF001
@@ -96,13 +93,13 @@ class LogTransaction:
 
     def files(self, most: int) -> list[DataFile] | None:
         """Return the data files of the table, None if there are more than ``most``."""
-        known = self._known.of(self._table_id, self.version)
+        known = self._known.of(self._path, self._table_id, self.version)
         if known is None:
             listed = self._listed(most)
             if listed is None:
                 return None
             known = tuple(listed)
-            self._known.set(self._table_id, self.version, known)
+            self._known.set(self._path, self._table_id, self.version, known)
         return None if len(known) > most else list(known)
 
     def _listed(self, most: int) -> list[DataFile] | None:
@@ -130,7 +127,7 @@ class LogTransaction:
         """Delete rows, which are numbered in each file, and add some, in one commit."""
         # As for MERGE, any other commit that changes rows meanwhile is a conflict.
         self._transaction.readWholeTable()
-        files = self._known.of(self._table_id, self.version)
+        files = self._known.of(self._path, self._table_id, self.version)
         actions = self._class("java.util.ArrayList")()
         marked: list[DataFile] = []
         if deleted:
@@ -147,7 +144,7 @@ class LogTransaction:
         if files is not None and version == self.version + 1:
             # Otherwise somebody else's commit came between, which may have added files.
             left = (file for file in files if file not in deleted)
-            self._known.set(self._table_id, version, (*left, *marked))
+            self._known.set(self._path, self._table_id, version, (*left, *marked))
 
     def replace(self, rows: Callable[[DataFrame], DataFrame], author: Author) -> None:
         """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``size`` must be known."""
@@ -165,12 +162,7 @@ class LogTransaction:
         mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
         metadata = self._class("scala.Option").apply(author.user_metadata)
         operation = self._class(_OPERATION)(mode, author.query, author.batch, metadata)
-        if self._checkpoints is not None:
-            self._checkpoints.take_from(self._transaction)
-        version = int(self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation))
-        if self._checkpoints is not None:
-            self._checkpoints.after(self._log, version)
-        return version
+        return int(self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation))
 
     @property
     def _table_id(self) -> str:

@@ -11,8 +11,8 @@ from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext
-from tailrace.spark_consumer.sink.delta_checkpoints import Checkpoints
-from tailrace.spark_consumer.sink.delta_log import Author, LogTransaction
+from tailrace.spark_consumer.sink.delta_files import KnownFiles
+from tailrace.spark_consumer.sink.delta_log import Author, LogTransaction, columns_of
 from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
 from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, merged
 from tailrace.spark_consumer.sink.delta_small_merge import MOST_CHANGES, merge_small
@@ -45,14 +45,10 @@ class DeltaSink(TableSink[DeltaTable]):
             )
         super().__init__(spark, options, context, DeltaUpkeep(options.optimize_batches, options.purge_percent))
         self._location = partial(location, path=options.path, template=options.table)
-        self._checkpoints = Checkpoints(spark)
+        self._files = KnownFiles()
 
     def _open_table(self, schema: TableSchema) -> DeltaTable:
-        return DeltaTable(self._spark, self._location(schema.database, schema.table), self._checkpoints)
-
-    def close(self) -> None:
-        """Wait for a checkpoint that is being written."""
-        self._checkpoints.close()
+        return DeltaTable(self._spark, self._location(schema.database, schema.table), self._files)
 
     def _commit(self, commit: Callable[[], object], table: DeltaTable) -> None:
         retried(commit, table.name, is_conflict)
@@ -65,23 +61,27 @@ class DeltaSink(TableSink[DeltaTable]):
 
         def commit() -> Merged:
             transaction = table.transaction(spark)
-            if changes.most <= SMALL_OFFSETS and _is_tiny(transaction) and self._rewrite(table, transaction, changes):
+            if changes.most <= SMALL_OFFSETS and _is_tiny(transaction) and _rewrite(transaction, changes):
                 return Merged.TABLE
             return Merged.ROWS if merge_small(transaction, changes) else Merged.NOT
 
         return retried(commit, table.name, is_conflict)
 
-    def _rewrite(self, table: DeltaTable, transaction: LogTransaction, changes: RowChanges) -> bool:
-        """Write all rows of a table; return whether that was possible, otherwise nothing is done."""
-        own, kept = ([name.lower() for name in names] for names in (changes.own, changes.others))
-        if not can_be_rewritten(table.properties, table.columns, own, kept):
-            return False
-        with interpreted(changes.rows.sparkSession, when=True):
-            transaction.replace(
-                lambda stored: merged(stored, changes.rows, DELETED_COLUMN, changes.schema.key, table.columns),
-                Author(changes.query, changes.batch, changes.metadata),
-            )
-        return True
+
+def _rewrite(transaction: LogTransaction, changes: RowChanges) -> bool:
+    """Write all rows of a table; return whether that was possible, otherwise nothing is done."""
+    own, kept = ([name.lower() for name in names] for names in (changes.own, changes.others))
+    # Of the transaction, and not what the table knows: somebody may have changed them meanwhile.
+    metadata = transaction.metadata
+    columns = columns_of(metadata)
+    if not can_be_rewritten(metadata["configuration"], columns, own, kept):
+        return False
+    with interpreted(changes.rows.sparkSession, when=True):
+        transaction.replace(
+            lambda stored: merged(stored, changes.rows, DELETED_COLUMN, changes.schema.key, columns),
+            Author(changes.query, changes.batch, changes.metadata),
+        )
+    return True
 
 
 def _is_tiny(transaction: LogTransaction) -> bool:

@@ -19,6 +19,7 @@ from pyspark.sql import types as tp
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.local_rows import local_rows, read_bytes
+from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_log import Author, columns_of
 from tailrace.spark_consumer.sink.delta_rewrite import can_be_rewritten, table_row
 from tailrace.spark_consumer.sink.merge_statement import IS_LATER, same_key
@@ -36,8 +37,6 @@ FEW_CHANGES: Final = 500
 MOST_CHANGES: Final = 10_000
 MOST_BYTES: Final = 16 << 20
 """The driver holds at most so many changes, from so many bytes."""
-MOST_FILES: Final = 256
-"""The driver looks at the statistics of at most so many files."""
 
 _NUMBER: Final = "_tailrace_number"
 _PATH: Final = "_tailrace_path"

@@ -14,7 +14,6 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.delta_checkpoints import Checkpoints
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
 from tailrace.spark_consumer.sink.ledger import Ledger
@@ -79,11 +78,10 @@ class DeltaTable(TargetTable):
 
     format: ClassVar[str] = "Delta"
 
-    def __init__(self, spark: SparkSession, location: Location, checkpoints: Checkpoints | None = None) -> None:
-        """``checkpoints``: None if the commits write them."""
+    def __init__(self, spark: SparkSession, location: Location, files: KnownFiles | None = None) -> None:
+        """``files``: what is known of all tables of a query."""
         super().__init__(spark, location)
-        self._files = KnownFiles()
-        self._checkpoints = checkpoints
+        self._files = files or KnownFiles()
 
     @property
     def exists(self) -> bool:
@@ -198,7 +196,7 @@ class DeltaTable(TargetTable):
     def transaction(self, spark: SparkSession) -> LogTransaction:
         """Start a transaction of a table at a path."""
         assert self._location.path is not None
-        return LogTransaction(spark, self._location.path, self._files, self._checkpoints)
+        return LogTransaction(spark, self._location.path, self._files)
 
     def _read_metadata(self, transaction: LogTransaction) -> None:
         found = transaction.metadata

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
+from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import SinkBackend
-from tests.sinks.conformance import SinkConformance, row
+from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
-from tests.spark.records import Row
+from tests.spark.records import Feed, Row, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class DeltaBackend(SinkBackend):
@@ -47,3 +52,32 @@ class TestDeltaSink(SinkConformance):
 
         assert (caught.value.context["stored"], caught.value.context["now"]) == ("int", "string")
         assert run.backend.rows(run.table.schema) == {1: row(1)}
+
+
+@pytest.mark.parametrize(
+    "change", ["ADD COLUMNS (note STRING)", "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"]
+)
+def test_a_table_that_somebody_alters_between_two_batches(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, change: str
+) -> None:
+    """A table of a few kilobytes is written whole, unless it has a column of somebody else or a change feed."""
+    feed = Feed(kafka_broker, prefix)
+    backend = DeltaBackend(spark, kafka_broker, tmp_path)
+    run = BatchRunner(feed, feed.table(table_schema(prefix, "t", INTEGER)), backend, tmp_path)
+    run.batch(run.table.change("c", None, row(1), pos=100))
+    run.batch(run.table.change("c", None, row(2), pos=110))
+    path = tmp_path / "tables" / run.table.schema.database / "t"
+    spark.sql(f"ALTER TABLE delta.`{path}` {change}")
+    if "note" in change:
+        spark.sql(f"UPDATE delta.`{path}` SET note = 'mine' WHERE id = 1")
+
+    run.batch(run.table.change("c", None, row(3), pos=120))
+
+    found = backend.rows(run.table.schema)
+    if "note" in change:
+        assert found == {1: {**row(1), "note": "mine"}, 2: {**row(2), "note": None}, 3: {**row(3), "note": None}}
+        return
+    assert found == {1: row(1), 2: row(2), 3: row(3)}
+    newest = spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").collect()[0]["version"]
+    changes = spark.sql(f"SELECT id, _change_type FROM table_changes_by_path('{path}', {newest})")
+    assert [tuple(each) for each in changes.collect()] == [(3, "insert")]

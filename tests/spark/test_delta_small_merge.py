@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -20,7 +19,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.sink import delta_small_merge
-from tailrace.spark_consumer.sink.delta_checkpoints import Checkpoints
+from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_small_merge import merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import is_conflict
@@ -234,7 +233,7 @@ def test_a_table_of_many_files_needs_no_more_jobs(spark: SparkSession, tmp_path:
             merge(table, batch)
             jobs.append(count_jobs(spark) - before)
 
-        known = table.transaction(spark).files(delta_small_merge.MOST_FILES)
+        known = table.transaction(spark).files(MOST_FILES)
         listed = DeltaTable(spark, Location.at(str(tmp_path / "t"))).transaction(spark).files(100)
         # Somebody else's commit is seen.
         table.append(batch.rows.drop(DELETED_COLUMN).withColumn("id", fn.lit(-1).cast("bigint")).limit(1), METADATA)
@@ -259,29 +258,3 @@ def described(file: DataFile) -> str:
     """Return what tells the content of a file; two lists of the same files can say differently who changed them."""
     found = json.loads(file.action.json())["add"]
     return json.dumps({name: found.get(name) for name in ("path", "size", "stats", "deletionVector")})
-
-
-def test_a_batch_does_not_wait_for_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    begin, writes = threading.Event(), []
-
-    class Waiting(Checkpoints):
-        def _write(self, delta_log: Any, snapshot: Any) -> None:
-            writes.append(snapshot.version())
-            assert begin.wait(60)
-            super()._write(delta_log, snapshot)
-
-    schema = table_schema("p", "t")
-    checkpoints = Waiting(spark)
-    table = DeltaTable(spark, Location.at(str(tmp_path / "t")), checkpoints)
-    table.create(schema, {"delta.checkpointInterval": "2"})
-    for number in range(1, 6):
-        merge(table, changes(table, schema, [(1, str(number), number, False)]))
-    begin.set()
-    checkpoints.close()
-
-    # Those of later versions were due while the first one was being written.
-    assert writes == [2]
-    assert [path.name for path in (tmp_path / "t" / "_delta_log").glob("*.checkpoint*.parquet")] == [
-        "00000000000000000002.checkpoint.parquet"
-    ]
-    assert [row["name"] for row in spark.read.format("delta").load(str(tmp_path / "t")).collect()] == ["5"]
