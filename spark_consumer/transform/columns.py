@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DATABASE: Final = "__schema_name__"
 TABLE: Final = "__table_name__"
 _EXACT: Final = frozenset({"boolean", "int8", "int16", "int32", "int64", "string"})
+_OTHER_KEY: Final = "a program can use materialize of the library for a key that an update can change (docs/streams.md)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,10 @@ class _Finder:
             elif not self._faults:
                 source = Source(f"transforms.{self._rule.name}.projection", self._rule.items[0].source.text)
                 setting = f"transforms.{self._rule.name}.primary-keys"
-                message = f"the key column {name} is left out: add it, or name columns that are unique in {setting}"
+                message = (
+                    f"the key column {name} is left out: add it, or name columns that are unique in {setting}; "
+                    f"{_OTHER_KEY}"
+                )
                 self._faults.append(Fragment(source, 0, source.text).fault(message))
         return tuple(found)
 
@@ -202,7 +206,7 @@ class _Finder:
             key = ", ".join(self._schema.key) or "nothing: it has no key"
             message = (
                 f"{found.field.name} depends on {', '.join(sorted(others)) or 'no key'}, which an update can change: "
-                f"a key of the target is computed from the key of the source, {key}"
+                f"a key of the target is computed from the key of the source, {key}; {_OTHER_KEY}"
             )
             self._faults.append(part.fault(message, 0, len(part.text) - 1))
         elif found.references and found.references <= self._metadata.keys() and not _tells_tables(found):

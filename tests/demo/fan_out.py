@@ -123,11 +123,13 @@ def _watch(stack: FanOut, changes: Changes, options: argparse.Namespace, console
         while True:
             stack.check()
             changes.check()
+            found = observer.look()
             now = time.monotonic()
-            if finished_at is None and now - started >= options.seconds:
+            overdue = now - (finished_at or started + options.seconds) > options.deadline
+            # Without a micro-batch before its end, the workload would change no table of a sink that has rows.
+            if finished_at is None and (overdue or (now - started >= options.seconds and found.batches > 0)):
                 changes.stop()
                 finished_at = now
-            found = observer.look()
             if now - shown >= _SHOWN_EVERY_S:
                 shown = now
                 states = _states(stack.consumer_port)
@@ -140,7 +142,7 @@ def _watch(stack: FanOut, changes: Changes, options: argparse.Namespace, console
             if finished_at is not None:
                 if found.lag_records == 0 and found.phase == Phase.STREAMING and observer.has_streamed_all(found):
                     return True
-                if now - finished_at > options.deadline:
+                if overdue:
                     console.print(f"the sinks did not catch up within {options.deadline:g} s", style="red")
                     return False
             time.sleep(_INTERVAL_S)

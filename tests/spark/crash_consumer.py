@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-STEPS: Final = ("append", "merge", "fill", "change_rows", "note", "unstage", "store", "write")
+STEPS: Final = ("append", "merge", "write_changelog", "fill", "change_rows", "note", "unstage", "store", "write")
 """Steps of the sinks, private methods of theirs."""
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -167,6 +169,18 @@ def test_all_faults_are_reported_at_once(spark: SparkSession) -> None:
     ]
     assert "true or false" in found[2]
     assert "depends on qty, which an update can change" in found[3]
+
+
+@pytest.mark.parametrize(("columns", "key"), [("name", ""), ("id, name", "name")])
+def test_another_key_than_that_of_the_source_is_refused_with_what_can_have_it(
+    spark: SparkSession, columns: str, key: str
+) -> None:
+    [found] = faults(spark, columns, "", key)
+
+    assert "materialize of the library" in found
+    named = re.search(r"docs/\w+\.md", found)
+    assert named is not None
+    assert "`materialize(" in (Path(__file__).parents[2] / named[0]).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "BINARY", "DECIMAL(9, 2)"])

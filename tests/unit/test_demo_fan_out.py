@@ -7,17 +7,22 @@ import random
 from collections import Counter
 from itertools import product
 from typing import get_args
+from unittest.mock import create_autospec
 
 import pytest
+from rich.console import Console
 
+from tailrace.producer.ops.status import Phase
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.routing import SinkRouter
 from tailrace.spark_consumer.sink.shape import Shape
+from tests.demo import fan_out
 from tests.demo.fan_out import FanOut, check_options
-from tests.demo.many_tables import KINDS, kind_of, names
+from tests.demo.many_tables import KINDS, Changes, kind_of, names
+from tests.demo.progress import Progress
 from tests.demo.targets import TARGETS
 
 
@@ -58,3 +63,53 @@ def test_key_of_a_row_is_that_of_its_number(table: str) -> None:
 
     assert len(set(keys)) == len(keys)
     assert all(kind.make(random.Random(5), number)[: len(kind.key)] == key for number, key in enumerate(keys))
+
+
+def test_workload_goes_on_until_a_micro_batch_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = _Watched(0, 0, 1, 2)
+    monkeypatch.setattr(fan_out, "Observer", lambda _: watched)
+    monkeypatch.setattr(fan_out, "_INTERVAL_S", 0)
+
+    options = argparse.Namespace(seconds=0, deadline=600)
+    assert fan_out._watch(watched.stack, watched.changes, options, Console(quiet=True))
+
+    assert watched.batches_at_stop == 1
+
+
+def test_sink_without_a_micro_batch_ends_the_demo_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = _Watched(0, 0)
+    monkeypatch.setattr(fan_out, "Observer", lambda _: watched)
+    monkeypatch.setattr(fan_out, "_INTERVAL_S", 0)
+
+    options = argparse.Namespace(seconds=0, deadline=0)
+    assert not fan_out._watch(watched.stack, watched.changes, options, Console(quiet=True))
+
+    assert watched.batches_at_stop == 0
+
+
+class _Watched:
+    """A demo whose micro-batches are done one by one; the sinks have everything with the last one."""
+
+    def __init__(self, *batches: int) -> None:
+        """``batches``: how many are done at each look."""
+        self._batches = iter(batches)
+        self._last = batches[-1]
+        self._shown = 0
+        self.batches_at_stop: int | None = None
+        self.stack = create_autospec(FanOut, instance=True)
+        self.changes = create_autospec(Changes, instance=True)
+        self.changes.stop.side_effect = self._stop
+
+    def _stop(self) -> None:
+        self.batches_at_stop = self._shown
+
+    def look(self) -> Progress:
+        self._shown = next(self._batches)
+        lag = self._last - self._shown if self._shown else None
+        return Progress(phase=Phase.STREAMING, batches=self._shown, lag_records=lag)
+
+    def has_streamed_all(self, _: Progress) -> bool:
+        return self.batches_at_stop is not None
+
+    def close(self) -> None:
+        pass
