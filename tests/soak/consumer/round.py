@@ -139,7 +139,8 @@ class Running:
         others = [table.name for table in CHOSEN if table.name != LOSES_TOPIC]
         self._recovered(context, "a deleted topic", others)
         until = time.monotonic() + RECOVERY_S
-        while parked_reason(context.checkpoint, topic) is None:
+        # Before it exists again, the table is parked because it does not.
+        while "created again" not in (parked_reason(context.checkpoint, topic) or ""):
             if time.monotonic() > until:
                 raise NotRecoveredError(f"{topic} was deleted and created again, and its table is not parked")
             self._keep_running(context)
