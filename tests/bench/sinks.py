@@ -1,6 +1,7 @@
 """Measures the rows per second of each sink, next to a bare Spark job that writes the same rows. It asserts nothing.
 
 python -m tests.bench.sinks [--rows N] [--rounds N] [--sinks delta,iceberg,postgres,mysql,parquet,kafka,upsert-kafka]
+.venv-hudi/bin/python -m tests.bench.sinks --sinks hudi
 
 A topic has the rows of a snapshot, as a producer would write them. In each round every sink gets them into a new
 target: once by a query of the consumer, and once by a job that reads the topic, parses its JSON and writes with Spark's
@@ -34,6 +35,14 @@ from tests.spark.records import Feed, Row, connect, table_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
+class Hudi(Target):
+    """Tables in a folder, on the Spark line of Hudi (./run setup --profile hudi)."""
+
+    kind = "hudi"
+
+
+_TARGETS: Final[dict[str, type[Target]]] = {**TARGETS, "hudi": Hudi}
 _PREFIX: Final = "bench"
 _SPLIT: Final = 20_000
 _COLUMNS: Final = (
@@ -54,7 +63,7 @@ def main() -> int:
     os.environ.update(spark_environment())
     with Stack() as stack:
         stack.kafka.start()
-        targets = [TARGETS[name](stack, name) for name in names]
+        targets = [_TARGETS[name](stack, name) for name in names]
         # The stack closes what it knows when it is entered.
         for target in targets:
             target.start()
@@ -111,6 +120,7 @@ def _settings(stack: Stack, target: Target, number: int) -> dict[str, str]:
         "delta": f"sink.path={stack.work}/delta-{number}",
         "iceberg": f"sink.table=demo.ours{number}.{{table}}",
         "jdbc": f"sink.table=ours{number}.{{table}}",
+        "hudi": f"sink.path={stack.work}/hudi-{number}",
         "parquet": f"sink.path={stack.work}/parquet-{number}",
         "kafka": f"sink.topic=ours{number}.{{topic}}",
         "upsert-kafka": f"sink.topic=last{number}.{{topic}}",
@@ -152,6 +162,11 @@ def _write_iceberg(rows: DataFrame, stack: Stack, target: Target, number: int) -
     rows.select("row.*").writeTo(f"demo.bare.t{number}").create()
 
 
+def _write_hudi(rows: DataFrame, stack: Stack, target: Target, number: int) -> None:
+    options = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id"}
+    rows.select("row.*").write.format("hudi").options(**options).save(f"{stack.work}/hudi-bare-{number}")
+
+
 def _write_parquet(rows: DataFrame, stack: Stack, target: Target, number: int) -> None:
     rows.select("row.*").write.parquet(f"{stack.work}/parquet-bare-{number}")
 
@@ -172,6 +187,7 @@ def _write_kafka(rows: DataFrame, stack: Stack, target: Target, number: int) -> 
 
 _WRITERS: Final[dict[str, Callable[[DataFrame, Stack, Target, int], None]]] = {
     "delta": _write_delta,
+    "hudi": _write_hudi,
     "iceberg": _write_iceberg,
     "parquet": _write_parquet,
     "jdbc": _write_jdbc,
