@@ -139,15 +139,15 @@ class Running:
         others = [table.name for table in CHOSEN if table.name != LOSES_TOPIC]
         self._recovered(context, "a deleted topic", others)
         until = time.monotonic() + RECOVERY_S
-        started_again = False
+        restarted = False
         while "created again" not in (reason := parked_reason(context.checkpoint, topic) or ""):
             if time.monotonic() > until:
                 raise NotRecoveredError(f"{topic} was deleted and created again, and its table is not parked: {reason}")
-            if reason and not started_again:
+            if reason and not restarted:
                 # It was read while it did not exist. A start takes parked tables up again.
                 self._recovered(context, "a table without a topic", others)
                 stop(context.consumer)
-                started_again = True
+                restarted = True
             self._keep_running(context)
             time.sleep(0.5)
         self._recovered(context, "a parked table", others)
