@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import TYPE_CHECKING, Final, Generic
 
 import structlog
@@ -45,7 +45,7 @@ from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, TRUNCATED
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
-from tailrace.spark_consumer.sink.target_table import Merged, RowChanges, TargetTable, key_text
+from tailrace.spark_consumer.sink.target_table import Merged, RowChanges, key_text
 from tailrace.spark_consumer.sink.versions import changed_versions, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
 
@@ -385,19 +385,21 @@ class TableSink(ABC, Generic[Table]):
         own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
         source = not_applied(last, ledger.merge, found)
         source = source.select(*stored_columns(table, schema, evolved, layout), removed_column(layout))
-        ranges = partial(_key_condition, batch, table)
+        # The size is asked for once, also if the statement is repeated: a format may need a query for it.
+        small = cache(lambda: table.is_small)
+        ranges = partial(_key_condition, batch, small)
         query = self._context.query_id
         changes = RowChanges(source, schema, own, kept, ranges, after.metadata, found.offsets, query, batch_id)
         merged = self._merge_directly(table, changes)
         if merged is Merged.NOT:
-            self._merge_by_statement(table, changes)
+            self._merge_by_statement(table, changes, small)
         self._ledgers[batch.schema.topic] = after
         return merged is Merged.TABLE
 
-    def _merge_by_statement(self, table: Table, changes: RowChanges) -> None:
+    def _merge_by_statement(self, table: Table, changes: RowChanges, small: Callable[[], bool]) -> None:
         spark = changes.rows.sparkSession
         changes.rows.createOrReplaceTempView(SOURCE)
-        planned_once = changes.most <= SMALL_OFFSETS and table.is_small
+        planned_once = changes.most <= SMALL_OFFSETS and small()
         # Other commits of this session have no ledger.
         settings = {**table.commit_settings(changes.metadata), **(_SMALL_MERGE if planned_once else {})}
         try:
@@ -417,9 +419,9 @@ class TableSink(ABC, Generic[Table]):
         return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range
 
 
-def _key_condition(batch: TableBatch, table: TargetTable) -> str:
-    """Return the condition that all keys of a batch meet, for a table that is not small.
+def _key_condition(batch: TableBatch, small: Callable[[], bool]) -> str:
+    """Return the condition that all keys of a batch meet; none if the table is ``small``.
 
     All files of a small table are read in less time than the ranges of the keys are found.
     """
-    return "" if table.is_small else predicate(key_ranges(batch.records, batch.schema), "t", quote)
+    return "" if small() else predicate(key_ranges(batch.records, batch.schema), "t", quote)
