@@ -50,8 +50,8 @@ class KnownFiles:
     """The data files of the versions that this query has read or committed last.
 
     Delta has the list of some dozen files in memory only; beyond that a job reads it from the log. Those of the tables
-    used last are kept, at most ``tables`` with ``MOST_FILES`` files each: some MB in all with the statistics of the
-    files. Thread-safe; one thread at a time writes a table.
+    changed last are kept, at most ``tables`` with ``MOST_FILES`` files each. A file holds memory of the JVM as long as
+    its statistics are, some KB for 32 columns. Thread-safe; one thread at a time writes a table.
     """
 
     def __init__(self, tables: int = 100) -> None:

@@ -34,14 +34,9 @@ class Author(NamedTuple):
 
 
 class LogTransaction:
-    """A transaction on the newest version of a table; it is given up if ``replace`` is not called."""
+    """A transaction on the newest version of a table; given up if neither ``change`` nor ``replace`` is called."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        path: str,
-        known: KnownFiles | None = None,
-    ) -> None:
+    def __init__(self, spark: SparkSession, path: str, known: KnownFiles | None = None) -> None:
         """Start the transaction on the thread of ``spark``, whose settings hold for it.
 
         ``known`` is kept from one transaction to the next.
@@ -77,13 +72,12 @@ class LogTransaction:
             actions = (json.loads(line) for line in text.splitlines() if '"commitInfo"' in line)
             yield next((each["commitInfo"].get("userMetadata") for each in actions if "commitInfo" in each), None)
 
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """The number of data files and their bytes; None if Delta has no list of the files in memory."""
+    def is_within(self, files: int, size: int) -> bool:
+        """Return whether the table has at most so many data files and bytes, and Delta has their list in memory."""
         checksum = self._snapshot.checksumOpt()
         if checksum.isEmpty() or checksum.get().allFiles().isEmpty():
-            return None
-        return int(checksum.get().numFiles()), int(checksum.get().tableSizeBytes())
+            return False
+        return int(checksum.get().numFiles()) <= files and int(checksum.get().tableSizeBytes()) <= size
 
     @property
     def has_deletion_vectors(self) -> bool:
@@ -91,27 +85,26 @@ class LogTransaction:
         writable = companion(self._spark, f"{_DELTA}.commands.DeletionVectorUtils").deletionVectorsWritable
         return bool(writable(self._snapshot.protocol(), self._snapshot.metadata()))
 
-    def files(self, most: int) -> list[DataFile] | None:
+    def files(self, most: int) -> Sequence[DataFile] | None:
         """Return the data files of the table, None if there are more than ``most``."""
-        known = self._known.of(self._path, self._table_id, self.version)
-        if known is None:
-            listed = self._listed(most)
-            if listed is None:
+        files = self._known.of(self._path, self._table_id, self.version)
+        if files is None:
+            actions = self._actions(most)
+            if actions is None:
                 return None
-            known = tuple(listed)
-            self._known.set(self._path, self._table_id, self.version, known)
-        return None if len(known) > most else list(known)
+            files = tuple(map(DataFile, actions))
+            self._known.set(self._path, self._table_id, self.version, files)
+        return None if len(files) > most else files
 
-    def _listed(self, most: int) -> list[DataFile] | None:
+    def _actions(self, most: int) -> Iterable[Any] | None:
+        """Return the AddFile actions of at most so many files; a job reads them if Delta has no list in memory."""
         checksum = self._snapshot.checksumOpt()
         found = None if checksum.isEmpty() else checksum.get().allFiles()
-        if found is not None and found.isDefined():
-            files = found.get()
-            count = int(files.size())
-            return None if count > most else [DataFile(files.apply(index)) for index in range(count)]
-        if int(self._snapshot.numOfFiles()) > most:
-            return None
-        return [DataFile(action) for action in self._snapshot.allFiles().collect()]
+        if found is None or found.isEmpty():
+            return None if int(self._snapshot.numOfFiles()) > most else self._snapshot.allFiles().collect()
+        listed = found.get()
+        count = int(listed.size())
+        return None if count > most else [listed.apply(index) for index in range(count)]
 
     def rows(self, files: Collection[DataFile]) -> DataFrame:
         """Return the rows of some files."""
@@ -147,7 +140,7 @@ class LogTransaction:
             self._known.set(self._path, self._table_id, version, (*left, *marked))
 
     def replace(self, rows: Callable[[DataFrame], DataFrame], author: Author) -> None:
-        """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``size`` must be known."""
+        """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``is_within`` was true."""
         files = self._snapshot.checksumOpt().get().allFiles().get()
         self._transaction.trackFilesRead(files)
         none = self._class("scala.Option").empty()

@@ -1,7 +1,7 @@
 """Writes a batch with few changes to a Delta table of a few kilobytes: all rows of the table again, in one commit.
 
 MERGE plans and runs five queries and writes two files for a changed row. For a table this small the new file with all
-rows is about as large as those two. The result is that of the MERGE statement of the sink (delta.py).
+rows is about as large as those two. The result is that of the MERGE statement (merge_statement.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.column_cache import ColumnCache
+from tailrace.spark_consumer.sink.delta_log import Author, columns_of
 from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql import types as tp
+
+    from tailrace.spark_consumer.sink.delta_log import LogTransaction
+    from tailrace.spark_consumer.sink.target_table import RowChanges
 
 REWRITTEN_BYTES: Final = 64 << 10
 REWRITTEN_FILES: Final = 16
@@ -29,16 +35,33 @@ _OF_EACH_ROW: Final = ("delta.enableChangeDataFeed", "delta.enableRowTracking")
 """Features that tell which rows a commit has changed."""
 
 
+def rewrite_small(transaction: LogTransaction, changes: RowChanges) -> bool:
+    """Write all rows of a table; return False if nothing was done, because the table or the changes do not fit."""
+    if changes.most > SMALL_OFFSETS or not transaction.is_within(REWRITTEN_FILES, REWRITTEN_BYTES):
+        return False
+    # Of the transaction, and not what the table knows: somebody may have changed them meanwhile.
+    metadata = transaction.metadata
+    columns = columns_of(metadata)
+    if not can_be_rewritten(metadata["configuration"], columns, changes.own, changes.others):
+        return False
+    with interpreted(changes.rows.sparkSession, when=True):
+        transaction.replace(
+            lambda stored: merged(stored, changes.rows, DELETED_COLUMN, changes.schema.key, columns),
+            Author(changes.query, changes.batch, changes.metadata),
+        )
+    return True
+
+
 def can_be_rewritten(
     properties: Mapping[str, str], columns: tp.StructType, own: Collection[str], kept: Collection[str]
 ) -> bool:
-    """Return whether the rows of a table can be written again; ``own`` and ``kept`` are columns, in lower case.
+    """Return whether the rows of a table can be written again; ``own`` and ``kept`` are columns.
 
     Not if somebody follows the changes of single rows, and not if the table has columns of others.
     """
     if any(properties.get(name, "").lower() == "true" for name in _OF_EACH_ROW):
         return False
-    known = {*own, *kept, SEQUENCE_COLUMN}
+    known = {name.lower() for name in (*own, *kept, SEQUENCE_COLUMN)}
     return all(name.lower() in known for name in columns.names)
 
 

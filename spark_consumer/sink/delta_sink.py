@@ -7,14 +7,12 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
-from tailrace.spark_consumer.sink.delta_log import Author, LogTransaction, columns_of
 from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
-from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, merged
+from tailrace.spark_consumer.sink.delta_rewrite import rewrite_small
 from tailrace.spark_consumer.sink.delta_small_merge import MOST_CHANGES, merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import DeltaUpkeep, is_conflict
@@ -24,7 +22,6 @@ from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import retried
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges
-from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,32 +58,11 @@ class DeltaSink(TableSink[DeltaTable]):
 
         def commit() -> Merged:
             transaction = table.transaction(spark)
-            if changes.most <= SMALL_OFFSETS and _is_tiny(transaction) and _rewrite(transaction, changes):
+            if rewrite_small(transaction, changes):
                 return Merged.TABLE
             return Merged.ROWS if merge_small(transaction, changes) else Merged.NOT
 
         return retried(commit, table.name, is_conflict)
-
-
-def _rewrite(transaction: LogTransaction, changes: RowChanges) -> bool:
-    """Write all rows of a table; return whether that was possible, otherwise nothing is done."""
-    own, kept = ([name.lower() for name in names] for names in (changes.own, changes.others))
-    # Of the transaction, and not what the table knows: somebody may have changed them meanwhile.
-    metadata = transaction.metadata
-    columns = columns_of(metadata)
-    if not can_be_rewritten(metadata["configuration"], columns, own, kept):
-        return False
-    with interpreted(changes.rows.sparkSession, when=True):
-        transaction.replace(
-            lambda stored: merged(stored, changes.rows, DELETED_COLUMN, changes.schema.key, columns),
-            Author(changes.query, changes.batch, changes.metadata),
-        )
-    return True
-
-
-def _is_tiny(transaction: LogTransaction) -> bool:
-    size = transaction.size
-    return size is not None and size[0] <= REWRITTEN_FILES and size[1] <= REWRITTEN_BYTES
 
 
 SINK = SinkPlugin(

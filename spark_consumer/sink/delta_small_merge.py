@@ -61,12 +61,11 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
     """Merge changes in one commit; return False if nothing was done, because the table or the changes do not fit."""
     metadata = transaction.metadata
     columns = columns_of(metadata)
-    own, others = ([name.lower() for name in names] for names in (changes.own, changes.others))
     fields = json.loads(metadata["schemaString"])["fields"]
     if (
         changes.most > MOST_CHANGES
-        or _OURS.intersection(own)
-        or not can_be_rewritten(metadata["configuration"], columns, own, others)
+        or _OURS.intersection(name.lower() for name in changes.own)
+        or not can_be_rewritten(metadata["configuration"], columns, changes.own, changes.others)
         or not all(_stored_as_given(field["metadata"]) for field in fields)
         or not _are_types_of(columns, changes)
         or not transaction.has_deletion_vectors

@@ -134,8 +134,7 @@ class DeltaTable(TargetTable):
         """
         if self._location.path is None:
             return False
-        size = self.transaction(self._spark).size
-        return size is not None and size[0] <= SMALL_FILES and size[1] <= SMALL_TABLE
+        return self.transaction(self._spark).is_within(SMALL_FILES, SMALL_TABLE)
 
     @property
     def is_at_path(self) -> bool:
