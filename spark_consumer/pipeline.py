@@ -179,8 +179,8 @@ class Pipeline:
         self._parked.load(spark)
         self._sinks.load(spark)
 
-    def transforms(self, spark: SparkSession) -> Transforms:
-        """Return the transforms before the query starts, with the schemas that are published; the batches use them."""
+    def load_transforms(self, spark: SparkSession) -> Transforms:
+        """Read the published schemas before the query starts; return the transforms, which the batches use."""
         self._transforms = self._new_transforms(clone_session(spark))
         self._schemas.refresh(spark, can_be_missing=True)
         return self._transforms

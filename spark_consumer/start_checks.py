@@ -18,6 +18,8 @@ def require_transforms(spark: SparkSession, config: ConsumerConfig, pipeline: Pi
     if not (rules.transforms or rules.routes):
         return
     tables = config.table_filter
-    problems = pipeline.transforms(spark).problems(lambda schema: tables.contains(f"{schema.database}.{schema.table}"))
+    problems = pipeline.load_transforms(spark).problems(
+        lambda schema: tables.contains(f"{schema.database}.{schema.table}")
+    )
     if problems:
         raise ConfigError(problems)
