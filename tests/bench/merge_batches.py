@@ -21,26 +21,24 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from tailrace.runtime.logging import configure_logging
-from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import config, session
 from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
 from tailrace.spark_consumer.sink.delta_sink import SINK
-from tests.bench import report
+from tests.bench import report, topics
+from tests.bench.narrow_rows import COLUMNS, FIELDS, STRUCT, row
 from tests.bench.options import setting
 from tests.bench.usage import spark_cpu_s
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.prepare import prepare
 from tests.embedded.spark import spark_environment, spark_jars
-from tests.spark.records import Feed, Message, Row, Table, connect, table_schema
+from tests.spark.records import Feed, Message, Table, table_schema
 from tests.spark.running import settings
-from tests.support.topics import end_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,22 +52,6 @@ _MARKERS: Final = 100
 """Offsets by which a batch may exceed its share of a round, so that no batch with a few offsets is left over."""
 _PAUSE_S: Final = 2.0
 """A commit returns before its markers are written, which is soon."""
-_COLUMNS: Final = {
-    "id": "BIGINT",
-    "name": "STRING",
-    "n": "INT",
-    "price": "DOUBLE",
-    "note": "STRING",
-    "city": "STRING",
-    "code": "BIGINT",
-}
-_FIELDS: Final = (
-    ConnectField("n", connect("int32")),
-    ConnectField("price", connect("double")),
-    ConnectField("note", connect("string")),
-    ConnectField("city", connect("string")),
-    ConnectField("code", connect("int64")),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder, KafkaBroker() as broker:
         work = Path(folder)
         feed = Feed(broker, _PREFIX)
-        table = feed.table(table_schema(_PREFIX, "t", *_FIELDS), partitions=_PARTITIONS)
+        table = feed.table(table_schema(_PREFIX, "t", *FIELDS), partitions=_PARTITIONS)
         given = settings(broker, _PREFIX, work) | {
             "spark.local.dir": folder,
             "spark.log.level": "ERROR",
@@ -108,7 +90,7 @@ def _measure(
     for messages in changes.snapshot():
         feed.write(messages)
     time.sleep(_PAUSE_S)
-    read = _end(feed.broker)
+    read = topics.end_offset(feed.broker.bootstrap, _TOPIC, _PARTITIONS)
     for query in (tailrace, bare.run):
         query(2 * read)
     for number in range(options.rounds + 1):
@@ -118,7 +100,7 @@ def _measure(
             feed.write(message for messages in part for message in messages)
             left -= len(part)
         time.sleep(_PAUSE_S)
-        end = _end(feed.broker)
+        end = topics.end_offset(feed.broker.bootstrap, _TOPIC, _PARTITIONS)
         limit = (end - read) // options.batches + _MARKERS
         # In turns, so that a slow minute of the machine does not hit one of them alone.
         order: list[tuple[str, Callable[[int], None]]] = [("tailrace", tailrace), ("bare_spark", bare.run)]
@@ -149,7 +131,7 @@ class _Changes:
         table.keys_per_split, table.last_split = _SPLIT, splits - 1
         for number in range(splits):
             keys = range(number * _SPLIT, min(self._next, (number + 1) * _SPLIT))
-            split = table.snapshot(_PREFIX, number, [_row(key, 0) for key in keys], low=10, high=20)
+            split = table.snapshot(_PREFIX, number, [row(key, 0) for key in keys], low=10, high=20)
             yield [*split, table.end(_PREFIX, number, high=20, rows=len(keys))]
 
     def some(self) -> Iterator[list[Message]]:
@@ -159,15 +141,15 @@ class _Changes:
             number, versions = self._position, self._versions
             if number % 10 == 0:
                 key, self._next = self._next, self._next + 1
-                yield self._table.change("c", None, _row(key, 0), pos=number)
+                yield self._table.change("c", None, row(key, 0), pos=number)
             elif number % 10 == 1:
                 key, self._least = self._least, self._least + 1
-                yield self._table.change("d", _row(key, versions.pop(key, 0)), None, pos=number)
+                yield self._table.change("d", row(key, versions.pop(key, 0)), None, pos=number)
             else:
                 key = self._least + number * 7919 % self.count
-                before = _row(key, versions[key])
+                before = row(key, versions[key])
                 versions[key] += 1
-                yield self._table.change("u", before, _row(key, versions[key]), pos=number)
+                yield self._table.change("u", before, row(key, versions[key]), pos=number)
 
 
 class _Bare:
@@ -180,7 +162,7 @@ class _Bare:
         self._broker = broker
         self._checkpoint = folder / "bare-checkpoint"
         self._target = f"delta.`{folder / 'bare'}`"
-        columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+        columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         # Deletion vectors as Tailrace's tables have.
         properties = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
         self._spark.sql(f"CREATE TABLE {self._target} ({columns}) USING DELTA {properties}")
@@ -199,14 +181,13 @@ class _Bare:
         writer.foreachBatch(self._merge).trigger(availableNow=True).start().awaitTermination()
 
     def _merge(self, batch: DataFrame, _number: int) -> None:
-        row = f"STRUCT<{', '.join(f'{name}: {kind}' for name, kind in _COLUMNS.items())}>"
-        event = fn.from_json(fn.col("value").cast("string"), f"op STRING, before {row}, after {row}")
+        event = fn.from_json(fn.col("value").cast("string"), f"op STRING, before {STRUCT}, after {STRUCT}")
         events = batch.where("value IS NOT NULL").select("offset", event.alias("e"))
         rows = events.select("offset", "e.op", fn.coalesce("e.after", "e.before").alias("row"))
         newest = Window.partitionBy("row.id").orderBy(fn.col("offset").desc())
         last = rows.withColumn("rank", fn.row_number().over(newest)).where("rank = 1").select("op", "row.*")
         last.createOrReplaceTempView("bare_batch")
-        names = list(_COLUMNS)
+        names = list(COLUMNS)
         batch.sparkSession.sql(
             f"MERGE INTO {self._target} AS t USING bare_batch AS s ON t.id = s.id\n"
             "WHEN MATCHED AND s.op = 'd' THEN DELETE\n"
@@ -248,32 +229,11 @@ def _report(number: int, options: argparse.Namespace, offsets: int, found: dict[
 def _require_equal(spark: SparkSession, folder: Path, count: int) -> None:
     """Raise AssertionError if the two tables differ, or have another number of rows."""
     ours, bare = (
-        spark.read.format("delta").load(str(path)).select(*_COLUMNS)
+        spark.read.format("delta").load(str(path)).select(*COLUMNS)
         for path in (folder / "tables" / "shop" / "t", folder / "bare")
     )
     if ours.count() != count or bare.count() != count or not ours.exceptAll(bare).isEmpty():
         raise AssertionError(f"the tables differ: {ours.count()} and {bare.count()} rows instead of {count}")
-
-
-def _end(broker: KafkaBroker) -> int:
-    """Return the sum of the end offsets of the topic."""
-    client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "bench"})
-    try:
-        return sum(end_offset(client, TopicPartition(_TOPIC, number)) for number in range(_PARTITIONS))
-    finally:
-        client.close()
-
-
-def _row(key: int, version: int) -> Row:
-    return {
-        "id": key,
-        "name": f"name of row {key}",
-        "n": version,
-        "price": (key + version) * 0.25,
-        "note": f"a note of about fifty letters, for the row number {key}",
-        "city": f"city {key % 97}",
-        "code": key * 7919,
-    }
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

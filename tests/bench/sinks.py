@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as fn
 
-from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import config, session
 from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
 from tailrace.spark_consumer.sink.plugin import load_sink
+from tests.bench.narrow_rows import FIELDS, STRUCT, row
 from tests.demo.stack import Stack
 from tests.demo.targets import TARGETS, Postgres, Target, session_settings
 from tests.embedded.prepare import prepare
 from tests.embedded.spark import spark_environment
-from tests.spark.records import Feed, Row, connect, table_schema
+from tests.spark.records import Feed, table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,14 +45,6 @@ class Hudi(Target):
 _TARGETS: Final[dict[str, type[Target]]] = {**TARGETS, "hudi": Hudi}
 _PREFIX: Final = "bench"
 _SPLIT: Final = 20_000
-_COLUMNS: Final = (
-    ConnectField("n", connect("int32")),
-    ConnectField("price", connect("double")),
-    ConnectField("note", connect("string")),
-    ConnectField("city", connect("string")),
-    ConnectField("code", connect("int64")),
-)
-_STRUCT: Final = "id: BIGINT, name: STRING, n: INT, price: DOUBLE, note: STRING, city: STRING, code: BIGINT"
 
 
 def main() -> int:
@@ -78,10 +70,10 @@ def main() -> int:
 
 def _measure(stack: Stack, targets: list[Target], options: argparse.Namespace) -> None:
     feed = Feed(stack.kafka, _PREFIX)
-    table = feed.table(table_schema(_PREFIX, "t", *_COLUMNS), partitions=2)
+    table = feed.table(table_schema(_PREFIX, "t", *FIELDS), partitions=2)
     for number, start in enumerate(range(0, options.rows, _SPLIT)):
         keys = range(start, min(options.rows, start + _SPLIT))
-        feed.write(table.snapshot(_PREFIX, number, map(_row, keys), low=10, high=20))
+        feed.write(table.snapshot(_PREFIX, number, map(row, keys), low=10, high=20))
         feed.write([table.end(_PREFIX, number, high=20, rows=len(keys))])
     first = config.parse(_settings(stack, targets[0], 0))
     spark = session.build(first, [load_sink(target.kind) for target in targets])
@@ -148,7 +140,7 @@ def _bare(spark: SparkSession, stack: Stack, target: Target, number: int) -> Non
     """Read the topic, parse the row images and write them with Spark's own writer."""
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", stack.bootstrap)
     records = reader.option("subscribe", f"{_PREFIX}.shop.t").option("kafka.isolation.level", "read_committed").load()
-    image = fn.from_json(fn.col("value").cast("string"), f"after STRUCT<{_STRUCT}>")
+    image = fn.from_json(fn.col("value").cast("string"), f"after {STRUCT}")
     rows = records.select("key", image["after"].alias("row"))
     _WRITERS[target.kind](rows, stack, target, number)
 
@@ -200,18 +192,6 @@ def _seconds(job: Callable[[], None]) -> float:
     started = time.monotonic()
     job()
     return time.monotonic() - started
-
-
-def _row(key: int) -> Row:
-    return {
-        "id": key,
-        "name": f"name of row {key}",
-        "n": key % 1000,
-        "price": key * 0.25,
-        "note": f"a note of about fifty letters, for the row number {key}",
-        "city": f"city {key % 97}",
-        "code": key * 7919,
-    }
 
 
 def _mysql(names: list[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.schemas.names import state_topic, watermarks_topic
 from tailrace.schemas.watermark import Watermark, WatermarkKind
 from tests.bench.stack import PREFIX, TOPIC, Program
+from tests.support import topics as support
 
 _DEADLINE_S: Final = 3600.0
 
@@ -48,12 +49,12 @@ class Follower:
         return None if message is None or message.error() else message
 
 
-def end_offset(bootstrap: str, topic: str = TOPIC) -> int:
-    """Return the end offset of a topic with one partition."""
+def end_offset(bootstrap: str, topic: str = TOPIC, partitions: int = 1) -> int:
+    """Return the sum of the end offsets of a topic's partitions."""
     with_group: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0}
     consumer = Consumer(with_group)
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1])
+        return sum(support.end_offset(consumer, TopicPartition(topic, number)) for number in range(partitions))
     finally:
         consumer.close()
 
