@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from tests.sinks.jdbc_backend import JdbcBackend, JdbcServer
 from tests.spark.model import Run
 from tests.spark.records import Feed, connect, table_schema
 from tests.spark.running import settings
-from tests.spark.test_kill import run_consumer
+from tests.spark.test_kill import run_killed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,9 +37,11 @@ def test_table_is_exact_after_kills_at_every_step_of_a_batch(
     given = {name: value for name, value in given.items() if name != "sink.path"} | {"sink": "jdbc"}
     given |= backend.settings()
 
-    for moment in ("after-fill:1", "after-change_rows:2", "after-note:1", "after-unstage:1", "after-write_batch:2"):
-        assert run_consumer(tmp_path, given, moment) == -signal.SIGKILL, moment
-    assert run_consumer(tmp_path, given, "never") == 0
+    run_killed(
+        tmp_path,
+        given,
+        ("after-fill:1", "after-change_rows:2", "after-note:1", "after-unstage:1", "after-write_batch:2"),
+    )
 
     assert backend.rows(table.schema) == run.rows
     assert backend.stages() == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +19,7 @@ from tests.sinks.test_parquet import ParquetBackend
 from tests.spark.model import Run
 from tests.spark.records import Feed, Table, connect, table_schema
 from tests.spark.running import consume, run_query, settings
-from tests.spark.test_kill import run_consumer
+from tests.spark.test_kill import run_killed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,9 +126,9 @@ def test_tables_of_all_sinks_are_exact_after_kills_at_every_step(
     given = query(kafka_broker, prefix, tmp_path, backends)
     given["maxOffsetsPerTrigger"] = "400"
 
-    for moment in ("after-append:2", "after-fill:1", "before-merge:2", "after-note:2", "after-write_batch:3"):
-        assert run_consumer(tmp_path, given, moment) == -signal.SIGKILL, moment
-    assert run_consumer(tmp_path, given, "never") == 0
+    run_killed(
+        tmp_path, given, ("after-append:2", "after-fill:1", "before-merge:2", "after-note:2", "after-write_batch:3")
+    )
 
     for name, found in runs.items():
         for run in found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,7 +20,7 @@ from tests.sinks.test_table_versions import current, versions_of
 from tests.spark.model import Run, reference_changelog
 from tests.spark.records import Feed, Row, table_schema
 from tests.spark.running import settings
-from tests.spark.test_kill import run_consumer
+from tests.spark.test_kill import run_killed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,9 +101,7 @@ def test_tables_of_each_shape_are_exact_after_kills_at_every_step(
     given |= {"sink": target.sink, **target.settings()}
     given["sink.shape.overrides"] = ";".join(rf"shop\.{name}:{shape}" for name, shape in SHAPES.items())
 
-    for moment in target.moments:
-        assert run_consumer(tmp_path, given, moment) == -signal.SIGKILL, moment
-    assert run_consumer(tmp_path, given, "never") == 0
+    run_killed(tmp_path, given, target.moments)
 
     history = target.stored("history")
     records = [tuple(each) for each in history.select("__partition", "__offset", "__part").collect()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from tests.sinks.test_transforms import SHARDS
 from tests.spark.model import Run
 from tests.spark.records import Feed, Message, Row, table_schema
 from tests.spark.running import settings
-from tests.spark.test_kill import run_consumer
+from tests.spark.test_kill import run_killed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,9 +50,7 @@ def test_shared_delta_table_is_exact_after_kills_at_every_step(
         feed.write(messages)
     given = settings(kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=60) | SHARDS
 
-    for moment in _MOMENTS:
-        assert run_consumer(tmp_path, given, moment) == -signal.SIGKILL, moment
-    assert run_consumer(tmp_path, given, "never") == 0
+    run_killed(tmp_path, given, _MOMENTS)
 
     assert _stored(spark, tmp_path) == {
         (number, key): row for number, run in runs.items() for key, row in run.rows.items()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,13 @@ def run_consumer(work: Path, given: dict[str, str], moment: str) -> int:
                 process.wait()
 
 
+def run_killed(work: Path, given: dict[str, str], moments: Iterable[str]) -> None:
+    """Run a consumer that is killed (SIGKILL) at each of some moments, and then one to its end."""
+    for moment in moments:
+        assert run_consumer(work, given, moment) == -signal.SIGKILL, moment
+    assert run_consumer(work, given, "never") == 0
+
+
 @pytest.mark.long
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("sink", ["delta", "iceberg"])
@@ -68,9 +76,7 @@ def test_table_is_exact_after_kills_at_every_step_of_a_batch(
         del given["sink.path"]
         given["sink.table"] = "iceberg.{database}.{table}"
 
-    for moment in ("after-append:1", "before-merge:2", "after-merge:1", "after-write_batch:2"):
-        assert run_consumer(tmp_path, given, moment) == -signal.SIGKILL, moment
-    assert run_consumer(tmp_path, given, "never") == 0
+    run_killed(tmp_path, given, ("after-append:1", "before-merge:2", "after-merge:1", "after-write_batch:2"))
 
     if sink == "delta":
         assert table_rows(spark, tmp_path, "customers") == run.rows
