@@ -119,18 +119,19 @@ class Campaign:
             if encode is not None:
                 tally.inputs += 1
                 tally.by_op[op] += 1
-        for i in range(_LOGS_OF_SUBJECT):
-            try:
-                tally.logs += 1
-                compare_log(choose)
-            except Exception as error:
-                raise FuzzError(f"seed {self._seed} subject {number} table map {i}") from error
-        for i in range(_PACKETS_OF_SUBJECT):
-            try:
-                tally.packets += 1
-                compare_packets(choose, damaged=True)
-            except Exception as error:
-                raise FuzzError(f"seed {self._seed} subject {number} log {i}") from error
+        name = f"seed {self._seed} subject {number}"
+        tally.logs += _repeated(_LOGS_OF_SUBJECT, lambda: compare_log(choose), f"{name} table map")
+        tally.packets += _repeated(_PACKETS_OF_SUBJECT, lambda: compare_packets(choose, damaged=True), f"{name} log")
+
+
+def _repeated(times: int, compare: Callable[[], object], name: str) -> int:
+    """Make a comparison some times and return how often; an error tells the name and number."""
+    for i in range(times):
+        try:
+            compare()
+        except Exception as error:
+            raise FuzzError(f"{name} {i}") from error
+    return times
 
 
 def _guard_of_bytes() -> Callable[[bytes], None]:

@@ -64,6 +64,12 @@ def run_query(
     return status, None
 
 
+def count_jobs(spark: SparkSession) -> int:
+    """Return the number of jobs so far."""
+    context: Any = spark.sparkContext
+    return int(context._jsc.sc().statusStore().jobsList(None).size())
+
+
 def run_app(given: dict[str, str], work: Path) -> subprocess.CompletedProcess[str]:
     """Run the consumer as a process to its end, with a configuration file; the settings of the session may differ."""
     file = work / "consumer.json"

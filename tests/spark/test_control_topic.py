@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +11,7 @@ from tailrace.spark_consumer.errors import ControlTopicError
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
 from tests.spark.records import Feed, Table, table_schema
+from tests.spark.running import count_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +29,6 @@ def admin(kafka_broker: KafkaBroker) -> Iterator[SharedAdmin]:
     opened.close()
 
 
-def _jobs(spark: SparkSession) -> int:
-    context: Any = spark.sparkContext
-    return int(context._jsc.sc().statusStore().jobsList(None).size())
-
-
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_a_topic_without_new_records_is_not_read(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, admin: SharedAdmin, isolation: str
@@ -45,16 +41,16 @@ def test_a_topic_without_new_records_is_not_read(
 
     feed.write([first.published(prefix)])
     assert len(topic.poll(spark)) == 1
-    jobs = _jobs(spark)
+    jobs = count_jobs(spark)
     assert topic.poll(spark) == []
-    assert _jobs(spark) == jobs
+    assert count_jobs(spark) == jobs
 
     with feed.transaction([second.published(prefix)]):
         assert len(topic.poll(spark)) == (1 if isolation == "read_uncommitted" else 0)
     assert len(topic.poll(spark)) == (0 if isolation == "read_uncommitted" else 1)
-    jobs = _jobs(spark)
+    jobs = count_jobs(spark)
     assert topic.poll(spark) == []
-    assert _jobs(spark) == jobs
+    assert count_jobs(spark) == jobs
 
 
 def test_a_topic_that_is_missing_is_an_error(

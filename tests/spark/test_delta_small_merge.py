@@ -29,6 +29,7 @@ from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import RowChanges, TargetTable
 from tailrace.spark_consumer.small_data import with_settings
 from tests.spark.records import connect, decimal, table_schema
+from tests.spark.running import count_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -246,12 +247,6 @@ def test_a_table_of_many_files_needs_no_more_jobs(spark: SparkSession, tmp_path:
     assert len(listed) == 6
     assert max(jobs[4:]) <= max(jobs[1:3])
     assert [row["name"] for row in table.rows().where("id = -1").collect()] == ["b"]
-
-
-def count_jobs(spark: SparkSession) -> int:
-    """Return the number of jobs so far."""
-    context: Any = spark.sparkContext
-    return int(context._jsc.sc().statusStore().jobsList(None).size())
 
 
 def described(file: DataFile) -> str:
