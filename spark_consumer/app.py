@@ -62,7 +62,7 @@ def load_sinks(
 ) -> tuple[QuerySink, ...]:
     """Return the sinks of a configuration; ``wrap`` can replace their plug-ins."""
     return tuple(
-        QuerySink(chosen.name, wrap(load_sink(chosen.kind)), chosen.options, chosen.tables)
+        QuerySink(chosen.name, wrap(load_sink(chosen.kind).with_jars(chosen.options)), chosen.options, chosen.tables)
         for chosen in config.chosen_sinks
     )
 

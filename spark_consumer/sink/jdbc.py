@@ -377,6 +377,10 @@ class JdbcSink:
         session.execute(f"DROP TABLE {stage}")
 
 
+def _driver_jars(options: JdbcOptions) -> tuple[str, ...]:
+    return tuple(load_dialect(options.url).jars)
+
+
 def _properties(options: JdbcOptions, defaults: Mapping[str, str]) -> dict[str, str]:
     """Return the connection properties."""
     found = dict(defaults)
@@ -399,5 +403,6 @@ SINK = SinkPlugin(
     rejected_elsewhere=PROPERTIES,
     fields=attrgetter("fields"),
     table_images=shape_images,
+    option_jars=_driver_jars,
     jars={"4.1": ("org.postgresql:postgresql:42.7.8", "com.mysql:mysql-connector-j:9.5.0")},
 )

@@ -136,6 +136,8 @@ class Dialect(ABC):
 
     driver: ClassVar[str]
     """The class of the JDBC driver."""
+    jars: ClassVar[Sequence[str]] = ()
+    """Maven coordinates of the driver; those of the dialects of this package are jars of the sink."""
     properties: ClassVar[Mapping[str, str]] = {}
     """Connection properties of all sessions; the configuration overrides them."""
     session: ClassVar[Sequence[str]] = ()
@@ -261,7 +263,14 @@ def load_dialect(url: str) -> Dialect:
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if len(parts) < 3 or parts[0] != "jdbc" or parts[1] not in found:
         raise ConfigError([f"sink.url: there is no dialect for it; use one of jdbc:{', jdbc:'.join(sorted(found))}"])
-    dialect: Dialect = found[parts[1]].load()()
+    entry = found[parts[1]]
+    try:
+        dialect = entry.load()()
+    except (ImportError, AttributeError, TypeError) as error:
+        problem = f"sink.url: the dialect {entry.name!r} cannot be loaded from {entry.value}: {error}"
+        raise ConfigError([problem]) from error
+    if not isinstance(dialect, Dialect):
+        raise ConfigError([f"sink.url: {entry.value} is not a Dialect of the JDBC sink"])
     return dialect
 
 

@@ -9,7 +9,7 @@ A package adds a sink with an entry point whose name is the value of the propert
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +36,10 @@ def _no_fields(_options: Any) -> tuple[MetadataField, ...]:
     return ()
 
 
+def _no_jars(_options: Any) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkPlugin:
     """Everything that the consumer needs to know about a kind of sink."""
@@ -57,6 +61,8 @@ class SinkPlugin:
     """Checks of the settings together; each adds its problems to the draft."""
     jars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Spark version (``4.1``) to Maven coordinates, without Kafka's. Empty: Spark 4.1, no jars."""
+    option_jars: Callable[[Any], tuple[str, ...]] = _no_jars
+    """``options`` to further Maven coordinates: of what another package adds to the sink."""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that the session must have."""
     fields: Callable[[Any], tuple[MetadataField, ...]] = _no_fields
@@ -67,6 +73,11 @@ class SinkPlugin:
     """Whether several captured tables can be written to one target; their keys differ then."""
     processing_time: str = "1 second"
     """The default of ``trigger.processingTime``."""
+
+    def with_jars(self, options: Section) -> SinkPlugin:
+        """Return the plug-in with the jars that some settings need."""
+        more = self.option_jars(options)
+        return replace(self, jars={line: (*jars, *more) for line, jars in self.jars.items()}) if more else self
 
 
 def installed_sinks() -> dict[str, SinkPlugin]:

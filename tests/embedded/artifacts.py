@@ -42,8 +42,8 @@ class _Prepared:
         if self._sealed and name not in self._names:
             raise EmbeddedServerError(
                 f"{name} was not prepared before the first test",
-                hint="mark the test with what it starts: mysql, postgresql, kafka, spark, registry, iceberg_rest or "
-                "debezium",
+                hint="mark the test with what it starts: mysql, postgresql, mariadb, kafka, spark, registry, "
+                "iceberg_rest or debezium",
             )
         self._names.add(name)
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from tests.embedded import artifacts, iceberg_rest, kafka, mysql, postgresql, registry, spark
+from tests.embedded import artifacts, iceberg_rest, kafka, mariadb, mysql, postgresql, registry, spark
 from tests.embedded.java import EmbeddedServerError, java_home
 
 
@@ -26,6 +26,7 @@ _PREPARE: Final = {
     "registry": registry.prepare,
     "iceberg_rest": iceberg_rest.prepare,
     "postgresql": postgresql.prepare,
+    "mariadb": mariadb.prepare,
     "debezium": _debezium,
 }
 

@@ -57,8 +57,8 @@ def spark_jars() -> list[Path]:
 
 
 def session_jars() -> list[Path]:
-    """Return the jars of a test session: those of Spark, and the driver of a JDBC catalog."""
-    return [*spark_jars(), *fetch("sqlite")]
+    """Return the jars of a test session: those of Spark, and drivers of databases."""
+    return [*spark_jars(), *fetch("sqlite"), *fetch("mariadb-client")]
 
 
 def spark_settings(work: Path, **changes: str) -> dict[str, str]:

@@ -79,6 +79,8 @@ class JdbcBackend(SinkBackend):
     database: ClassVar[str] = ""
     """``postgresql`` or ``mysql``, for a backend that ``serve`` gives its server."""
     server: ClassVar[JdbcServer]
+    reading: Mapping[str, str] = {}
+    """Connection properties with which the tests read tables, besides those of the server."""
 
     def __init__(self, spark: SparkSession, broker: KafkaBroker, work: Path) -> None:
         super().__init__(spark, broker, work)
@@ -183,7 +185,7 @@ class JdbcBackend(SinkBackend):
             driver=self.dialect.driver,
             dbtable=table,
             preferTimestampNTZ="true",
-            **self.server.properties,
+            **{**self.server.properties, **self.reading},
         )
         return reader.load()
 

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import pytest
 
+from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
+from tests.sinks.backend import WithSettings
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.conformance_schema import OTHER_MODES, SCHEMA
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import serve
+from tests.spark.records import Row
+
+SOFT_DELETES: Final = {"sink.shape": "soft-delete", "add.fields": "op,source.pos:position"}
+
+
+def present(found: dict[int, Row]) -> dict[int, Row]:
+    """Return the rows that are not deleted, without the columns that the source does not have."""
+    return {
+        key: {name: value for name, value in each.items() if not name.startswith("__")}
+        for key, each in found.items()
+        if not each["__deleted"]
+    }
+
+
+class SoftDeletes(WithSettings):
+    """Tables with soft deletes and metadata columns; before the class of a format among the bases."""
+
+    added: Mapping[str, str] = SOFT_DELETES
+
+    def all_rows(self, schema: TableSchema) -> dict[int, Row]:
+        """Return all rows."""
+        return super().rows(schema)
+
+    def rows(self, schema: TableSchema) -> dict[int, Row]:
+        """Return the rows that are not deleted."""
+        return present(self.all_rows(schema))
 
 
 class ShapeConformance(SinkConformance):

@@ -18,6 +18,7 @@ from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import SinkBackend, WithSettings
 from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
+from tests.sinks.shapes import ShapeConformance, SoftDeletes
 from tests.spark.records import Feed, Row, connect, table_schema
 
 if TYPE_CHECKING:
@@ -72,10 +73,16 @@ class TestHudiSink(SinkConformance):
         assert run.backend.rows(run.table.schema) == {1: row(1)}
 
 
-class SoftDeletes(WithSettings, HudiBackend):
+class HudiSoftDelete(SoftDeletes, HudiBackend):
     """Tables whose deleted rows stay, with metadata columns."""
 
-    added: Mapping[str, str] = {"sink.shape": "soft-delete", "add.fields": "op,source.pos:position"}
+
+class TestHudiSoftDelete(ShapeConformance):
+    """Conformance of tables with soft deletes."""
+
+    backend_type = HudiSoftDelete
+    variant = "soft-delete"
+    long = SinkConformance.cases() - {"test_truncate", "test_out_of_order"}
 
 
 class OftenClustered(WithSettings, HudiBackend):
@@ -87,14 +94,15 @@ class OftenClustered(WithSettings, HudiBackend):
 def test_deleted_rows_stay_with_soft_deletes(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
-    run = runner(spark, kafka_broker, prefix, tmp_path, SoftDeletes)
+    run = runner(spark, kafka_broker, prefix, tmp_path, HudiSoftDelete)
     change = run.table.change
 
     run.batch(*(change("c", None, row(key), pos=100 + key) for key in (1, 2, 3)))
     run.batch(change("d", row(1, 8), None, pos=120), change("u", row(2), row(2, 2), pos=130))
     run.batch(run.table.truncate(pos=125))
 
-    assert run.backend.rows(run.table.schema) == {
+    assert isinstance(run.backend, HudiSoftDelete)
+    assert run.backend.all_rows(run.table.schema) == {
         1: {**row(1, 8), "__deleted": True, "__op": "d", "__position": 120},
         2: {**row(2, 2), "__deleted": False, "__op": "u", "__position": 130},
         3: {**row(3), "__deleted": True, "__op": "c", "__position": 103},
@@ -125,7 +133,7 @@ LEFT = {
 def test_creation_that_was_killed_is_repeated(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, left: str
 ) -> None:
-    run = runner(spark, kafka_broker, prefix, tmp_path, SoftDeletes)
+    run = runner(spark, kafka_broker, prefix, tmp_path, HudiSoftDelete)
     HudiTable(spark, str(tmp_path / "tables" / "shop" / "t"), "shop_t", {}).create(run.table.schema, {})
     meta = tmp_path / "tables" / "shop" / "t" / ".hoodie"
     for pattern in LEFT[left]:
@@ -141,7 +149,9 @@ def test_creation_that_was_killed_is_repeated(
     run.batch(run.table.change("u", row(1), row(1, 1), pos=110))
 
     assert run.parked() == {}
-    assert run.backend.rows(run.table.schema) == {1: {**row(1, 1), "__deleted": False, "__op": "u", "__position": 110}}
+    assert isinstance(run.backend, HudiSoftDelete)
+    written = {**row(1, 1), "__deleted": False, "__op": "u", "__position": 110}
+    assert run.backend.all_rows(run.table.schema) == {1: written}
 
 
 def test_files_without_a_commit_are_no_begin_of_a_creation(

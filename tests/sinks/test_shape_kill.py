@@ -12,10 +12,10 @@ from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import SinkBackend
 from tests.sinks.conformance import INTEGER
 from tests.sinks.jdbc_backend import JdbcBackend
+from tests.sinks.shapes import present
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_history import changelog_of
 from tests.sinks.test_iceberg import IcebergBackend
-from tests.sinks.test_soft_delete import present
 from tests.sinks.test_table_versions import current, versions_of
 from tests.spark.model import Run, reference_changelog
 from tests.spark.records import Feed, Row, table_schema

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace.schemas.connect import ConnectField
-from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tests.embedded.kafka import KafkaBroker
-from tests.sinks.backend import SinkBackend, WithSettings
+from tests.sinks.backend import SinkBackend
 from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import JdbcBackend
-from tests.sinks.shapes import JdbcShapeConformance, ShapeConformance
+from tests.sinks.shapes import SOFT_DELETES, JdbcShapeConformance, ShapeConformance, SoftDeletes
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_iceberg import IcebergBackend
 from tests.spark.records import Feed, Row, connect, table_schema
@@ -24,31 +23,7 @@ from tests.spark.records import Feed, Row, connect, table_schema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ADDED = {"sink.shape": "soft-delete", "add.fields": "op,source.pos:position"}
 CASES = SinkConformance.cases()
-
-
-def present(found: dict[int, Row]) -> dict[int, Row]:
-    """Return the rows that are not deleted, without the columns that the source does not have."""
-    return {
-        key: {name: value for name, value in each.items() if not name.startswith("__")}
-        for key, each in found.items()
-        if not each["__deleted"]
-    }
-
-
-class SoftDeletes(WithSettings):
-    """Tables with the shape and the metadata columns; before the class of a format among the bases."""
-
-    added: Mapping[str, str] = ADDED
-
-    def all_rows(self, schema: TableSchema) -> dict[int, Row]:
-        """Return all rows."""
-        return super().rows(schema)
-
-    def rows(self, schema: TableSchema) -> dict[int, Row]:
-        """Return the rows that are not deleted."""
-        return present(self.all_rows(schema))
 
 
 class DeltaSoftDelete(SoftDeletes, DeltaBackend):
@@ -58,7 +33,7 @@ class DeltaSoftDelete(SoftDeletes, DeltaBackend):
 class DeltaMergeSoftDelete(DeltaSoftDelete):
     """Delta tables whose changes are merged: somebody follows them."""
 
-    added: Mapping[str, str] = {**ADDED, "sink.properties.delta.enableChangeDataFeed": "true"}
+    added: Mapping[str, str] = {**SOFT_DELETES, "sink.properties.delta.enableChangeDataFeed": "true"}
 
 
 class IcebergSoftDelete(SoftDeletes, IcebergBackend):

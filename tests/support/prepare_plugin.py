@@ -18,6 +18,7 @@ import pytest
 _STARTS = {
     "MySqlServer": "mysql",
     "PostgresServer": "postgresql",
+    "MariaDbServer": "mariadb",
     "KafkaBroker": "kafka",
     "SchemaRegistry": "registry",
     "IcebergRestCatalog": "iceberg_rest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,8 @@ from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.sequence import Sequence
-from tailrace.spark_consumer import config
+from tailrace.spark_consumer import config, session
+from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, concerns_all_tables
 from tailrace.spark_consumer.sink.jdbc_columns import sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, load_dialect, type_table
@@ -125,3 +127,65 @@ def test_a_target_that_cannot_be_reached_concerns_all_tables() -> None:
 def test_texts_in_statements_are_quoted_as_each_database_reads_them() -> None:
     assert load_dialect(POSTGRES).literal("it's \\") == "'it''s \\'"
     assert load_dialect(MYSQL).literal("it's \\") == "'it''s \\\\'"
+
+
+MODULE: Final = """
+from tailrace.spark_consumer.sink.jdbc_dialect import Dialect
+from tailrace.spark_consumer.sink.jdbc_mysql import MySqlDialect
+
+
+class Other(MySqlDialect):
+    driver = "com.example.Driver"
+    jars = ("com.example:driver:1.0",)
+
+
+class Unfinished(Dialect):
+    pass
+
+
+class Wrong:
+    pass
+"""
+
+
+@pytest.fixture
+def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a package with dialects for one test."""
+    info = tmp_path / "other_dialects-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-dialects\nVersion: 1.0\n", encoding="utf-8")
+    names = {"other": "Other", "nothing": "Nothing", "unfinished": "Unfinished", "wrong": "Wrong"}
+    lines = [f"{word} = other_dialects:{name}" for word, name in names.items()]
+    lines = ["[tailrace.jdbc_dialects]", *lines, "absent = absent_dialects:Absent"]
+    (info / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "other_dialects.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "other_dialects", raising=False)
+
+
+@pytest.mark.usefixtures("_package")
+def test_dialect_of_another_package_brings_the_jars_of_its_driver() -> None:
+    parsed = config.parse({**SETTINGS, "sink.url": "jdbc:other://host/db"})
+    plugins = [sink.plugin for sink in load_sinks(parsed)]
+
+    assert load_dialect("jdbc:other://host/db").driver == "com.example.Driver"
+    found = session.settings(parsed, plugins, {}, spark_version="4.1.3")["spark.jars.packages"].split(",")
+    assert found[-1] == "com.example:driver:1.0"
+    assert any("spark-sql-kafka" in jar for jar in found)
+    own = load_sinks(config.parse(SETTINGS))
+    assert "com.example" not in str(session.coordinates([sink.plugin for sink in own], "4.1.3"))
+
+
+@pytest.mark.usefixtures("_package")
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("nothing", "the dialect 'nothing' cannot be loaded from other_dialects:Nothing: .*has no attribute"),
+        ("absent", "the dialect 'absent' cannot be loaded from absent_dialects:Absent: No module named"),
+        ("unfinished", "the dialect 'unfinished' cannot be loaded from .*: Can't instantiate abstract class"),
+        ("wrong", "other_dialects:Wrong is not a Dialect"),
+    ],
+)
+def test_dialect_that_cannot_be_used_is_a_fault_of_the_configuration(word: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"sink.url: {reason}"):
+        config.parse({**SETTINGS, "sink.url": f"jdbc:{word}://host/db"})
