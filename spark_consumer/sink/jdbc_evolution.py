@@ -2,7 +2,8 @@
 
 Statements change the columns, an UPDATE fills those whose values in existing rows are known, and the ledger notes up to
 which statement the table is done: in one transaction where the database has transactions for DDL. Elsewhere the UPDATE
-and the ledger are one, and an attempt that was interrupted finds the steps that it made in the columns.
+and the ledger are one. The steps that an interrupted attempt made are found in the columns, or in the ledger where the
+columns do not tell (evolution/attempt.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.attempt import Attempt
 from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import (
     Fill,
@@ -57,19 +59,20 @@ def evolve(
     Raises SinkError for a change that the policy or the database does not allow.
     """
     assert table.entry is not None
-    columns = form.source
-    plan = make_plan(
-        stored_kinds(table, columns),
-        {each.name: each.kind for each in columns},
-        SourceNames.from_json(table.entry.source_columns),
-        pending(alterations, table.entry.last_alteration),
-        policy=policy,
-        can_widen=can_widen,
-        mark=table.entry.made,
-    )
-    evolution = _Evolution(table, form, plan, pending(alterations, table.entry.last_alteration))
+    stored, wanted = stored_kinds(table, form.source), {each.name: each.kind for each in form.source}
+    names, mark = SourceNames.from_json(table.entry.source_columns), table.entry.made
+    since = pending(alterations, table.entry.last_alteration)
+    if table.entry.altering:
+        attempt = Attempt.from_json(table.entry.altering)
+        made_for = attempt.alterations(since)
+        if made_for:
+            plan, left = attempt.plan(names, made_for, stored, can_widen=can_widen, mark=mark)
+            _Evolution(table, form, plan, made_for).apply(session, attempt, left)
+            return evolve(table, session, form, alterations, policy)
+    plan = make_plan(stored, wanted, names, since, policy=policy, can_widen=can_widen, mark=mark)
+    evolution = _Evolution(table, form, plan, since)
     evolution.check(policy)
-    evolution.apply(session)
+    evolution.apply(session, Attempt.of(plan, since, stored, wanted, policy))
     return Evolved.by(plan)
 
 
@@ -147,21 +150,27 @@ class _Evolution:
             name = captured_name(self._schema, self._alterations)
             report_unknown(name, plan, source, self._done_statement() if policy.needs_exact_rows else None)
 
-    def apply(self, session: Session) -> None:
-        """Carry out the plan and store how far the table is."""
+    def apply(self, session: Session, attempt: Attempt | None, first: int = 0) -> None:
+        """Carry out the plan, from the step ``first`` on, and store how far the table is.
+
+        ``attempt`` is what to store before each step, if the columns do not tell which of them were made.
+        """
         plan, table = self._plan, self._table
         assert table.entry is not None
         done = position_text(self._alterations) or table.entry.last_alteration
-        entry = replace(table.entry, source_columns=plan.names.to_json(), last_alteration=done)
+        entry = replace(table.entry, source_columns=plan.names.to_json(), last_alteration=done, altering="")
         if not plan.changes_target and entry == table.entry:
             return
-        changes, fills = self._changes(), self._fills()
+        changes, fills = self._changes()[first:], self._fills()
         if plan.changes_target:
             check_names(self._schema, self._form.added_names)
             for step in plan.steps:
                 table.dialect.check_name(step.column, f"column {step.column} of {self._name}")
         with session.transaction():
-            for statement in changes:
+            for number, statement in enumerate(changes, first):
+                if attempt is not None and attempt.step < number < len(plan.steps):
+                    # A database without transactions for DDL commits it with the statement.
+                    table.write_entry(session, replace(table.entry, altering=attempt.to_json(number)))
                 session.execute(statement)
             for statement, parameters in fills:
                 session.execute(statement, *parameters)

@@ -62,6 +62,8 @@ class Entry:
     """The values of the shard of a shared table (Shard.text)."""
     made: str = ""
     """That somebody has made the steps for some ALTER TABLE (Mark)."""
+    altering: str = ""
+    """What a plan of steps was made from that is not carried out yet (Attempt)."""
 
     @property
     def ledger(self) -> Ledger:
@@ -81,7 +83,7 @@ class Entry:
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Entry))
-_ADDED: Final = ("shape", "added_columns", "shard", "made")
+_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering")
 """Columns that a ledger of an earlier release lacks."""
 
 

@@ -28,9 +28,17 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES
 from tailrace.spark_consumer.sink.table_names import literal, quote
-from tailrace.spark_consumer.sink.table_properties import LAST_ALTERATION, MADE, NAMES, SHARD, TOPIC, TRUNCATED
+from tailrace.spark_consumer.sink.table_properties import (
+    ALTERING,
+    LAST_ALTERATION,
+    MADE,
+    NAMES,
+    SHARD,
+    TOPIC,
+    TRUNCATED,
+)
 
-OF_A_SHARD: Final = frozenset({TOPIC, SHARD, TRUNCATED, LAST_ALTERATION, MADE, NAMES, *PROPERTIES})
+OF_A_SHARD: Final = frozenset({TOPIC, SHARD, TRUNCATED, LAST_ALTERATION, MADE, ALTERING, NAMES, *PROPERTIES})
 """Table properties that each shard has."""
 SEVERAL: Final = "several topics"
 """The owner of a shared table; as the owner that a shard sees: it has not written to the table yet."""

@@ -1,8 +1,9 @@
 """Brings a target table up to date with the columns of its captured table.
 
 Statements change the columns; one rewrite of the table fills columns whose values in existing rows are known. An
-attempt that was interrupted is repeated: the steps that it made are found in the columns, and the rewrite has a
-transaction id. The table properties say up to which statement the table is done.
+attempt that was interrupted is repeated: the steps that it made are found in the columns, or in a table property where
+the columns do not tell (evolution/attempt.py), and the rewrite has a transaction id. The table properties say up to
+which statement the table is done.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.attempt import Attempt
 from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import (
     Plan,
@@ -32,7 +34,7 @@ from tailrace.spark_consumer.evolution.plan import (
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.sink.shape import SHAPE, Layout, added_columns
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.table_properties import KEY, LAST_ALTERATION, MADE, NAMES
+from tailrace.spark_consumer.sink.table_properties import ALTERING, KEY, LAST_ALTERATION, MADE, NAMES
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, key_text
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
@@ -73,10 +75,18 @@ def evolve(
     since = pending(alterations, table.properties.get(LAST_ALTERATION, ""))
     wanted = {each.name: each.dataType for each in row_type(schema).fields}
     mark = table.properties.get(MADE, "")
+    begun = table.properties.get(ALTERING)
+    if begun:
+        attempt = Attempt.from_json(begun)
+        made_for = attempt.alterations(since)
+        if made_for:
+            plan, left = attempt.plan(names, made_for, stored, can_widen=table.can_widen, mark=mark)
+            _Evolution(table, schema, plan, made_for).apply(attempt, left)
+            return evolve(table, schema, alterations, policy, layout)
     plan = make_plan(stored, wanted, names, since, policy=policy, can_widen=table.can_widen, mark=mark)
     evolution = _Evolution(table, schema, plan, since)
     evolution.check(policy)
-    evolution.apply()
+    evolution.apply(Attempt.of(plan, since, stored, wanted, policy))
     return Evolved.by(plan)
 
 
@@ -143,15 +153,22 @@ class _Evolution:
             name = captured_name(self._schema, self._alterations)
             report_unknown(name, plan, source, statement if policy.needs_exact_rows else None)
 
-    def apply(self) -> None:
-        """Carry out the plan and store how far the table is."""
+    def apply(self, attempt: Attempt | None, first: int = 0) -> None:
+        """Carry out the plan, from the step ``first`` on, and store how far the table is.
+
+        ``attempt`` is what to store before each step, if the columns do not tell which of them were made.
+        """
         plan, table = self._plan, self._table
         if plan.changes_target:
             check_names(self._schema)
             needed = table.needed_properties(self._kinds_of_changes())
             if needed:
                 table.set(needed)
-            for step in plan.steps:
+            if attempt is not None and attempt.step < 0 and not plan.steps:
+                table.set({ALTERING: attempt.to_json(0)})
+            for number, step in enumerate(plan.steps[first:], first):
+                if attempt is not None and number > attempt.step:
+                    table.set({ALTERING: attempt.to_json(number)})
                 self._carry_out(step)
             for each in plan.widened:
                 table.widen(each.column, each.wider or each.now)
@@ -172,7 +189,8 @@ class _Evolution:
 
     def _progress(self) -> dict[str, str]:
         done = position_text(self._alterations) or self._table.properties.get(LAST_ALTERATION, "")
-        return {NAMES: self._plan.names.to_json()} | ({LAST_ALTERATION: done} if done else {})
+        nothing_begun = {ALTERING: ""} if self._table.properties.get(ALTERING) else {}
+        return {NAMES: self._plan.names.to_json()} | ({LAST_ALTERATION: done} if done else {}) | nothing_begun
 
     def _kinds_of_changes(self) -> ColumnChanges:
         plan = self._plan

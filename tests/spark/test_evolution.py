@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from pyspark.sql import types as tp
 from tailrace.schemas.alteration import UNKNOWN, Alteration, AlterationKind, ColumnChange
 from tailrace.schemas.connect import ConnectSchema
 from tailrace.schemas.sequence import Sequence
+from tailrace.spark_consumer.evolution.attempt import Attempt
 from tailrace.spark_consumer.evolution.plan import Fill, Plan, SourceNames, Step, make_plan, pending, position_text
 from tailrace.spark_consumer.evolution.policy import Action, Behavior, ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
@@ -19,6 +21,7 @@ from tailrace.spark_consumer.source.lineage import START, Origin, lineages, unti
 
 INT, LONG, TEXT = tp.IntegerType(), tp.LongType(), tp.StringType()
 STORED: Final[Mapping[str, tp.DataType]] = {"id": LONG, "a": INT, "b": INT}
+NAMES: Final = SourceNames(("id", "a", "b"))
 
 
 def add(column: str, value: object = UNKNOWN) -> ColumnChange:
@@ -173,7 +176,7 @@ def test_rows_are_those_of_the_source_after_any_statements(behavior: Behavior) -
         stored, changes, mark = dict(source), list[Alteration](), ""
         for _ in range(random.randint(1, 2)):
             changes += _statements(random, source, changes[-1].sequence.pos if changes else 0)
-            found = _planned(behavior, stored, source, changes, mark)
+            found = _planned(behavior, stored, source, changes, mark=mark)
             if found.conflicts:
                 break
             if behavior == "exception":
@@ -181,11 +184,61 @@ def test_rows_are_those_of_the_source_after_any_statements(behavior: Behavior) -
                 stored = _after_steps(stored, found)
                 mark, marks = found.mark or mark, marks + bool(found.mark)
         else:
-            found = _planned(behavior, stored, source, changes, mark)
+            found = _planned(behavior, stored, source, changes, mark=mark)
             assert not found.refused, changes
             for name, value in _after(stored, found).items():
                 assert source.get(name, value) == value, (name, changes, found)
     assert (behavior == "exception") == bool(marks)
+
+
+@pytest.mark.parametrize("behavior", ["evolve", "try_evolve", "lenient"])
+def test_rows_are_those_of_the_source_after_an_attempt_that_was_interrupted(behavior: Behavior) -> None:
+    """Between any two of its steps, before and after the rewrite; the source may have more statements since."""
+    random, attempts = Random(5), 0
+    for _ in range(2000):
+        source: dict[str, int | None] = {"id": 0, "a": 1, "b": 2}
+        stored, changes = dict(source), _statements(random, source, 0)
+        found = _planned(behavior, stored, source, changes)
+        if found.conflicts or not found.changes_target:
+            continue
+        attempt = Attempt.of(found, changes, _types(stored), _types(source), EvolutionPolicy(behavior))
+        made = random.randint(0, len(found.steps))
+        begun = "" if attempt is None else attempt.to_json(min(max(0, made - random.randint(0, 1)), len(found.steps)))
+        filled = made == len(found.steps) and bool(random.randint(0, 1))
+        part = replace(found, steps=found.steps[:made], fills=found.fills if filled else {})
+        stored, done = _after(stored, part), list(changes)
+        changes += _statements(random, source, len(done)) if random.randint(0, 1) else []
+
+        names = NAMES
+        if begun:
+            attempts += 1
+            carried_on = Attempt.from_json(begun)
+            assert carried_on.alterations(changes) == done
+            found, left = carried_on.plan(names, done, stored, can_widen=DeltaTable.can_widen, mark="")
+            assert left == made
+            part = replace(found, steps=found.steps[left:], fills={} if filled else found.fills)
+            stored, names = _after(stored, part), found.names
+            found = _planned(behavior, stored, source, changes[len(done) :], names=names)
+        else:
+            found = _planned(behavior, stored, source, changes)
+        if not found.conflicts:
+            for name, value in _after(stored, found).items():
+                assert source.get(name, value) == value, (name, changes, found)
+    assert attempts
+
+
+def test_an_attempt_whose_statements_are_done_has_nothing_to_do() -> None:
+    found = plan("evolve", at(1, rename("a", "c"), add("a", 5)), wanted={**STORED, "c": INT})
+    attempt = Attempt.of(found, [at(1, rename("a", "c"))], STORED, {**STORED, "c": INT}, EvolutionPolicy("evolve"))
+
+    assert attempt is not None
+    assert Attempt.from_json(attempt.to_json(1)) == replace(attempt, step=1)
+    assert attempt.alterations([at(2, drop("b"))]) == []
+    assert attempt.alterations([at(1, rename("a", "c")), at(2, drop("b"))]) == [at(1, rename("a", "c"))]
+
+
+def _types(row: Mapping[str, object]) -> dict[str, tp.DataType]:
+    return dict.fromkeys(row, INT)
 
 
 def _statements(random: Random, source: dict[str, int | None], done: int) -> list[Alteration]:
@@ -214,11 +267,16 @@ def _statements(random: Random, source: dict[str, int | None], done: int) -> lis
 
 
 def _planned(
-    behavior: Behavior, stored: Mapping[str, object], source: Mapping[str, object], changes: list[Alteration], mark: str
+    behavior: Behavior,
+    stored: Mapping[str, object],
+    source: Mapping[str, object],
+    changes: list[Alteration],
+    *,
+    mark: str = "",
+    names: SourceNames = NAMES,
 ) -> Plan:
-    names, policy = SourceNames(("id", "a", "b")), EvolutionPolicy(behavior)
-    columns, wanted = dict.fromkeys(stored, INT), dict.fromkeys(source, INT)
-    return make_plan(columns, wanted, names, changes, policy=policy, can_widen=DeltaTable.can_widen, mark=mark)
+    policy, can_widen = EvolutionPolicy(behavior), DeltaTable.can_widen
+    return make_plan(_types(stored), _types(source), names, changes, policy=policy, can_widen=can_widen, mark=mark)
 
 
 def _after_steps(stored: Mapping[str, int | None], found: Plan) -> dict[str, int | None]:

@@ -1,0 +1,101 @@
+"""schema.change.behavior=evolve: a process that ends after each commit of a schema change loses no value of a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer.sink.delta_table import DeltaTable
+from tailrace.spark_consumer.sink.iceberg_table import IcebergTable
+from tailrace.spark_consumer.sink.jdbc_session import Session
+from tailrace.spark_consumer.sink.target_table import TargetTable
+from tests.embedded.kafka import KafkaBroker
+from tests.sinks.conformance import INTEGER, row
+from tests.sinks.harness import BatchRunner, CutOffError
+from tests.sinks.test_exception_mode import NUMBER, add, drop, records_of, rename
+from tests.sinks.test_transforms import ProjectedDelta, ProjectedIceberg, ProjectedMySql
+from tests.spark.records import Feed, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+
+CASES: Final[dict[str, tuple[Any, dict[str, int | None]]]] = {
+    "name_reused": (((rename("n", "m"), add("n", 5)),), {"n": 5, "m": 1, "k": 2}),
+    "name_taken_over": (((drop("n"), rename("k", "n")),), {"n": 2}),
+    "moved": (((rename("n", "m"),), (rename("k", "n"),)), {"n": 2, "m": 1}),
+    "replaced": (((drop("n"), add("n", 5)),), {"n": 5, "k": 2}),
+}
+"""Statements for a table with the columns n and k, and what its row, in which they are 1 and 2, has then."""
+_MOST_COMMITS: Final = 12
+
+
+def _end_after_each_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each statement that changes a table, and each rewrite, be the last act of a process."""
+
+    rewrites = set[object]()
+
+    def cut(owner: type, name: str, start: str = "") -> None:
+        method = getattr(owner, name)
+
+        def run(self: Any, first: Any, *arguments: Any, **options: Any) -> None:
+            method(self, first, *arguments, **options)
+            rewrite = options.get("once")
+            if str(first).startswith(start) and rewrite not in rewrites:
+                rewrites.update({rewrite} - {None})  # once more it makes no commit
+                raise CutOffError(f"after {name}")
+
+        monkeypatch.setattr(owner, name, run)
+
+    cut(TargetTable, "alter")
+    cut(DeltaTable, "replace")
+    cut(IcebergTable, "replace")
+    cut(Session, "execute", "ALTER TABLE")
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [ProjectedDelta, ProjectedIceberg, ProjectedMySql],
+    indirect=True,
+)
+def test_rows_keep_their_values(
+    backend: type[ProjectedDelta],
+    spark: SparkSession,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    tmp_path: Path,
+) -> None:
+    target, feed = backend(spark, kafka_broker, tmp_path), Feed(kafka_broker, prefix)
+    other = feed.table(table_schema(prefix, "other", INTEGER))
+    tables = {name: feed.table(table_schema(prefix, name, INTEGER, ConnectField("k", NUMBER))) for name in CASES}
+    run = BatchRunner(feed, other, target, tmp_path, {"schema.change.behavior": "evolve"})
+    run.others = list(tables.values())
+    run.batch(*(table.change("c", None, {**row(1, 1), "k": 2}, pos=100) for table in tables.values()))
+    records, rows = [], {}
+    for name, table in tables.items():
+        records.append(records_of(feed, table, CASES[name][0]))
+        rows[name] = {"id": 2, "name": "name 2"} | dict.fromkeys(CASES[name][1], 9)
+        records.append(table.change("c", None, rows[name], pos=300))
+
+    with pytest.MonkeyPatch.context() as patches:
+        _end_after_each_commit(patches)
+        with pytest.raises(CutOffError):
+            run.batch(*records)
+        commits = 1
+        while commits < _MOST_COMMITS:
+            try:
+                run.repeat()
+            except CutOffError:
+                commits += 1
+            else:
+                break
+
+    assert 1 < commits < _MOST_COMMITS
+    found = {name: target.read("shop", name) for name in CASES}
+    assert {name: sorted(each, key=lambda stored: stored["id"]) for name, each in found.items()} == {
+        name: [{"id": 1, "name": "name 1", **CASES[name][1]}, rows[name]] for name in tables
+    }
