@@ -392,7 +392,7 @@ class Pipeline:
     def _finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, BaseException]) -> None:
         found = {topic: self._reason(topic, error) for topic, error in errors.items()}
         for topic, error in errors.items():
-            found[topic].add_context(**describe(spark, self._open(spark).common.source, error.__cause__ or error))
+            found[topic].add_context(**describe(spark, self._open(spark).common.source, error))
             if len(self._sinks.router.sinks) > 1:
                 found[topic].add_context(sink=self._sinks.router.name_of(topic))
         self._errors |= found
