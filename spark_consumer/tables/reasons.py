@@ -127,9 +127,9 @@ def _lost(spark: SparkSession, source: Mapping[str, str], found: TopicRange) -> 
 
 
 def _offsets(
-    ask: Callable[..., dict[int, int]], spark: SparkSession, source: Mapping[str, str], found: TopicRange
+    read: Callable[..., dict[int, int]], spark: SparkSession, source: Mapping[str, str], found: TopicRange
 ) -> dict[int, int]:
     try:
-        return ask(spark, source, found.topic, found.partitions)
+        return read(spark, source, found.topic, found.partitions)
     except Py4JError:
         return {}

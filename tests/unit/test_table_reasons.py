@@ -59,7 +59,7 @@ def test_an_unknown_error_names_the_topic_and_the_beginning_of_the_error() -> No
     assert unknown_reason(TOPIC, RuntimeError()).message == "the records of topic p.d.t cannot be applied: RuntimeError"
 
 
-def test_only_errors_of_kafka_are_asked_about() -> None:
+def test_only_an_error_of_kafka_can_come_from_a_missing_topic() -> None:
     assert may_be_missing(RuntimeError("org.apache.kafka.common.errors.UnknownTopicOrPartitionException"))
     assert not may_be_missing(RuntimeError("[DIVIDE_BY_ZERO]"))
     assert not may_be_missing(SinkError("kafka"))
