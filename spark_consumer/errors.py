@@ -5,9 +5,11 @@
     TailraceError              runtime/errors.py
     ├── SinkError              the target rejected a batch
     │   ├── NewTopicError      a topic was deleted and created again
+    │   ├── MissingTopicError  a topic was deleted before its records were read
     │   ├── TargetUnavailableError  the target cannot be reached: no table can go on
     │   └── UnreachableSinkError    the engine of one of several sinks cannot be reached: its tables cannot go on
     ├── IncompleteTopicError   a topic lacks records that were written to it
+    ├── BadRecordError         a record cannot be decoded
     ├── DamagedTopicError      rows in a topic are not those that were written to it
     ├── TransformError         a transform does not fit a table
     └── KafkaRequestError      runtime/errors.py
@@ -31,6 +33,10 @@ class NewTopicError(SinkError):
     """A topic was deleted and created again: offsets that were applied say nothing about it."""
 
 
+class MissingTopicError(SinkError):
+    """A topic was deleted before its records were read."""
+
+
 class TargetUnavailableError(SinkError):
     """The server of the target cannot be reached."""
 
@@ -41,6 +47,10 @@ class UnreachableSinkError(SinkError):
 
 class IncompleteTopicError(TailraceError):
     """A topic lacks records that were written to it."""
+
+
+class BadRecordError(SinkError):
+    """A record cannot be decoded."""
 
 
 class DamagedTopicError(TailraceError):
@@ -90,9 +100,10 @@ def as_tailrace_error(error: BaseException, message: str = "the query failed") -
     """Return the error itself, or a SinkError with the first lines of Spark's message."""
     if isinstance(error, TailraceError):
         return error
-    return SinkError(message, hint="read the log above for the complete error", cause=_first_lines(str(error)))
+    return SinkError(message, hint="read the log above for the complete error", cause=first_lines(str(error)))
 
 
-def _first_lines(text: str, count: int = 3) -> str:
+def first_lines(text: str, count: int = 3) -> str:
+    """Return the first lines of an error without those of a stack trace."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     return " ".join(lines[:count])[:1000]

@@ -14,7 +14,7 @@ import structlog
 
 from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
-from tailrace.spark_consumer.errors import NewTopicError, SinkError, as_tailrace_error, concerns_all_tables
+from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError, SinkError, concerns_all_tables
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import TableResult
@@ -30,7 +30,14 @@ from tailrace.spark_consumer.source.formats.select import record_format
 from tailrace.spark_consumer.source.formats.settings import FormatSettings
 from tailrace.spark_consumer.source.kafka import READ_COMMITTED, range_options
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
-from tailrace.spark_consumer.source.ranges import BatchRanges, OffsetRange, TopicRange, committed, ranges_of_batch
+from tailrace.spark_consumer.source.ranges import (
+    BatchRanges,
+    OffsetRange,
+    Offsets,
+    TopicRange,
+    committed,
+    ranges_of_batch,
+)
 from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
@@ -41,6 +48,7 @@ from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.parts import FailedWork, PartedWork, Parts, Work
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
+from tailrace.spark_consumer.tables.reasons import known_reason, may_be_missing, missing_topic, unknown_reason
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.tables.upsert import UpsertTable
 from tailrace.spark_consumer.transform.rules import Rules
@@ -111,12 +119,16 @@ class Pipeline:
         self._sinks = TableSinks(sinks, settings.prefix, settings.checkpoint)
         self._status = status
         status.sink_of = self._sinks.router.name_of
-        self._parked = ParkedTables(
-            settings.checkpoint, settings.max_offsets, settings.retry_s, unlimited=self._sinks.is_changelog
-        )
-        self._parts = Parts(self._parked, settings.max_bytes)
         self._admin = SharedAdmin(settings.client)
         self._ids = TopicIds(self._admin)
+        self._parked = ParkedTables(
+            settings.checkpoint,
+            settings.max_offsets,
+            settings.retry_s,
+            unlimited=self._sinks.is_changelog,
+            topic_id=self._ids.get,
+        )
+        self._parts = Parts(self._parked, settings.max_bytes)
         self._runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
         self._schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
         self._transforms: Transforms | None = None
@@ -143,8 +155,9 @@ class Pipeline:
         opened = self._open(spark)
         services = opened.common
         ranges = ranges_of_batch(spark, self._settings.checkpoint, batch_id)
+        self._find_new_topics(spark, ranges.end)
         admitted = self._parked.admit(spark, self._without_control(ranges))
-        self._status.batch_started({topic: found.offsets for topic, found in admitted.items()})
+        self._status.batch_started(batch_id, {topic: found.offsets for topic, found in admitted.items()})
         try:
             with self._phase(spark, "certificates"):
                 idle = self._idle_with_ends(spark, services, ranges)
@@ -152,7 +165,7 @@ class Pipeline:
             self._sinks.note(spark, topics)
             works = [self._work(opened, topic, admitted.get(topic), ranges.end[topic], batch_id) for topic in topics]
             errors = self._run(spark, opened.pool, works)
-            if not any(isinstance(error, NewTopicError) for error in errors.values()):
+            if not any(isinstance(error, (NewTopicError, MissingTopicError)) for error in errors.values()):
                 self._raise_if_no_table_goes_on(errors, ranges)
             self._finish(spark, {**admitted, **idle}, errors)
             for topic in errors.keys() & idle.keys():
@@ -170,6 +183,7 @@ class Pipeline:
             offsets=sum(found.offsets for found in admitted.values()),
             seconds=round(seconds, 3),
             phases=self._status.phases.last(),
+            spark=self._status.phases.reported(),
             states=self._status.table_states(),
             lag_ms=self._status.lag_ms(),
         )
@@ -210,6 +224,7 @@ class Pipeline:
         if not self._parked.resuming:
             return False
         batch_id, ends = committed(spark, self._settings.checkpoint)
+        self._find_new_topics(spark, {})
         chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends)}
         if not chunks:
             self._ends_read = False  # a table that has only certificates left takes part in the next batch
@@ -226,6 +241,11 @@ class Pipeline:
         finally:
             self._parked.release(chunks)
         return True
+
+    def _find_new_topics(self, spark: SparkSession, ends: Offsets) -> None:
+        """Find topics of tables with a position that were deleted and created again; ``ends``: of a planned batch."""
+        self._ids.refresh(spark, self._parked.topics())
+        self._parked.find_new_topics(spark, ends)
 
     def require_none_parked(self) -> None:
         """Raise an error if a table is parked."""
@@ -353,15 +373,24 @@ class Pipeline:
             self._ids.refresh(spark, [work.topic for work in works if work.offsets])
         with self._status.phases.measure("tables"):
             errors = pool.run(works, self._applied, services.dead_letters, services.shared)
-        for error in errors.values():
-            if concerns_all_tables(error):
+        # A topic that does not exist looks like a broker that does not answer.
+        missing = self._ids.missing(spark, [topic for topic, error in errors.items() if may_be_missing(error)])
+        for topic, error in errors.items():
+            if topic not in missing and concerns_all_tables(error):
                 raise error
+        ranges = {work.topic: work.found for work in works}
+        found: dict[str, BaseException] = {}
         for topic, error in errors.items():
             log.debug("error of a table", topic=topic, exc_info=error)
-        return errors
+            found[topic] = error
+            if topic in missing:
+                found[topic] = missing_topic(topic, error)
+            elif not isinstance(error, TailraceError):
+                found[topic] = known_reason(spark, services.source, topic, ranges[topic], error) or error
+        return found
 
     def _finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, BaseException]) -> None:
-        found = {topic: as_tailrace_error(error, "a table cannot go on") for topic, error in errors.items()}
+        found = {topic: self._reason(topic, error) for topic, error in errors.items()}
         for topic, error in errors.items():
             found[topic].add_context(**describe(spark, self._open(spark).common.source, error))
             if len(self._sinks.router.sinks) > 1:
@@ -369,6 +398,13 @@ class Pipeline:
         self._errors |= found
         self._parked.finish(spark, done, found)
         self._status.parked(self._parked.as_dict())
+
+    @staticmethod
+    def _reason(topic: str, error: BaseException) -> TailraceError:
+        if isinstance(error, TailraceError):
+            return error
+        log.error("error of a table", topic=topic, exc_info=error)  # the reason has only its beginning
+        return unknown_reason(topic, error)
 
     def _raise_if_no_table_goes_on(self, errors: Mapping[str, BaseException], ranges: BatchRanges) -> None:
         tables = {topic for topic, ends in self._without_control(ranges).end.items() if any(ends.values())}

@@ -40,7 +40,7 @@ class ProgressListener(StreamingQueryListener):
             return
         self._last = found["timestamp"]
         behind = {topic: each for topic, each in offsets_behind(found).items() if topic not in self._control}
-        self._status.progress(behind, found["durationMs"])
+        self._status.progress(found["batchId"], behind, found["durationMs"])
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Do nothing."""

@@ -66,9 +66,9 @@ class Status:
         with self._lock:
             self._state = reason
 
-    def batch_started(self, planned: Mapping[str, int]) -> None:
+    def batch_started(self, batch_id: int, planned: Mapping[str, int]) -> None:
         """A batch has begun; ``planned`` are its offsets by topic."""
-        self.phases.begin()
+        self.phases.begin(batch_id)
         with self._lock:
             self._started = time.monotonic()
             for topic, offsets in planned.items():
@@ -96,12 +96,12 @@ class Status:
             for table in self._tables.values():
                 table.planned = 0
 
-    def progress(self, behind: Mapping[str, int], durations_ms: Mapping[str, int]) -> None:
+    def progress(self, batch_id: int, behind: Mapping[str, int], durations_ms: Mapping[str, int]) -> None:
         """Spark has ended a micro-batch: offsets behind Kafka per topic, and the phases of the batch.
 
         A table whose topic Kafka does not have any more is forgotten.
         """
-        self.phases.add({f"spark.{name}": duration / 1000 for name, duration in durations_ms.items()})
+        self.phases.report(batch_id, {name: duration / 1000 for name, duration in durations_ms.items()})
         with self._lock:
             for topic, offsets in behind.items():
                 self._table(topic).behind = offsets

@@ -27,7 +27,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
@@ -96,8 +96,15 @@ class JdbcSink:
 
     def applied(self, schema: TableSchema) -> Mapping[int, int]:
         """Return the offsets that the table has applied."""
-        with self._alone(schema):
-            return self._applied(schema)
+        known = schema.topic in self._targets
+        try:
+            with self._alone(schema):
+                return self._applied(schema)
+        except NewTopicError:
+            if not known:
+                raise
+        # Somebody may have dropped the table since it was read.
+        return self.applied(schema)
 
     def _applied(self, schema: TableSchema) -> Mapping[int, int]:
         target, topic_id = self._open(schema), self._context.topic_id(schema.topic)
@@ -106,7 +113,7 @@ class JdbcSink:
             return {}
         if not entry.ledger.is_of_another_topic(topic_id):
             return entry.ledger.applied
-        hint, remedy = "drop or rename the target table to load it from the new topic, and start again", {}
+        hint, remedy = "drop or rename the target table: the next attempt loads it from the new topic", {}
         if table.shard is not None:
             with self._connections.session() as session:
                 if not table.has_rows_of_shard(session):

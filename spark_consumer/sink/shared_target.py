@@ -43,7 +43,9 @@ OF_A_SHARD: Final = frozenset({TOPIC, SHARD, TRUNCATED, LAST_ALTERATION, MADE, A
 SEVERAL: Final = "several topics"
 """The owner of a shared table; as the owner that a shard sees: it has not written to the table yet."""
 
-REMOVE_SHARD: Final = "run the statement, which removes the rows of this table only, and start again"
+REMOVE_SHARD: Final = (
+    "run the statement, which removes the rows of this table only: the next attempt loads them from the new topic"
+)
 """What makes a shard go on with a topic that was created again."""
 ALONE: Final = "{}"
 """The stored values of a topic that has a target for itself."""

@@ -25,7 +25,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
@@ -48,6 +48,7 @@ from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges, key_text
 from tailrace.spark_consumer.sink.versions import changed_versions, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
+from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,8 +94,22 @@ class TableSink(ABC, Generic[Table]):
 
     def applied(self, schema: TableSchema) -> Mapping[int, int]:
         """Return the offsets that the table has applied."""
-        with self._alone(schema) as table:
-            return self._applied(table, schema)
+        known = schema.topic in self._ledgers
+        try:
+            with self._alone(schema) as table:
+                return self._applied(table, schema)
+        except NewTopicError:
+            self._forget(schema.topic)
+            if not known:
+                raise
+        # Somebody may have moved the table away since it was read.
+        return self.applied(schema)
+
+    def _forget(self, topic: str) -> None:
+        """Forget what is known of the table of a topic: the next attempt reads it, as a start does."""
+        for known in (self._tables, self._ledgers, self._evolved_for):
+            known.pop(topic, None)
+        self._empty.discard(topic)
 
     def _applied(self, table: Table, schema: TableSchema) -> Mapping[int, int]:
         self._layout(schema)
@@ -104,8 +119,7 @@ class TableSink(ABC, Generic[Table]):
         if ledger is None:
             return {}
         if table.shard is None:
-            hint = "move the target table away to load it from the new topic, and start again"
-            ledger.require_same_topic(topic_id, "the table", hint=hint, table=table.name)
+            ledger.require_same_topic(topic_id, "the table", hint=NEW_TOPIC_REMEDY, table=table.name)
         elif ledger.is_of_another_topic(topic_id):
             if table.has_rows_of_shard():
                 condition = table.shard.condition(table.columns)
@@ -140,8 +154,8 @@ class TableSink(ABC, Generic[Table]):
             with self._alone(schema) as table:
                 self._prepare(table, schema)
         except BaseException:
-            # Somebody may change the table before the next attempt, which reads it again.
-            self._tables.pop(schema.topic, None)
+            # Somebody may change the table, or move it away, before the next attempt.
+            self._forget(schema.topic)
             raise
 
     def _prepare(self, table: Table, schema: TableSchema) -> None:
@@ -190,8 +204,7 @@ class TableSink(ABC, Generic[Table]):
                     self._write(batch, batch_id)
         except BaseException:
             # The commit may have been made: the next attempt reads from the table what it has applied.
-            self._tables.pop(batch.schema.topic, None)
-            self._ledgers.pop(batch.schema.topic, None)
+            self._forget(batch.schema.topic)
             raise
 
     def close(self) -> None:

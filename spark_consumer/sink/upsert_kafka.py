@@ -30,7 +30,7 @@ from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import upsert_columns
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
@@ -134,18 +134,32 @@ class UpsertKafkaSink:
 
     def applied(self, schema: TableSchema) -> Mapping[int, int]:
         """Return the offsets that the target topic has applied."""
+        known = schema.topic in self._applied
+        try:
+            return self._applied_now(schema)
+        except NewTopicError:
+            with self._lock:
+                self._applied.pop(schema.topic, None)
+                self._stored = None
+            if not known:
+                raise
+        # Somebody may have deleted the topic since it was opened.
+        return self.applied(schema)
+
+    def _applied_now(self, schema: TableSchema) -> Mapping[int, int]:
         if schema.topic not in self._applied:
             with self._lock:
                 self._applied[schema.topic] = self._open(schema)
         found, target = self._applied[schema.topic], self._target(schema)
         topic_id = self._context.topic_id(schema.topic)
         if found.ledger.is_of_another_topic(topic_id):
-            hint = f"delete topic {target} to load it from the new topic, and start again"
+            hint = f"delete topic {target}: the next attempt loads it from the new topic"
             if self._context.shard(schema.topic) is not None:
                 if self._has_rows_of(schema.topic, target):
                     hint = (
                         f"write a tombstone for each key of topic {target} whose last record has the header "
-                        f"{TOPIC_HEADER}={schema.topic}, and start again; or delete the topic to load all of its tables"
+                        f"{TOPIC_HEADER}={schema.topic}: the next attempt loads them from the new topic; or delete the "
+                        "topic to load all of its tables"
                     )
                 else:
                     found = self._applied[schema.topic] = _Applied(Ledger(schema.topic), shard=found.shard)

@@ -24,6 +24,9 @@ RAW_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "split", "
 
 READ_COMMITTED: Final = "read_committed"
 
+NEW_TOPIC_REMEDY: Final = "move the target table away: the next attempt loads it from the new topic"
+"""What to do about a topic that was deleted and created again."""
+
 CLIENT_DEFAULTS: Final[Mapping[str, str]] = {
     # The last offset of a batch is usually a transaction marker, which no poll returns: a long wait is useless.
     "kafka.fetch.max.wait.ms": "50",
@@ -62,7 +65,7 @@ def read_range(spark: SparkSession, options: Mapping[str, str], found: TopicRang
     if found.recreated:
         raise NewTopicError(
             f"topic {found.topic} was deleted and created again: it ends before the offsets that were read",
-            hint="move the target table away to load it from the new topic, and start again",
+            hint=NEW_TOPIC_REMEDY,
             partitions=", ".join(str(number) for number in sorted(found.recreated)),
         )
     return select_raw(read_raw(spark, options, found))

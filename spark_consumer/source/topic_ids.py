@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_MISSING: Final = "UnknownTopicOrPartitionException"
+_TIMEOUT_MS: Final = 15_000
 
 
 def unknown_id(_topic: str) -> str:
@@ -32,18 +35,41 @@ class TopicIds:
         if not topics:
             return
         with self._lock:
-            jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
-            names = jvm.java.util.ArrayList()
-            for topic in topics:
-                names.add(topic)
-            found = self._admin.get(spark).describeTopics(names).topicNameValues()
-            for topic in topics:
-                try:
-                    self._ids[topic] = str(found.get(topic).get().topicId())
-                except Py4JError:
+            for topic, described in self._describe(spark, topics):
+                if isinstance(described, Py4JError):
                     self._ids.pop(topic, None)
+                else:
+                    self._ids[topic] = str(described.topicId())
 
     def get(self, topic: str) -> str:
         """Return the id of a topic; '' if it is not known."""
         with self._lock:
             return self._ids.get(topic, "")
+
+    def missing(self, spark: SparkSession, topics: Collection[str]) -> set[str]:
+        """Return the topics that Kafka does not have; one that it cannot be asked about is not among them."""
+        if not topics:
+            return set()
+        with self._lock:
+            try:
+                return {topic for topic, described in self._describe(spark, topics) if _says_missing(described)}
+            except (Py4JError, OSError):  # there is no session any more
+                return set()
+
+    def _describe(self, spark: SparkSession, topics: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """Return the description of each topic, or the error instead of it."""
+        jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
+        names = jvm.java.util.ArrayList()
+        for topic in topics:
+            names.add(topic)
+        options = jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions().timeoutMs(_TIMEOUT_MS)
+        found = self._admin.get(spark).describeTopics(names, options).topicNameValues()
+        for topic in topics:
+            try:
+                yield topic, found.get(topic).get()
+            except Py4JError as error:
+                yield topic, error
+
+
+def _says_missing(described: Any) -> bool:
+    return isinstance(described, Py4JJavaError) and _MISSING in str(described.java_exception.toString())

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_POSITION: Final = re.compile(r"topic (\S+), partition (\d+), offset (\d+): ([^\n]*)")
+_POSITION: Final = re.compile(r"topic (\S+), partition (\d+), offset (\d+): ([^\n]*?)\s*(?:SQLSTATE: \w+|\n|$)")
 """How errors of the decoder (json_decoder.failure_prefix) and of transforms (failing_record.py) name a record."""
 _SHOWN: Final = 200
 _MOST: Final = 1000
 """Records of a topic that are skipped; more are not single bad records."""
 
 
-def bad_record(error: BaseException) -> tuple[TopicRange, str] | None:
-    """Return the record that an error names and the reason, or None."""
-    found = _POSITION.search(str(error))
+def bad_record(text: str) -> tuple[TopicRange, str] | None:
+    """Return the record that the text of an error names and the reason, or None."""
+    found = _POSITION.search(text)
     if found is None:
         return None
     partition, offset = int(found[2]), int(found[3])
@@ -36,8 +36,8 @@ def bad_record(error: BaseException) -> tuple[TopicRange, str] | None:
 
 
 def describe(spark: SparkSession, source: Mapping[str, str], error: BaseException) -> dict[str, object]:
-    """Return the position and the beginning of the value of the record that an error names."""
-    named = bad_record(error)
+    """Return the position and the beginning of the value of the record that an error, or its cause, names."""
+    named = bad_record(str(error)) or bad_record(str(error.__cause__))
     if named is None:
         return {}
     [(partition, offsets)] = named[0].partitions.items()
@@ -64,7 +64,7 @@ class DeadLetters:
 
     def take(self, spark: SparkSession, error: BaseException) -> bool:
         """Write the record that an error names; return whether the work can be done again without it."""
-        named = bad_record(error)
+        named = bad_record(str(error))
         if named is None:
             return False
         found, reason = named

@@ -12,16 +12,17 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from tailrace.runtime.errors import TailraceError
-from tailrace.spark_consumer.errors import NewTopicError
+from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError
 from tailrace.spark_consumer.files import children, delete, read_text, write_text
-from tailrace.spark_consumer.source.ranges import EARLIEST, BatchRanges, OffsetRange, TopicRange
+from tailrace.spark_consumer.source.ranges import EARLIEST, BatchRanges, OffsetRange, Offsets, TopicRange
+from tailrace.spark_consumer.source.topic_ids import unknown_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +45,8 @@ class TablePosition:
     """Seconds since 1970."""
     until: Mapping[str, int] = field(default_factory=dict)
     """Partition to the end of the part that is processed now (parts.py)."""
+    topic_id: str = ""
+    """Kafka's id of the topic that the offsets belong to; empty if it is not known."""
 
     def range_to(self, ends: Mapping[str, int]) -> TopicRange:
         """Return the records from the position up to some offsets."""
@@ -52,11 +55,20 @@ class TablePosition:
 
     def reaches(self, starts: Mapping[str, int]) -> bool:
         """Return whether no record before some offsets is missing."""
-        return all(self.starts.get(name, 0) >= offset for name, offset in starts.items())
+        return all(max(self.starts.get(name, 0), 0) >= offset for name, offset in starts.items())
 
     def is_at(self, starts: Mapping[str, int]) -> bool:
         """Return whether the unapplied records begin at some offsets; a partition without one begins at 0."""
-        return self.reaches(starts) and all(starts.get(name, 0) == offset for name, offset in self.starts.items())
+        own = {name: max(offset, 0) for name, offset in self.starts.items()}  # EARLIEST is no number of a record
+        return self.reaches(starts) and all(starts.get(name, 0) == offset for name, offset in own.items())
+
+    def is_beyond(self, ends: Mapping[str, int]) -> bool:
+        """Return whether the topic ended, at some offsets, before records that were read: it is another topic."""
+        return bool(ends) and any(offset > ends.get(name, 0) for name, offset in self.starts.items())
+
+    def at_beginning_of(self, topic_id: str, ends: Iterable[str]) -> TablePosition:
+        """Return the position before all records of another topic of that name, with some partitions."""
+        return replace(self, starts=dict.fromkeys(ends, EARLIEST), until={}, topic_id=topic_id)
 
 
 class ParkedTables:
@@ -69,9 +81,16 @@ class ParkedTables:
         retry_s: float,
         *,
         unlimited: Callable[[str], bool] = lambda _topic: False,
+        topic_id: Callable[[str], str] = unknown_id,
     ) -> None:
-        """``max_offsets``: of a chunk. ``unlimited``: whether the backlog of a topic is one chunk."""
+        """``max_offsets``: of a chunk. ``unlimited``: whether the backlog of a topic is one chunk.
+
+        ``topic_id``: Kafka's id of a topic, '' if it is not known.
+        """
         self._unlimited = unlimited
+        self._topic_id = topic_id
+        self._read_ids: dict[str, str] = {}
+        """The ids of the topics whose records were processed last."""
         self._root = f"{checkpoint.rstrip('/')}/tailrace/parked"
         self._max_offsets = max_offsets
         self._retry_s = retry_s
@@ -101,6 +120,24 @@ class ParkedTables:
         A signal handler may call it, so it waits for no lock and writes no log.
         """
         self._requested.update(position.topic for position in self.parked())
+
+    def topics(self) -> list[str]:
+        """Return the topics whose tables have a position."""
+        return list(self._positions)
+
+    def find_new_topics(self, spark: SparkSession, ends: Offsets) -> None:
+        """Find topics that were deleted and created again: their tables begin at the beginning of the new ones.
+
+        ``ends``: of a batch that Spark has planned. Offsets of the former topic say nothing about the new one. It can
+        end before them: then there would be nothing to read.
+        """
+        with self._lock:
+            for topic, position in list(self._positions.items()):
+                own, now = ends.get(topic, {}), self._topic_id(topic)
+                is_other = bool(now and position.topic_id and now != position.topic_id)
+                if topic not in self._busy and (is_other or position.is_beyond(own)):
+                    log.warning("topic was deleted and created again", topic=topic, starts=dict(position.starts))
+                    self._store(spark, position.at_beginning_of(now, own.keys() | position.starts.keys()))
 
     def admit(self, spark: SparkSession, batch: BatchRanges) -> dict[str, TopicRange]:
         """Return the ranges of the tables that take part in a batch; ``finish`` ends it."""
@@ -182,9 +219,14 @@ class ParkedTables:
                 starts = self._busy.pop(topic, {})
                 if topic in errors:
                     self._park(spark, found, starts, errors[topic])
-                elif topic in self._positions:
+                    continue
+                if self._topic_id(topic):
+                    self._read_ids[topic] = self._topic_id(topic)
+                if topic in self._positions:
+                    known = self._positions[topic]
                     ends = {str(number): each.end for number, each in found.partitions.items()}
-                    self._store(spark, TablePosition(topic, {**self._positions[topic].starts, **ends}))
+                    topic_id = known.topic_id or self._topic_id(topic)
+                    self._store(spark, TablePosition(topic, {**known.starts, **ends}, topic_id=topic_id))
 
     def release(self, topics: Mapping[str, TopicRange]) -> None:
         """Forget that tables are being processed, without a result."""
@@ -204,7 +246,7 @@ class ParkedTables:
             ends = {str(number): each.end for number, each in part.partitions.items()}
             if known is None and whole:
                 return
-            position = known or TablePosition(part.topic, _starts(part, self._busy.get(part.topic, {})))
+            position = known or self._new(part, self._busy.get(part.topic, {}))
             if dict(position.until) != ends:
                 self._store(spark, replace(position, until=ends))
 
@@ -217,11 +259,12 @@ class ParkedTables:
 
     def _park(self, spark: SparkSession, found: TopicRange, starts: Mapping[str, int], error: TailraceError) -> None:
         # The position of a table is ahead of its range if parts of the range are processed.
-        known = self._positions.get(found.topic) or TablePosition(found.topic, _starts(found, starts))
-        if isinstance(error, NewTopicError):
-            # Offsets of the former topic say nothing about the new one.
+        known = self._positions.get(found.topic) or self._new(found, starts)
+        # Offsets of the former topic say nothing about the new one. A topic that does not exist can only come back as
+        # another one, unless a broker has not heard of it yet: its id tells, if it is known.
+        if isinstance(error, NewTopicError) or (isinstance(error, MissingTopicError) and not known.topic_id):
             numbers = known.starts.keys() | {str(number) for number in found.partitions}
-            known = replace(known, starts=dict.fromkeys(numbers, EARLIEST), until={})
+            known = known.at_beginning_of(self._topic_id(found.topic), numbers)
         details = {name: str(value) for name, value in error.context.items()}
         position = replace(known, reason=error.message, hint=error.hint, details=details, parked_at=time.time())
         self._store(spark, position)
@@ -234,6 +277,12 @@ class ParkedTables:
             **{f"error_{name}": value for name, value in details.items()},
         )
 
+    def _new(self, found: TopicRange, starts: Mapping[str, int]) -> TablePosition:
+        """Return the position of a table that has none: the start of a range, and ``starts`` for other partitions."""
+        own = {str(number): each.start for number, each in found.partitions.items()}
+        topic_id = self._read_ids.get(found.topic) or self._topic_id(found.topic)
+        return TablePosition(found.topic, {**starts, **own}, topic_id=topic_id)
+
     def _store(self, spark: SparkSession, position: TablePosition) -> None:
         write_text(spark, f"{self._root}/{position.topic}.json", json.dumps(asdict(position)))
         self._positions[position.topic] = position
@@ -245,13 +294,8 @@ class ParkedTables:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the parked tables for /status."""
-        hidden = {"topic", "until"}
+        hidden = {"topic", "topic_id", "until"}
         return {
             position.topic: {name: value for name, value in asdict(position).items() if name not in hidden}
             for position in self.parked()
         }
-
-
-def _starts(found: TopicRange, starts: Mapping[str, int]) -> dict[str, int]:
-    """Return where the partitions of a table begin: those of a range, and ``starts`` for the others."""
-    return {**starts, **{str(number): each.start for number, each in found.partitions.items()}}

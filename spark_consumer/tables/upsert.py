@@ -18,6 +18,7 @@ from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later
 from tailrace.spark_consumer.sink.base import TableBatch
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
+from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 from tailrace.spark_consumer.transform.failing_record import failures_named
@@ -77,7 +78,7 @@ class UpsertTable(TableWork):
         if beyond:
             raise NewTopicError(
                 f"topic {self.topic} was deleted and created again: the target has applied records beyond its end",
-                hint="move the target table away to load it from the new topic, and start again",
+                hint=NEW_TOPIC_REMEDY,
                 applied=beyond,
                 ends={number: ends[number] for number in beyond},
             )

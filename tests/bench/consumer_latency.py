@@ -54,6 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         readable = _readable(table, set(committed), programs)
         commits = len(set(readable.values()))
         batches = _batches(programs[-1])[-commits:]
+    # Spark's own phases are those of the batch before.
+    phases = [batch["phases"] | {f"spark.{name}": each for name, each in batch["spark"].items()} for batch in batches]
+    for each in phases:
+        each.pop("spark.batch", None)
     delays = sorted(readable[text] - at for text, at in committed.items())
     at = {"median": 0.5, "p95": 0.95, "p99": 0.99, "maximum": 1.0}
     latency = {name: delays[min(int(len(delays) * part), len(delays) - 1)] for name, part in at.items()}
@@ -67,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "latency_s": {name: round(seconds, 2) for name, seconds in latency.items()},
         "batch_s": round(median(batch["seconds"] for batch in batches), 2),
         "phases_s": {
-            name: round(median(batch["phases"].get(name, 0.0) for batch in batches), 2)
-            for name in sorted({name for batch in batches for name in batch["phases"]})
+            name: round(median(each.get(name, 0.0) for each in phases), 2)
+            for name in sorted({name for each in phases for name in each})
         },
     }
     sys.stdout.write(json.dumps(found) + "\n")

@@ -73,15 +73,23 @@ class BatchRunner:
         """Write records in one transaction."""
         self.feed.write(message for messages in records for message in messages)
 
-    def batch(self, *records: Iterable[Message], cut: tuple[str, str] | None = None) -> None:
-        """Write records and process everything that is new in one batch; ``cut`` ends it there with CutOffError."""
+    def batch(
+        self,
+        *records: Iterable[Message],
+        cut: tuple[str, str] | None = None,
+        planned: Callable[[], object] | None = None,
+    ) -> None:
+        """Write records and process everything that is new in one batch; ``cut`` ends it there with CutOffError.
+
+        ``planned`` is called when the offsets of the batch are known, and nothing is read yet.
+        """
         if records:
             self.write(*records)
         self._number += 1
         self._start, self._end = self._end, self._ends()
         if cut is not None:
             self._pipeline = self._new_pipeline(cut)
-        self._run()
+        self._run(planned)
 
     def repeat(self) -> None:
         """Process the last batch again in a new process of the same query, as Spark does after a failure."""
@@ -121,8 +129,10 @@ class BatchRunner:
         found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
         return {each["topic"]: each for each in found if each["reason"] is not None}
 
-    def _run(self) -> None:
+    def _run(self, planned: Callable[[], object] | None = None) -> None:
         self._plan()
+        if planned is not None:
+            planned()
         with self.backend.capture():
             # The pipeline takes only the session from the records of the stream.
             self._pipeline(self._spark.range(0), self._number)

@@ -77,6 +77,20 @@ def test_position_bounds_what_is_read() -> None:
     assert found.first(4).partitions == {0: OffsetRange(5, 8), 2: OffsetRange(EARLIEST, 2)}
     assert position.reaches({"0": 5, "1": 6})
     assert not position.reaches({"0": 5, "2": 1})
+    assert position.is_beyond({"0": 9, "1": 6})
+    assert position.is_beyond({"0": 9})  # a partition is gone
+    assert not position.is_beyond({"0": 5, "1": 8, "2": 1})
+    assert not position.is_beyond({})  # not known
+
+
+def test_position_at_the_beginning_of_a_topic_without_records_is_reached() -> None:
+    position = TablePosition("p.d.t", {"0": 5, "1": 7}, topic_id="former").at_beginning_of("new", {"0", "1"})
+
+    assert (position.starts, position.topic_id) == ({"0": EARLIEST, "1": EARLIEST}, "new")
+    assert position.is_at({"0": 0, "1": 0})
+    assert position.is_at({})
+    assert not position.is_at({"0": 0, "1": 1})
+    assert position.range_to({"0": 0, "1": 1}).partitions == {1: OffsetRange(EARLIEST, 1)}
 
 
 def test_parked_table_is_retried_after_a_time() -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import generate_latest
 
 from tailrace.spark_consumer.monitor.listener import ProgressListener
@@ -34,7 +35,7 @@ def tables(status: Status) -> dict[str, Any]:
 def status_of_four() -> Status:
     """Return a status with a table in each state that a batch gives."""
     status = Status("q", "delta")
-    status.batch_started(dict.fromkeys(("complete", "loading", "streaming", "parked"), 10))
+    status.batch_started(7, dict.fromkeys(("complete", "loading", "streaming", "parked"), 10))
     rows = {"insert": 3, "update_after": 2, "delete": 1}
     status.table_applied("complete", TableResult(6, OLD_MS, SnapshotStatus("complete", 4, 4), rows))
     status.table_applied("complete", TableResult(1, OLD_MS - 5, SnapshotStatus("complete", 4, 4), {"insert": 1}))
@@ -42,7 +43,7 @@ def status_of_four() -> Status:
     status.table_applied("streaming", TableResult(0, None, SnapshotStatus()))
     status.parked({"parked": {"reason": "no schema", "hint": "publish it"}})
     status.batch_applied(7, 1.5)
-    status.progress({"complete": 0, "loading": 4, "streaming": 0, "parked": 9}, {"addBatch": 1200})
+    status.progress(7, {"complete": 0, "loading": 4, "streaming": 0, "parked": 9}, {"addBatch": 1200})
     return status
 
 
@@ -67,7 +68,7 @@ def test_lag_is_that_of_the_table_that_is_most_behind() -> None:
     assert found["complete"]["lag_ms"] == 0
     assert found["loading"]["lag_ms"] > 10**10
     assert status.as_dict()["lag_ms"] >= found["loading"]["lag_ms"]
-    status.batch_started({"complete": 5})
+    status.batch_started(8, {"complete": 5})
     assert (tables(status)["complete"]["offsets_behind"], tables(status)["loading"]["offsets_behind"]) == (5, 4)
 
 
@@ -109,12 +110,12 @@ def test_each_table_names_its_sink() -> None:
 
 def test_series_of_a_deleted_topic_are_removed() -> None:
     status = status_of_four()
-    status.progress({"complete": 0}, {})
+    status.progress(7, {"complete": 0}, {})
 
     assert sorted(tables(status)) == ["complete", "parked"]
     assert not [name for name in metrics(status) if "loading" in name and "state=" not in name]
     status.parked({})
-    status.progress({"complete": 0}, {})
+    status.progress(7, {"complete": 0}, {})
     assert sorted(tables(status)) == ["complete"]
 
 
@@ -124,7 +125,13 @@ def test_listener_reports_only_its_query_and_each_report_once() -> None:
     ends = {"p.d.t": {"0": 5}, "p.tailrace.watermarks": {"0": 2}}
     latest = {"p.d.t": {"0": 9}, "p.tailrace.watermarks": {"0": 3}}
     source = {"endOffset": ends, "latestOffset": latest}
-    report = {"id": "a", "timestamp": "2026-01-01T00:00:00.000Z", "durationMs": {"addBatch": 500}, "sources": [source]}
+    report = {
+        "id": "a",
+        "batchId": 3,
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "durationMs": {"addBatch": 500},
+        "sources": [source],
+    }
 
     listener.report(json.dumps(report))
     assert tables(status) == {}
@@ -135,6 +142,28 @@ def test_listener_reports_only_its_query_and_each_report_once() -> None:
     assert status.phases.totals() == {"spark.addBatch": 0.5}
     listener.report(json.dumps({**report, "timestamp": "2026-01-01T00:00:01.000Z"}))
     assert status.phases.totals() == {"spark.addBatch": 1.0}
+
+
+def test_phases_of_spark_belong_to_the_batch_that_they_are_of() -> None:
+    """Spark reports a batch when it has ended: before the next one begins, or while that one runs."""
+    status = Status("q", "delta")
+    found: list[tuple[dict[str, float], dict[str, float], bool]] = []
+    for number, early in enumerate((True, False, True)):
+        status.batch_started(number, {})
+        status.phases.add({"tables": number + 1.0})
+        if number and not found[-1][2]:
+            status.progress(number - 1, {}, {"addBatch": 100 * number})
+        found.append((status.phases.last(), status.phases.reported(), early))  # what the batch logs
+        if early:
+            status.progress(number, {}, {"addBatch": 100 * (number + 1)})
+            assert status.phases.last() == {"tables": number + 1.0, "spark.addBatch": (number + 1) / 10}
+
+    assert [(phases, reported) for phases, reported, _ in found] == [
+        ({"tables": 1.0}, {}),
+        ({"tables": 2.0}, {"batch": 0, "addBatch": 0.1}),
+        ({"tables": 3.0}, {"batch": 1, "addBatch": 0.2}),
+    ]
+    assert status.phases.totals() == pytest.approx({"tables": 6.0, "spark.addBatch": 0.6})
 
 
 def test_each_metric_is_documented() -> None:

@@ -139,22 +139,14 @@ class Running:
         others = [table.name for table in CHOSEN if table.name != LOSES_TOPIC]
         self._recovered(context, "a deleted topic", others)
         until = time.monotonic() + RECOVERY_S
-        restarted = False
         while "created again" not in (reason := parked_reason(context.checkpoint, topic) or ""):
             if time.monotonic() > until:
                 raise NotRecoveredError(f"{topic} was deleted and created again, and its table is not parked: {reason}")
-            if reason and not restarted:
-                # It was read while it did not exist. A start takes parked tables up again.
-                self._recovered(context, "a table without a topic", others)
-                stop(context.consumer)
-                restarted = True
             self._keep_running(context)
             time.sleep(0.5)
         self._recovered(context, "a parked table", others)
-        if context.consumer.running:
-            stop(context.consumer)
+        # The query runs, and tries the table from time to time.
         shutil.move(self._folder / "tables" / self._name / LOSES_TOPIC, self._folder / "moved")
-        context.start()
 
     def _recovered(self, context: ConsumerContext, what: str, tables: list[str] | None = None) -> None:
         """Wait until the consumer has applied everything that the source has committed."""

@@ -1,0 +1,135 @@
+"""Why a table cannot go on: errors of Spark and Kafka as reasons that name the cause and the remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from tailrace.runtime.errors import KafkaRequestError, TailraceError
+from tailrace.spark_consumer.errors import (
+    BadRecordError,
+    IncompleteTopicError,
+    MissingTopicError,
+    NewTopicError,
+    SinkError,
+    first_lines,
+)
+from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
+from tailrace.spark_consumer.source.topic_ends import beginning_offsets, end_offsets
+from tailrace.spark_consumer.tables.bad_record import bad_record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.spark_consumer.source.ranges import TopicRange
+
+_DENIED: Final = re.compile(r"((?:Topic|Group)AuthorizationException)")
+_LOST: Final = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|START_OFFSET|Cannot fetch record")
+_RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.*?)\s*SQLSTATE: \w+", re.DOTALL)
+_CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s*.*?(?=\s*SQLSTATE: \w+|$)", re.DOTALL)
+_SHOWN: Final = 300
+
+
+def may_be_missing(error: BaseException) -> bool:
+    """Return whether an error can come from a topic that does not exist."""
+    return isinstance(error, Exception) and not isinstance(error, TailraceError) and "kafka" in str(error)
+
+
+def missing_topic(topic: str, error: BaseException) -> MissingTopicError:
+    """Return the error for a topic that Kafka does not have; ``error`` is that of the work on it."""
+    found = MissingTopicError(
+        f"topic {topic} does not exist: it was deleted before its records were read",
+        hint="restart the producer, which creates the topic and, with tailrace.missing.topic.handling.mode=snapshot, "
+        "reads the table again; or leave the table out with table.exclude.list",
+    )
+    found.__cause__ = error
+    return found
+
+
+def known_reason(
+    spark: SparkSession, source: Mapping[str, str], topic: str, found: TopicRange | None, error: BaseException
+) -> TailraceError | None:
+    """Return why a table cannot process a range; None if an error of Spark or Kafka is not known.
+
+    ``source`` are the options of the Kafka source.
+    """
+    text = str(error)
+    known = reason_in(topic, text)
+    if known is None and found is not None and _LOST.search(text):
+        known = _lost(spark, source, found)
+    if known is not None:
+        known.__cause__ = error
+    return known
+
+
+def reason_in(topic: str, text: str) -> TailraceError | None:
+    """Return what the text of an error of Spark or Kafka says about a table; None if it is not known."""
+    named, raised = bad_record(text), _RAISED.search(text)
+    if named is not None:
+        return BadRecordError(
+            f"a record of topic {topic} cannot be decoded: {named[1]}",
+            hint="let only the producer write to the topic; to go on without such records, set errors.tolerance=all "
+            "and errors.deadletterqueue.topic.name",
+        )
+    if raised is not None:
+        return SinkError(
+            " ".join(raised[1].split())[:_SHOWN],
+            hint="change the value at the source, or the column of the target so that it takes the value",
+        )
+    denied = _DENIED.search(text)
+    if denied is not None:
+        return KafkaRequestError(
+            f"Kafka denies reading topic {topic}",
+            hint="grant READ and DESCRIBE on the topic, and READ on the consumer group, to the user of this client",
+            cause=denied[1],
+        )
+    return None
+
+
+def unknown_reason(topic: str, error: BaseException) -> SinkError:
+    """Return the error for one that is not known: it has the beginning of its text, and the log has all of it."""
+    text = str(error)
+    condition = _CONDITION.search(text)
+    cause = " ".join((condition[0] if condition else first_lines(text, 1)).split())[:_SHOWN]
+    return SinkError(
+        f"the records of topic {topic} cannot be applied: {cause or type(error).__name__}",
+        hint="read the log above for the complete error, and remove its cause",
+        cause=first_lines(text),
+    )
+
+
+def _lost(spark: SparkSession, source: Mapping[str, str], found: TopicRange) -> TailraceError | None:
+    """Return the error for records of a range that Kafka does not have (any more); None if it has all of them."""
+    ends = _offsets(end_offsets, spark, source, found)
+    begins = _offsets(beginning_offsets, spark, source, found)
+    if not (ends.keys() == begins.keys() == found.partitions.keys()):
+        return None
+    beyond = {number: ends[number] for number, each in found.partitions.items() if each.end > ends[number]}
+    removed = {number: begins[number] for number, each in found.partitions.items() if each.start < begins[number]}
+    if beyond:
+        return NewTopicError(
+            f"topic {found.topic} was deleted and created again: it ends before the offsets that were read",
+            hint=NEW_TOPIC_REMEDY,
+            ends=beyond,
+        )
+    if not removed:
+        return None
+    return IncompleteTopicError(
+        f"topic {found.topic} has lost records that were not read: Kafka has removed them",
+        hint="set failOnDataLoss=false to go on without them, and send a signal for an incremental snapshot of the "
+        "table; keep the topic for longer (retention.ms)",
+        first_offsets=", ".join(f"partition {number}: {offset}" for number, offset in removed.items()),
+        not_read_from=", ".join(f"partition {number}: {found.partitions[number].start}" for number in removed),
+    )
+
+
+def _offsets(
+    read: Callable[..., dict[int, int]], spark: SparkSession, source: Mapping[str, str], found: TopicRange
+) -> dict[int, int]:
+    try:
+        return read(spark, source, found.topic, found.partitions)
+    except Py4JError:
+        return {}

@@ -1,0 +1,66 @@
+"""The reason of a parked table names the cause and the remedy, also where Spark's error does so in many lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.runtime.errors import KafkaRequestError, TailraceError
+from tailrace.spark_consumer.errors import BadRecordError, SinkError
+from tailrace.spark_consumer.tables.reasons import may_be_missing, reason_in, unknown_reason
+
+TOPIC = "p.d.t"
+STAGE = "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times (TID 7) (host executor driver): "
+RAISED = f"{STAGE}org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION]"
+END = "SQLSTATE: P0001\n\tat org.apache.spark.X"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        (
+            f"{RAISED} a record cannot be decoded: topic p.d.t, partition 1, offset 7: n does not match {END}",
+            BadRecordError,
+            "a record of topic p.d.t cannot be decoded: n does not match",
+        ),
+        (
+            f"{RAISED} a value of d.t, column n, does not fit the files: 3000000000 {END}",
+            SinkError,
+            "a value of d.t, column n, does not fit the files: 3000000000",
+        ),
+        (
+            f"{STAGE}org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics",
+            KafkaRequestError,
+            "Kafka denies reading topic p.d.t",
+        ),
+    ],
+)
+def test_known_errors(text: str, kind: type[TailraceError], expected: str) -> None:
+    found = reason_in(TOPIC, text)
+
+    assert type(found) is kind
+    assert found.message == expected
+    assert found.hint
+
+
+def test_an_unknown_error_names_the_topic_and_the_beginning_of_the_error() -> None:
+    text = f"{STAGE}java.lang.IllegalStateException: the disk is gone\n\tat a.b.C\nCaused by: x"
+    condition = (
+        "[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] Files were added\nby a concurrent update. SQLSTATE: 2D521\n\tat a"
+    )
+
+    assert reason_in(TOPIC, text) is None
+    assert unknown_reason(TOPIC, RuntimeError(text)).message.startswith(
+        "the records of topic p.d.t cannot be applied: Job aborted due to stage failure: Task 0 in stage 3.0"
+    )
+    assert unknown_reason(TOPIC, RuntimeError(condition)).message == (
+        "the records of topic p.d.t cannot be applied: [DELTA_CONCURRENT_APPEND.WITHOUT_HINT] Files were added by a "
+        "concurrent update."
+    )
+    assert unknown_reason(TOPIC, RuntimeError()).message == "the records of topic p.d.t cannot be applied: RuntimeError"
+
+
+def test_only_an_error_of_kafka_can_come_from_a_missing_topic() -> None:
+    assert may_be_missing(RuntimeError("org.apache.kafka.common.errors.UnknownTopicOrPartitionException"))
+    assert not may_be_missing(RuntimeError("[DIVIDE_BY_ZERO]"))
+    assert not may_be_missing(SinkError("kafka"))
+    assert not may_be_missing(KeyboardInterrupt("kafka"))
