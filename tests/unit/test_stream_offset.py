@@ -178,7 +178,7 @@ def test_stored_form() -> None:
 
 
 def test_the_position_is_made_of_several_transactions_at_once() -> None:
-    """It is made from several transactions at once; the file may change between them."""
+    """The same as made at each event; the file may change between them."""
     choose = random.Random(20_261_123)
     for _ in range(50):
         offset, expected, number = StreamOffset(StoredOffset(POSITION)), POSITION, 8

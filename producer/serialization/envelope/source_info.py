@@ -152,8 +152,11 @@ class SourceInfo:
         """Format what the events of a transaction share."""
         self._begin, self._ts = begin, rows.ts
         ts_us = begin.commit_ts_us or rows.ts * 1_000_000
-        values = (ts_us // 1000, ts_us, ts_us * 1000, rows.server_id, f'"{begin.gtid}"', f'"{rows.file}"')
+        gtid_json = f'"{begin.gtid}"' if begin.gtid else "null"
+        values = (ts_us // 1000, ts_us, ts_us * 1000, rows.server_id, gtid_json, f'"{rows.file}"')
         self._head = (self._event_head % values).encode()
+        if self._clock_us < ts_us:
+            self._clock_us = 0  # a change is not processed before its commit
         if begin.thread != self._thread:
             self._thread = begin.thread
             self._middle = self._before_op(begin.thread, None).encode()
