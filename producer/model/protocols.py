@@ -66,8 +66,8 @@ class Offset(Protocol):
     def at_begin(self, transaction: TransactionBegin) -> Self:
         """Return the offset from which a restart reads this transaction again."""
 
-    def after(self, event: TransactionCommit | QueryEvent) -> Self:
-        """Return the offset behind a transaction, which it includes."""
+    def after(self, *events: TransactionCommit | QueryEvent) -> Self:
+        """Return the offset behind transactions that follow each other, all of which it includes; at least one."""
 
     def advanced_to(self, event: PositionAdvanced) -> Self:
         """Return the offset moved forward outside a transaction."""

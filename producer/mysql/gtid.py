@@ -75,9 +75,21 @@ class GtidSet:
 
     def with_gtid(self, gtid: str) -> GtidSet:
         """Return the set with one more GTID; it shares most of its intervals with this one."""
-        source, _, number = gtid.partition(":")
+        return self.with_gtids((gtid,))
+
+    def with_gtids(self, gtids: Iterable[str]) -> GtidSet:
+        """Return the set with more GTIDs; it shares most of its intervals with this one."""
+        added: dict[str, list[int]] = {}
+        for gtid in gtids:
+            source, _, number = gtid.partition(":")
+            if source in added:
+                added[source].append(int(number))
+            else:
+                added[source] = [int(number)]
         result = object.__new__(GtidSet)
-        result._intervals = {**self._intervals, source: self._intervals.get(source, _NONE).with_number(int(number))}
+        result._intervals = self._intervals.copy()
+        for source, numbers in added.items():
+            result._intervals[source] = self._intervals.get(source, _NONE).with_numbers(numbers)
         return result
 
     def without(self, gtid: str) -> GtidSet:

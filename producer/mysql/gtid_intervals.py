@@ -58,17 +58,39 @@ class Intervals:
         block = self._blocks[found]
         return last <= block[bisect_right(block, (first, _INFINITE)) - 1][1]
 
+    def with_numbers(self, numbers: Iterable[int]) -> Intervals:
+        """Return the set with more numbers: quick if most of them follow each other."""
+        grown = self
+        last = grown.greatest
+        for number in numbers:
+            if number == last + 1:
+                last = number
+            else:
+                grown = grown.up_to(last).with_number(number)
+                last = grown.greatest
+        return grown.up_to(last)
+
+    @property
+    def greatest(self) -> int:
+        """The greatest number, below any if there is none."""
+        return self._blocks[-1][-1][1] if self._blocks else -_INFINITE
+
+    def up_to(self, last: int) -> Intervals:
+        """Return the set with all numbers from its greatest one to ``last``."""
+        if last <= self.greatest:
+            return self
+        newest = self._blocks[-1]
+        grown = object.__new__(Intervals)
+        grown._blocks = (*self._blocks[:-1], (*newest[:-1], (newest[-1][0], last)))
+        grown._firsts = self._firsts
+        return grown
+
     def with_number(self, number: int) -> Intervals:
         """Return the set with one more number."""
         if not self._blocks:
             return Intervals((((number, number),),))
-        newest = self._blocks[-1]
-        first, last = newest[-1]
-        if last == number - 1:  # the common case: the next number of the source
-            grown = object.__new__(Intervals)
-            grown._blocks = (*self._blocks[:-1], (*newest[:-1], (first, number)))
-            grown._firsts = self._firsts
-            return grown
+        if self.greatest == number - 1:  # the common case: the next number of the source
+            return self.up_to(number)
         found = max(bisect_right(self._firsts, number) - 1, 0)
         block = self._blocks[found]
         at = bisect_right(block, (number, _INFINITE))  # the intervals before ``at`` begin at or before the number

@@ -19,7 +19,7 @@ from tailrace.schemas.watermark import BinlogPosition, read_position
 class MySqlOffset(NamedTuple):
     """Binlog file and position, the executed GTIDs, and the server they belong to.
 
-    The stream creates two per transaction, so it calls the constructor: ``_replace`` is much slower.
+    The stream creates them often, so they call the constructor: ``_replace`` is much slower.
     """
 
     epoch: int
@@ -52,10 +52,10 @@ class MySqlOffset(NamedTuple):
         """Return the offset of the GTID event of a transaction."""
         return self.__class__(self.epoch, transaction.file, transaction.pos, self.gtids, self.server_uuid)
 
-    def after(self, event: TransactionCommit | QueryEvent) -> Self:
-        """Return the end of a transaction, its GTID executed."""
-        gtids = self.gtids.with_gtid(event.gtid)
-        return self.__class__(self.epoch, event.file, event.end, gtids, self.server_uuid)
+    def after(self, *events: TransactionCommit | QueryEvent) -> Self:
+        """Return the end of the last of these transactions, the GTIDs of all executed."""
+        gtids = self.gtids.with_gtids([event.gtid for event in events])
+        return self.__class__(self.epoch, events[-1].file, events[-1].end, gtids, self.server_uuid)
 
     def advanced_to(self, event: PositionAdvanced) -> Self:
         """Return the offset with other coordinates."""

@@ -21,8 +21,7 @@ _fill_crc()
 cdef uint32_t crc32(const unsigned char *data, Py_ssize_t size) noexcept:
     cdef uint32_t value = 0xFFFFFFFFU, low, high
     while size >= 8:
-        low = value ^ (data[0] | <uint32_t> data[1] << 8 | <uint32_t> data[2] << 16 | <uint32_t> data[3] << 24)
-        high = data[4] | <uint32_t> data[5] << 8 | <uint32_t> data[6] << 16 | <uint32_t> data[7] << 24
+        low, high = value ^ number_of_4(data), number_of_4(data + 4)
         value = (
             _CRC[7][low & 255]
             ^ _CRC[6][low >> 8 & 255]

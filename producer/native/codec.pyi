@@ -1,9 +1,9 @@
 """The compiled extension, from ``codec.pyx`` and the files that it includes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar, final, overload
+from typing import Any, Protocol, TypeVar, final, overload
 
-from tailrace.producer.model.binlog_events import Event, RowsEvent
+from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.codec import EventEnvelope, KeyChange, KeyTuple, KeyValue
 
 INTERFACE: int
@@ -106,14 +106,36 @@ class CachedTable(Protocol):
 
 _Table = TypeVar("_Table", bound=CachedTable)
 
-@final
-class RowsEventParser:
-    """Parses TABLE_MAP and rows events in whole packets of usual length.
+class Transaction(Protocol):
+    """What the binlog has said of the current transaction; see ``TransactionParser``."""
 
-    ``ops`` are those of inserts, updates and deletes. ``verify`` checks the CRC-32 of each event.
+    number: int
+    changed: set[Any]
+    current: str | None
+    begin_pos: int
+    commit_ts_us: int
+    is_open: bool
+    xid: str
+    sources: dict[bytes, str]
+
+@final
+class PacketParser:
+    """Parses the events of usual transactions in whole packets of usual length.
+
+    These are GTID, BEGIN, TABLE_MAP, rows events, XID, and the text of statements. ``ops`` are the operations of
+    inserts, updates and deletes. ``verify`` checks the CRC-32 of each event.
     """
 
-    def __init__(self, event: type[RowsEvent], ops: tuple[str, str, str], *, verify: bool) -> None: ...
+    def __init__(
+        self,
+        begin: type[TransactionBegin],
+        rows: type[RowsEvent],
+        commit: type[TransactionCommit],
+        *,
+        ops: tuple[str, str, str],
+        most_tables: int,
+        verify: bool,
+    ) -> None: ...
     def parse(
         self,
         data: bytes,
@@ -124,17 +146,17 @@ class RowsEventParser:
         file: str,
         tables: dict[bytes, _Table | None],
         definitions: dict[bytes, _Table | None],
-        changed: set[_Table],
+        transaction: Transaction,
         events: list[Event],
-        number: int,
         query: str | None,
-    ) -> tuple[int, int, int, str | None]:
-        """Append the events of captured tables; return offset, position, number and query after the last event.
+    ) -> tuple[int, int, str | None]:
+        """Append events; return offset, position and query after the last event.
 
-        Stops before the first event that is of another kind, not complete, not consistent, or of a table whose
-        definition or form of event is not known yet. ``pos`` is the position in the file of the event at the offset
-        ``at``; ``payload_pos`` that of the compressed transaction that contains it, -1 if none does. ``crc`` is the
-        size of a checksum. ``tables`` (by table id) and ``changed`` are kept up to date.
+        Stops before the first event that is of another kind, not complete, not consistent, or of a table or a source
+        that is not known yet. ``pos``, less than 2^63, is the position in the file of the event at the offset ``at``;
+        ``payload_pos`` that of the compressed transaction that contains it, -1 if none does. ``crc`` is the size of a
+        checksum. ``tables`` (by table id) and ``transaction`` are kept up to date. With more than ``most_tables`` it
+        stops before a GTID.
         """
 
 class Rows:

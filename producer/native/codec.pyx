@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Parses rows events, encodes the rows of a table version, and hands records to Kafka's client: see codec.pyi.
+"""Parses events of the binlog, encodes the rows of a table version, and hands records to Kafka's client: see codec.pyi.
 
 What it declines, Python code parses or encodes, and the client's Python binding sends.
 """
@@ -25,8 +25,9 @@ cdef extern from "Python.h":
     int Py_DTSF_ADD_DOT_0
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
 
-INTERFACE = 5
+INTERFACE = 6
 
+include "numbers.pxi"
 include "values.pxi"
 include "output.pxi"
 include "checksum.pxi"

@@ -27,7 +27,6 @@ from tailrace.producer.model.codec import EventEnvelope, EventRows
 from tailrace.producer.model.protocols import ChangeStream
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
@@ -85,7 +84,7 @@ class BinlogReader:
         self._refused: RefusedChanges | None = None
         self._handlers: dict[type, Callable[..., None]] = {
             RowsEvent: self._on_rows,
-            TransactionBegin: self._on_begin,
+            TransactionBegin: self._offset.begin,
             TransactionCommit: self._on_commit,
             QueryEvent: self._on_query,
             PositionAdvanced: self._on_position,
@@ -172,9 +171,6 @@ class BinlogReader:
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
-    def _on_begin(self, event: TransactionBegin) -> None:
-        self._offset.begin(event)
-
     def _on_commit(self, event: TransactionCommit) -> None:
         begin = self._offset.transaction
         if self._metadata is not None:
@@ -237,7 +233,7 @@ class BinlogReader:
         captured, tracked = version.captured, version.tracked
         assert offset.transaction is not None, "a rows event outside a transaction"
         envelope = captured.source.rows_event_envelope(event, offset.transaction, query=self._settings.include_query)
-        headers: Headers = [event_header(offset.epoch, event.number), *version.headers]
+        headers = version.headers_of(event.number)
         rows = 0
         if tracked.mode is TableMode.STREAMING:
             rows = self._emit(event, version, envelope, headers)

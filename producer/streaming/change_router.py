@@ -69,8 +69,9 @@ class ChangeRouter:
         transaction.open()
         sent = transaction.records
         decisions = [old if new is None else new for old, new in zip(olds, news, strict=True)]
-        if len(set(decisions)) == 1 and not _has_key_change(rows.records):
-            [decision] = set(decisions)
+        distinct = set(decisions)
+        if len(distinct) == 1 and not _has_key_change(rows.records):
+            decision = distinct.pop()
             assert decision is not None
             self._write(rows.records, to, decision, values=len(set(rows.row_index)))  # type: ignore[arg-type]
             return transaction.records - sent

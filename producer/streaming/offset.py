@@ -21,19 +21,26 @@ from tailrace.producer.model.transaction_mark import TransactionMark
 
 _MAX_COUNTED_TABLES: Final = 1000
 """Tables whose rows are counted within one transaction: bounds the stored offset."""
+_MAX_ENDED: Final = 1000
+"""Transactions before their GTIDs are added to the position."""
 
 
 class StreamOffset:
-    """The progress of the binlog reader. ``position`` is where a restart reads from: an open transaction's begin."""
+    """The progress of the binlog reader."""
 
     def __init__(self, state: StoredOffset, *, uncounted: str = "") -> None:
         """``uncounted`` are the operations whose rows are not written."""
-        self.position: Offset = state.position
+        self.epoch = state.position.epoch
+        """Epoch of the source."""
         self.transaction: TransactionBegin | None = None
         self.resuming = False
         """The current transaction was begun before a restart, and not all that was done of it is passed."""
         self.counts: dict[str, int] = {}
         """Row records written in the current transaction, by table; used for transaction metadata only."""
+        self._position: Offset = state.position
+        """Before ``_ended`` and, unless ``_begun``, before the begin of the open transaction."""
+        self._ended: list[TransactionCommit | QueryEvent] = []
+        self._begun = False
         self._pending = {mark.gtid: mark for mark in state.transactions}
         self._uncounted = uncounted
         self._number = self._pos = 0
@@ -44,16 +51,24 @@ class StreamOffset:
         """Rows that were done before a restart and are not passed here, by table; None: unknown."""
 
     @property
-    def epoch(self) -> int:
-        """Return the epoch of the source."""
-        return self.position.epoch
+    def position(self) -> Offset:
+        """Where a restart reads from: the begin of an open transaction.
+
+        It is made when it is asked for, since most transactions are passed without that.
+        """
+        if self._ended:
+            self._position = self._position.after(*self._ended)
+            self._ended.clear()
+        if self.transaction is not None and not self._begun:
+            self._position = self._position.at_begin(self.transaction)
+            self._begun = True
+        return self._position
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def begin(self, begin: TransactionBegin) -> None:
         """Enter a transaction."""
-        self.transaction = begin
-        self.position = self.position.at_begin(begin)
+        self.transaction, self._begun = begin, False
         self._number = self._pos = 0
         self._table_rows, self._rows_before = {}, {}
         mark = self._pending.pop(begin.gtid, None) if self._pending else None
@@ -68,15 +83,18 @@ class StreamOffset:
 
     def commit(self, event: TransactionCommit | QueryEvent) -> None:
         """Leave a transaction: it counts as executed from here on."""
-        self.position = self.position.after(event)
+        self._ended.append(event)
         self.transaction = None
         self.resuming = False
+        if len(self._ended) >= _MAX_ENDED or isinstance(event, QueryEvent):  # the text of a statement may be long
+            _ = self.position
 
     def advance(self, event: PositionAdvanced) -> None:
         """Move forward outside a transaction; a server announces a file from its start, whatever it sends of it."""
-        moved = self.position.advanced_to(event)
-        if not moved.before(self.position):
-            self.position = moved
+        position = self.position
+        moved = position.advanced_to(event)
+        if not moved.before(position):
+            self._position = moved
 
     # -- events of the current transaction ---------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTable
+from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.key_memory import CatalogRead
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.new_tables import NewTables
@@ -44,10 +45,16 @@ class IncrementalKeyChangedError(Exception):
 class StreamedVersion:
     """A table version with everything that its rows events need."""
 
-    __slots__ = ("captured", "definition", "encode", "headers", "tracked")
+    __slots__ = ("_epoch", "_event_headers", "_number", "captured", "definition", "encode", "headers", "tracked")
 
     def __init__(
-        self, definition: TableVersion, captured: CapturedTable, tracked: TrackedTable, context_headers: Headers
+        self,
+        definition: TableVersion,
+        captured: CapturedTable,
+        tracked: TrackedTable,
+        context_headers: Headers,
+        *,
+        epoch: int,
     ) -> None:
         self.definition = definition
         self.captured = captured
@@ -55,6 +62,17 @@ class StreamedVersion:
         self.encode: RowsEncoders = captured.codec.encoders
         self.headers: Headers = [captured.schema_header, *context_headers]
         """The headers that all records of the version share."""
+        self._epoch, self._number = epoch, -1
+        self._event_headers: Headers = []
+
+    def headers_of(self, number: int) -> Headers:
+        """Return the headers of the records of an event by its number in its transaction; they are not changed.
+
+        Most transactions have one event, so the headers of the last one are kept.
+        """
+        if number != self._number:
+            self._number, self._event_headers = number, [event_header(self._epoch, number), *self.headers]
+        return self._event_headers
 
 
 class _Current(NamedTuple):
@@ -211,7 +229,8 @@ class TableVersions:
         self._save_keys()
         if tracked.order is not None:
             _require_same_key(tracked, captured)
-        return StreamedVersion(definition, captured, tracked, context.settings.context_headers)
+        epoch = context.transaction.offset.epoch
+        return StreamedVersion(definition, captured, tracked, context.settings.context_headers, epoch=epoch)
 
     def _add_table(self, definition: TableVersion) -> tuple[CapturedTable, TrackedTable] | None:
         """Capture a table with its first change; None: it cannot be captured."""

@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--inputs", type=int, default=100_000, help="inputs for the compiled code (default 100,000)")
     parser.add_argument("--seconds", type=float, default=86_400, help="ends the run before that (default: a day)")
     parser.add_argument("--compared", type=float, default=0.1, help="share that Python gets too (default 0.1)")
+    parser.add_argument("--logs", type=int, default=50, help="whole logs for each 10,000 inputs (default 50)")
     parser.add_argument("--seed", type=int, default=1, help="seed of tables, values and damage (default 1)")
     parser.add_argument("--subject", type=int, default=0, help="number of the first table (default 0)")
     parser.add_argument(
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         campaign = Campaign(options.seed, options.compared, guards=bool(folder), note=note)
         start = time.monotonic()
         try:
-            campaign.run(Limits(options.inputs, options.seconds), options.subject)
+            campaign.run(Limits(options.inputs, options.seconds, logs=options.logs), options.subject)
         except FuzzError as error:
             sys.stdout.write(f"FAILED: {error}\n{error.__cause__!r}\n")
             return 1
@@ -72,6 +73,7 @@ def _of_job(options: argparse.Namespace, number: int) -> list[str]:
         "inputs": options.inputs // options.jobs,
         "seconds": options.seconds,
         "compared": options.compared,
+        "logs": options.logs,
         "seed": options.seed + number,
         "subject": options.subject,
     }

@@ -16,7 +16,6 @@ from tests.fuzz.packets import compare_packets
 from tests.fuzz.subject import OPS, Subject
 
 _LOGS_OF_SUBJECT: Final = 2
-_PACKETS_OF_SUBJECT: Final = 50
 _HANG_SECONDS: Final = 300
 
 
@@ -32,6 +31,8 @@ class Limits:
     seconds: float
     of_subject: int = 10_000
     """Inputs of one table."""
+    logs: int = 50
+    """Whole logs, for each table."""
 
 
 @dataclass(slots=True)
@@ -84,18 +85,18 @@ class Campaign:
             if self._note is not None:
                 # Ends the process with its stack if compiled code does not return.
                 faulthandler.dump_traceback_later(_HANG_SECONDS, exit=True)
-            self._subject(number, limits.of_subject)
+            self._subject(number, limits)
             number += 1
         if self._note is not None:
             faulthandler.cancel_dump_traceback_later()
         return self.tally
 
-    def _subject(self, number: int, inputs: int) -> None:
+    def _subject(self, number: int, limits: Limits) -> None:
         choose = random.Random(f"{self._seed}.{number}")
         subject, tally = Subject(choose), self.tally
         compiled = subject.compiled
         tally.subjects += 1
-        for i in range(inputs):
+        for i in range(limits.of_subject):
             op = OPS[int(choose.random() * len(OPS))]
             keys = choose.random() < 0.3
             data = mutated(subject.sample(op), subject.sample(op), choose)
@@ -121,7 +122,7 @@ class Campaign:
                 tally.by_op[op] += 1
         name = f"seed {self._seed} subject {number}"
         tally.logs += _repeated(_LOGS_OF_SUBJECT, lambda: compare_log(choose), f"{name} table map")
-        tally.packets += _repeated(_PACKETS_OF_SUBJECT, lambda: compare_packets(choose, damaged=True), f"{name} log")
+        tally.packets += _repeated(limits.logs, lambda: compare_packets(choose, damaged=True), f"{name} log")
 
 
 def _repeated(times: int, compare: Callable[[], object], name: str) -> int:

@@ -12,28 +12,8 @@ from tailrace.producer.model.binlog_events import Event, RowsEvent
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.native.loader import SWITCH
 from tailrace.runtime.errors import TailraceError
-from tests.support.binlog_bytes import (
-    ALL_KINDS,
-    ALL_KINDS_IMAGE,
-    DELETE,
-    INTS,
-    MAP,
-    PAYLOAD,
-    QUERY,
-    ROW,
-    ROWS_QUERY,
-    UPDATE,
-    WRITE,
-    WRITE_BODY,
-    XID,
-    Columns,
-    LogBytes,
-    inner,
-    mutated,
-    orders,
-    payload,
-    query_body,
-)
+from tests.fuzz.transactions import random_log
+from tests.support.binlog_bytes import mutated, orders
 
 
 class Parsed(NamedTuple):
@@ -53,46 +33,18 @@ class Parsed(NamedTuple):
 
 def compare_packets(choose: random.Random, *, damaged: bool) -> Parsed:
     """Parse a random log with both. Raises AssertionError if they differ."""
-    log = _random_log(choose).data
-    data = mutated(log, choose) if damaged else log
+    log = random_log(choose, is_valid=not damaged).data
+    data = mutated(log, choose) if damaged and choose.random() < 0.9 else log
     cuts = sorted(choose.randrange(len(data)) for _ in range(choose.choice((0, 1, 5))))
-    verify = choose.random() < 0.7
+    return compare_parsers(data, cuts, verify=choose.random() < 0.7)
+
+
+def compare_parsers(data: bytes, cuts: Sequence[int] = (), *, verify: bool = True) -> Parsed:
+    """Parse a log, cut at these offsets, with both. Raises AssertionError if they differ."""
     expected = _parsed(data, cuts, native=False, verify=verify)
     found = _parsed(data, cuts, native=True, verify=verify)
     assert found == expected, f"verify {verify} cuts {cuts}\n{data.hex()}"
     return expected
-
-
-def _random_log(choose: random.Random, *, transactions: int = 6) -> LogBytes:
-    """Return a log of usual and unusual transactions; positions may pass 4 GB."""
-    log = LogBytes(checksum=choose.random() < 0.7, pos=choose.choice((4, 0xFFFFFE00)))
-    for _ in range(transactions):
-        log.begin()
-        for _ in range(choose.randint(0, 5)):
-            if choose.random() < 0.2:
-                log.add(ROWS_QUERY, b"\0UPDATE orders")
-            columns = choose.choice((INTS, INTS, ALL_KINDS))
-            log.table_map(choose.choice(("orders", "orders", "other")), columns)
-            for _ in range(choose.randint(1, 3)):
-                _add_rows(log, choose, columns)
-            if choose.random() < 0.1:
-                log.query("SAVEPOINT a")
-        log.xid()
-        if choose.random() < 0.2:
-            events = inner(
-                (QUERY, query_body("BEGIN")), (19, MAP), (30, WRITE_BODY + ROW * 2), (XID, b"\1" + b"\0" * 7)
-            )
-            log.gtid().add(PAYLOAD, payload(events, choose.choice((0, 255))))
-    return log
-
-
-def _add_rows(log: LogBytes, choose: random.Random, columns: Columns) -> None:
-    kind = choose.choice((WRITE, UPDATE, DELETE))
-    extra = b"\0\0" if choose.random() < 0.1 else b""
-    if columns is ALL_KINDS:
-        log.rows(ALL_KINDS_IMAGE, kind, columns=12, bitmaps=b"\xff\x0f" * (2 if kind == UPDATE else 1), extra=extra)
-    else:
-        log.rows(ROW * choose.randint(1, 3), kind, extra=extra)
 
 
 def _parsed(data: bytes, cuts: Sequence[int], *, native: bool, verify: bool) -> Parsed:
@@ -108,11 +60,17 @@ def _parsed(data: bytes, cuts: Sequence[int], *, native: bool, verify: bool) -> 
                 found += parser.feed(b"")
     except TailraceError as raised:
         error = f"{type(raised).__name__}: {raised.message} {raised.hint} {raised.context}"
-    transactions = parser._transactions
-    changed = sorted(str(cached.table.id) for cached in transactions.changed)
-    return Parsed(
-        [_comparable(event) for event in found], error, (parser.file, parser.pos, transactions.number, changed)
-    )
+    return Parsed([_comparable(event) for event in found], error, _state(parser, is_valid=not error))
+
+
+def _state(parser: BinlogParser, *, is_valid: bool) -> object:
+    """Return where a parser is; after an error only what it knows of the transaction: it cannot be used any more."""
+    transaction = parser._transactions
+    changed = sorted(str(cached.table.id) for cached in transaction.changed)
+    known = (transaction.current, transaction.xid, transaction.is_open, transaction.number, changed, parser.has_xa)
+    times = (transaction.begin_pos, transaction.commit_ts_us, sorted(transaction.sources.items()))
+    position = (parser.file, parser.pos, parser._query, sorted(parser._tables)) if is_valid else ()
+    return known, times, position
 
 
 def _comparable(event: Event) -> object:

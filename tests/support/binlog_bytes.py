@@ -130,14 +130,25 @@ class LogBytes:
             body += b"\0\0\0\0"
         return self.add(FORMAT, body)
 
-    def gtid(self, *, commit_us: int = 1_700_000_000_123_456, original_us: int | None = None) -> LogBytes:
-        """Append the GTID of the next transaction."""
+    def gtid(
+        self,
+        *,
+        commit_us: int = 1_700_000_000_123_456,
+        original_us: int | None = None,
+        source: str = SOURCE,
+        number: int | None = None,
+        stamp: bytes | None = None,
+    ) -> LogBytes:
+        """Append the GTID of the next transaction; ``stamp`` replaces all that follows the logical clocks."""
         self.number += 1
-        stamp = commit_us.to_bytes(7, "little")
-        if original_us is not None:
-            stamp = (commit_us | 1 << 55).to_bytes(7, "little") + original_us.to_bytes(7, "little")
-        head = struct.pack("<B16sqBqq", 0, uuid.UUID(SOURCE).bytes, self.number, 2, 0, 1)
-        return self.add(GTID, head + stamp + b"\xfc\x00\x01")
+        if stamp is None:
+            stamp = commit_us.to_bytes(7, "little")
+            if original_us is not None:
+                stamp = (commit_us | 1 << 55).to_bytes(7, "little") + original_us.to_bytes(7, "little")
+            stamp += b"\xfc\x00\x01"
+        number = self.number if number is None else number
+        head = struct.pack("<B16sqBqq", 0, uuid.UUID(source).bytes, number, 2, 0, 1)
+        return self.add(GTID, head + stamp)
 
     def query(self, sql: str, *, database: str = "shop", status: bytes = b"", thread: int = 7) -> LogBytes:
         """Append a statement."""

@@ -52,6 +52,27 @@ def test_adding_one_by_one_gives_the_same_set(start: frozenset[tuple[str, int]],
     assert hash(grown) == hash(of(start | frozenset(more)))
 
 
+@given(members, st.lists(st.tuples(st.sampled_from(SOURCES), st.integers(1, 40))))
+def test_adding_many_gives_the_same_set(start: frozenset[tuple[str, int]], more: list[tuple[str, int]]) -> None:
+    """As one by one."""
+    before = of(start)
+    grown = before.with_gtids(f"{source}:{number}" for source, number in more)
+
+    assert grown == of(start | frozenset(more))
+    assert str(grown) == str(of(start | frozenset(more)))
+    assert before == of(start)
+
+
+def test_adding_the_next_numbers_shares_all_other_intervals() -> None:
+    """A replica that applies in parallel leaves thousands of gaps."""
+    gaps = GtidSet({A: [(n, n) for n in range(1, 4000, 2)]})
+
+    grown = gaps.with_gtids([f"{A}:4000", f"{A}:4001", f"{B}:7", f"{A}:4002", f"{B}:8", f"{A}:2", f"{A}:4003"])
+
+    assert grown == gaps.union(GtidSet({A: [(2, 2), (4000, 4003)], B: [(7, 8)]}))
+    assert grown._intervals[A].blocks[1] is gaps._intervals[A].blocks[1]
+
+
 @given(members, st.sampled_from(SOURCES), st.integers(1, 40))
 def test_has_is_membership(pairs: frozenset[tuple[str, int]], source: str, number: int) -> None:
     """For one GTID."""

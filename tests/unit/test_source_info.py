@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import time_ns
+
 import orjson
 
 from tailrace.producer.model.binlog_events import RowsEvent, TableVersion, TransactionBegin
@@ -105,3 +107,37 @@ def test_context_and_event_headers() -> None:
     ]
     assert context_headers("shop", run_id="r1", enabled=False) == []
     assert event_header(2, 17) == ("tailrace.event", b"2.17")
+
+
+def test_transactions_share_nothing_but_what_is_equal() -> None:
+    """What is kept of the transaction before gives the same bytes as a whole envelope."""
+    source_info, number = SourceInfo("shop", TableId("100%", "a%sb")), 0
+    for file in ("bin.000007", "bin.000008"):
+        for server_id in (5, 6):
+            for thread in (42, None, 43, 43):
+                for commit_ts_us in (1_699_999_999_123_456, 0):
+                    number += 1
+                    gtid = f"3e11fa47-71ca-11e1-9e33-c80aa9429562:{number}"
+                    start = begin(commit_ts_us)._replace(gtid=gtid, file=file, thread=thread, server_id=server_id)
+                    for pos in (220, 330):
+                        event = rows()._replace(file=file, pos=pos, server_id=server_id)
+                        found = source_info.rows_event_envelope(event, start)
+                        expected = SourceInfo("shop", TableId("100%", "a%sb")).event_envelope(
+                            ts_us=source_time_us(event, start),
+                            server_id=server_id,
+                            gtid=gtid,
+                            file=file,
+                            pos=pos,
+                            thread=thread,
+                        )
+                        assert found[:2] == expected[:2]
+
+
+def test_a_change_is_not_processed_before_its_commit() -> None:
+    """The processing time is read for some changes only: it may be older than the commit of the next transaction."""
+    source_info = SourceInfo("shop", TABLE)
+    for _ in range(100):
+        commit_ts_us = time_ns() // 1000
+        envelope = source_info.rows_event_envelope(rows(), begin(commit_ts_us)._replace(gtid=f"u:{commit_ts_us}"))
+        processed = orjson.loads(b'{"op":"c' + envelope.after_op)
+        assert processed["ts_us"] >= commit_ts_us

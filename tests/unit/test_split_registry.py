@@ -96,8 +96,8 @@ class CountingOffset(NamedTuple):
     def at_begin(self, transaction: TransactionBegin) -> CountingOffset:
         return CountingOffset(transaction.pos)
 
-    def after(self, event: TransactionCommit | QueryEvent) -> CountingOffset:
-        return CountingOffset(event.end)
+    def after(self, *events: TransactionCommit | QueryEvent) -> CountingOffset:
+        return CountingOffset(events[-1].end)
 
     def advanced_to(self, event: PositionAdvanced) -> CountingOffset:
         return CountingOffset(event.end)

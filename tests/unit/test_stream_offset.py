@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tailrace.producer.errors import BinlogError
@@ -173,3 +175,43 @@ def test_stored_form() -> None:
     stored = StoredOffset(POSITION, (TransactionMark(f"{UUID}:9", 3, 530, table_rows={"d.a": 10}, uncounted="t"),))
 
     assert decode({OFFSET_KEY: stored.to_json()}, MySqlOffset.from_json).offset == stored
+
+
+def test_the_position_is_made_of_several_transactions_at_once() -> None:
+    """The same as made at each event; the file may change between them."""
+    choose = random.Random(20_261_123)
+    for _ in range(50):
+        offset, expected, number = StreamOffset(StoredOffset(POSITION)), POSITION, 8
+        for step in range(30):
+            number += choose.choice((1, 1, 1, 3))
+            file, pos = f"binlog.{1 + step // 10:06}", 1000 + step * 100
+            transaction = TransactionBegin(f"{UUID}:{number}", file, pos, pos + 10, 0, 0, None, 1)
+            offset.begin(transaction)
+            expected = expected.at_begin(transaction)
+            if choose.random() < 0.2:
+                assert (offset.position, offset.state().position) == (expected, expected)
+                assert offset.barrier() == expected.including(transaction.gtid)
+            commit = TransactionCommit(transaction.gtid, file, pos + 90, 0)
+            statement = QueryEvent(transaction.gtid, "d", "DROP …", file, pos, pos + 90, 0, 1, None)
+            offset.commit(commit if choose.random() < 0.9 else statement)
+            expected = expected.after(commit)
+            if choose.random() < 0.2:
+                assert (offset.position, offset.state().position) == (expected, expected)
+                assert offset.barrier() == expected
+            if choose.random() < 0.1:
+                offset.advance(PositionAdvanced(file, pos + 95, 0))
+                expected = expected.advanced_to(PositionAdvanced(file, pos + 95, 0))
+        assert offset.position == expected
+
+
+def test_ended_transactions_are_not_kept_without_end() -> None:
+    """Nobody asks for the position while transactions without captured rows are read."""
+    offset = StreamOffset(StoredOffset(POSITION))
+    for number in range(9, 3509):
+        offset.begin(begin(number))
+        offset.commit(TransactionCommit(f"{UUID}:{number}", FILE, 900, 0))
+        assert len(offset._ended) < 1001
+    offset.commit(QueryEvent(f"{UUID}:3509", "d", "x" * 1000, FILE, 900, 950, 0, 1, None))
+    assert not offset._ended, "the text of a statement is not kept"
+
+    assert offset.position == POSITION._replace(pos=950, gtids=GtidSet({UUID: [(1, 3509)]}))

@@ -4,8 +4,8 @@ A packet: length u24, number u8, status u8 (0), then the event: time u32, type u
 flags u16, body, CRC-32 if the file has checksums. The end field of an event has only 32 bits: positions are counted in
 64 bits here and checked against it.
 
-One loop parses everything. It handles TABLE_MAP and ROWS, nearly all events of a binlog, without a call; the compiled
-extension parses those that follow each other, as far as they are as usual. A TABLE_MAP is
+One loop parses everything. It handles TABLE_MAP and ROWS, nearly all events of a binlog, without a call. The compiled
+extension parses usual transactions whole, and hands over at the first event that is not as usual. A TABLE_MAP is
 recognized by its bytes, so each definition is read once. Table ids are valid within one file only.
 """
 
@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import Event, PositionAdvanced, RowsEvent, TransactionCommit
+from tailrace.producer.model.binlog_events import (
+    Event,
+    PositionAdvanced,
+    RowsEvent,
+    TransactionBegin,
+    TransactionCommit,
+)
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.cached_table import CachedTable
@@ -31,7 +37,7 @@ from tailrace.runtime.errors import SchemaError, TailraceError
 from tailrace.schemas.rowkind import Op
 
 if TYPE_CHECKING:
-    from tailrace.producer.native.codec import RowsEventParser
+    from tailrace.producer.native.codec import PacketParser
 
 _HEAD: Final = struct.Struct("<IBIBIIIH")
 _BODY: Final = _HEAD.size
@@ -39,6 +45,10 @@ _CRC_RESIDUE: Final = 0x2144DF1C
 """CRC-32 of any bytes followed by their own CRC-32."""
 _NO_TABLE: Final = b"\xff\xff\xff\0\0\0"
 """Table id of a rows event that only marks the end of a statement."""
+_USUAL: Final = frozenset({event_types.GTID, event_types.TABLE_MAP, event_types.XID})
+"""Types of events that the extension is called for; it continues with the events that follow."""
+_MAX_POS: Final = 1 << 62
+"""Positions above it, which only a damaged binlog has, are not given to the extension."""
 _MAX_TABLE_IDS: Final = 10_000
 """Table ids before all are dropped with the next transaction, which describes its tables again."""
 
@@ -63,11 +73,18 @@ class BinlogParser:
         self._definitions = DefinitionCache(captures)
         self._transactions = TransactionParser(captures)
         self._query: str | None = None
-        self._native: RowsEventParser | None = None
+        self._native: PacketParser | None = None
         if loader.is_used():
             from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
 
-            self._native = codec.RowsEventParser(RowsEvent, (Op.CREATE, Op.UPDATE, Op.DELETE), verify=verify)
+            self._native = codec.PacketParser(
+                TransactionBegin,
+                RowsEvent,
+                TransactionCommit,
+                ops=(Op.CREATE, Op.UPDATE, Op.DELETE),
+                most_tables=_MAX_TABLE_IDS,
+                verify=verify,
+            )
 
     @property
     def has_xa(self) -> bool:
@@ -126,20 +143,9 @@ class BinlogParser:
         begin = pos
         try:
             while at <= last:
-                if native is not None and data[at + 9] == event_types.TABLE_MAP:
-                    at, pos, transactions.number, query = native.parse(
-                        data,
-                        at,
-                        pos,
-                        payload_pos,
-                        crc,
-                        file,
-                        tables,
-                        definitions,
-                        transactions.changed,
-                        events,
-                        transactions.number,
-                        query,
+                if native is not None and data[at + 9] in _USUAL and pos < _MAX_POS:
+                    at, pos, query = native.parse(
+                        data, at, pos, payload_pos, crc, file, tables, definitions, transactions, events, query
                     )
                     begin = pos
                     if at > last:

@@ -56,7 +56,10 @@ class EventPosition(NamedTuple):
 
 
 class TransactionParser:
-    """The current transaction. The binlog parser adds the captured tables that it changes, and counts its events."""
+    """The current transaction. The binlog parser adds the captured tables that it changes, and counts its events.
+
+    The compiled extension parses the GTID, BEGIN and XID of usual transactions; it reads and sets what is public here.
+    """
 
     def __init__(self, captures: Callable[[TableId], bool]) -> None:
         self.number = 0
@@ -67,12 +70,19 @@ class TransactionParser:
         """Of the server that wrote the file; the binlog parser sets it."""
         self.has_xa = False
         """Set at XA statements; the binlog parser resets it."""
+        self.current: str | None = None
+        """The GTID of the current transaction."""
+        self.begin_pos = 0
+        """Position of its GTID event."""
+        self.commit_ts_us = 0
+        """Its original commit time in microseconds, 0 if it is not known."""
+        self.is_open = False
+        """Whether the stream is between BEGIN and its end."""
+        self.xid = ""
+        """Of the current XA transaction."""
+        self.sources: dict[bytes, str] = {}
+        """The text of the UUIDs in GTIDs."""
         self._captures = captures
-        self._sources: dict[bytes, str] = {}
-        self._gtid: str | None = None
-        self._begin_pos = self._commit_ts_us = 0
-        self._open = False  # between BEGIN and its end
-        self._xid = ""  # of the current XA transaction
 
     def gtid(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
         """Read a GTID event's body ``data[start:stop]``.
@@ -80,33 +90,33 @@ class TransactionParser:
         Flags u8, source uuid, number i64, type u8, two logical clocks i64, then the immediate commit time and, if it
         differs (highest bit set), the original one: microseconds in 7 bytes, since 8.0.1.
         """
-        if self._gtid is not None:
+        if self.current is not None:
             raise BinlogError(
-                "a transaction in the binlog has no end", gtid=self._gtid, file=position.file, pos=self._begin_pos
+                "a transaction in the binlog has no end", gtid=self.current, file=position.file, pos=self.begin_pos
             )
         _, source, number, _, _, _ = _GTID.unpack_from(data, start)
-        name = self._sources.get(source)
+        name = self.sources.get(source)
         if name is None:
             text = source.hex()
             name = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-            self._sources[source] = name
-        self._gtid = f"{name}:{number}"
+            self.sources[source] = name
+        self.current = f"{name}:{number}"
         self.number = 0
-        self._begin_pos = position.begin
+        self.begin_pos = position.begin
         at = start + _GTID.size
         stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little") if at + _STAMP_BYTES <= stop else 0
         if stamp >> 55:
             at += _STAMP_BYTES
             stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little")
-        self._commit_ts_us = 0 if stamp == _UNKNOWN_STAMP else stamp
+        self.commit_ts_us = 0 if stamp == _UNKNOWN_STAMP else stamp
 
     def end(self, file: str, pos: int) -> str:
         """Close the open transaction and return its GTID."""
-        gtid = self._gtid
-        if gtid is None or not self._open:
+        gtid = self.current
+        if gtid is None or not self.is_open:
             raise BinlogError("a transaction in the binlog ends without a begin", file=file, pos=pos)
-        self._gtid, self._xid = None, ""
-        self._open = False
+        self.current, self.xid = None, ""
+        self.is_open = False
         self.changed.clear()
         return gtid
 
@@ -159,31 +169,31 @@ class TransactionParser:
     def xa_prepare(self, data: bytes, start: int, position: EventPosition) -> Sequence[Event]:
         """Read an XA PREPARE event: the end of a one-phase transaction, or of the first phase of a two-phase one."""
         one_phase = data[start] != 0
-        captured, xid, begin_pos = bool(self.changed), self._xid, self._begin_pos
+        captured, xid, begin_pos = bool(self.changed), self.xid, self.begin_pos
         commit = self._commit(position)
         if one_phase:
             return (commit,)
         return (TransactionPrepared(xid, commit.gtid, position.file, begin_pos, captured, position.end), commit)
 
     def _begin(self, thread: int, position: EventPosition, xid: str = "") -> TransactionBegin:
-        if self._gtid is None or self._open:
+        if self.current is None or self.is_open:
             raise BinlogError(
                 "a transaction in the binlog begins without a GTID, or within another one",
                 hint=event_types.GTID_HINT,
                 file=position.file,
                 pos=position.begin,
-                gtid=self._gtid,
+                gtid=self.current,
             )
-        self._open = True
-        self._xid = xid
+        self.is_open = True
+        self.xid = xid
         self.changed.clear()
         return TransactionBegin(
-            self._gtid,
+            self.current,
             position.file,
-            self._begin_pos,
+            self.begin_pos,
             position.end,
             position.ts,
-            self._commit_ts_us,
+            self.commit_ts_us,
             thread,
             position.server_id,
             xid,
@@ -193,7 +203,7 @@ class TransactionParser:
         return TransactionCommit(self.end(position.file, position.begin), position.file, position.end, position.ts)
 
     def _definition(self, query: Query, position: EventPosition) -> QueryEvent:
-        gtid = self._gtid
+        gtid = self.current
         if gtid is None:
             raise BinlogError(
                 "a statement in the binlog has no GTID",
@@ -201,24 +211,24 @@ class TransactionParser:
                 file=position.file,
                 pos=position.begin,
             )
-        if self._open:
+        if self.is_open:
             self.number += 1
         else:
-            self._gtid = None
+            self.current = None
         return QueryEvent(
             gtid=gtid,
             database=query.database,
             sql=query.sql,
             file=position.file,
-            pos=position.begin if self._open else self._begin_pos,
+            pos=position.begin if self.is_open else self.begin_pos,
             end=position.end,
             ts=position.ts,
             server_id=position.server_id,
             thread=query.thread,
-            in_transaction=self._open,
-            commit_ts_us=self._commit_ts_us,
+            in_transaction=self.is_open,
+            commit_ts_us=self.commit_ts_us,
             query_pos=position.begin,
-            number=self.number if self._open else 0,
+            number=self.number if self.is_open else 0,
             sql_mode=query.sql_mode,
             server_version=self.server_version,
         )

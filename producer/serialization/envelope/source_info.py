@@ -75,10 +75,12 @@ class SourceInfo:
         "_begin",
         "_clock",
         "_clock_us",
+        "_event_head",
         "_head",
         "_middle",
         "_prefix",
         "_table",
+        "_thread",
         "_ts",
     )
 
@@ -88,7 +90,10 @@ class SourceInfo:
         template = self._template("false")
         row_at = template.index(f"{_ROW}%s") + len(_ROW)
         self._before_row, self._after_row = template[:row_at], template[row_at + len("%s") :]
+        self._event_head = self._before_row.removesuffix(f"%s,{_ROW}")
+        assert self._event_head.endswith('"pos":'), "source.pos is not the field before row"
         self._begin: TransactionBegin | None = None
+        self._thread: int | None = -1
         self._ts = self._clock_us = 0
         self._head = self._middle = self._clock = b""
 
@@ -122,9 +127,7 @@ class SourceInfo:
         now = time_ns() // 1000 if now_us is None else now_us
         gtid_json = f'"{gtid}"' if gtid else "null"
         before_row = self._before_row % (ts_us // 1000, ts_us, ts_us * 1000, server_id, gtid_json, f'"{file}"', pos)
-        thread_json = "null" if thread is None else thread
-        query_json = "null" if query is None else json_string(query)
-        before_op = f'{self._after_row % (thread_json, query_json)},"transaction":null,"op":"'
+        before_op = self._before_op(thread, query)
         return EventEnvelope(before_row.encode(), before_op.encode(), _processed(now).encode(), first_row)
 
     def rows_event_envelope(
@@ -137,17 +140,31 @@ class SourceInfo:
         if begin is None or (query and rows.query is not None):
             return self._rows_event_envelope(rows, begin, rows.query if query else None)
         if begin is not self._begin or rows.ts != self._ts:
-            envelope = self._rows_event_envelope(rows, begin, None)
-            self._begin, self._ts = begin, rows.ts
-            self._head = envelope.before_row[: envelope.before_row.rindex(b":", 0, -len(b',"row":')) + 1]
-            self._middle = envelope.before_op
-            return envelope
+            self._enter(begin, rows)
         now = time_ns() // 1000
         if not 0 <= now - self._clock_us < _CLOCK_STEP_US:
             self._clock_us = now
             self._clock = _processed(now).encode()
         before_row = b'%b%d,"row":' % (self._head, rows.pos)
         return _new_tuple(EventEnvelope, (before_row, self._middle, self._clock, 0))
+
+    def _enter(self, begin: TransactionBegin, rows: RowsEvent) -> None:
+        """Format what the events of a transaction share."""
+        self._begin, self._ts = begin, rows.ts
+        ts_us = begin.commit_ts_us or rows.ts * 1_000_000
+        gtid_json = f'"{begin.gtid}"' if begin.gtid else "null"
+        values = (ts_us // 1000, ts_us, ts_us * 1000, rows.server_id, gtid_json, f'"{rows.file}"')
+        self._head = (self._event_head % values).encode()
+        if self._clock_us < ts_us:
+            self._clock_us = 0  # a change is not processed before its commit
+        if begin.thread != self._thread:
+            self._thread = begin.thread
+            self._middle = self._before_op(begin.thread, None).encode()
+
+    def _before_op(self, thread: int | None, query: str | None) -> str:
+        thread_json = "null" if thread is None else thread
+        query_json = "null" if query is None else json_string(query)
+        return f'{self._after_row % (thread_json, query_json)},"transaction":null,"op":"'
 
     def _rows_event_envelope(self, rows: RowsEvent, begin: TransactionBegin | None, query: str | None) -> EventEnvelope:
         return self.event_envelope(
