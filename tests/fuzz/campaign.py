@@ -84,7 +84,7 @@ class Campaign:
         while self.tally.inputs < limits.inputs and time.monotonic() < until:
             if self._note is not None:
                 # Ends the process with its stack if compiled code does not return.
-                faulthandler.dump_traceback_later(_HANG_SECONDS, exit=True)
+                faulthandler.dump_traceback_later(_HANG_SECONDS + limits.logs // 20, exit=True)
             self._subject(number, limits)
             number += 1
         if self._note is not None:
