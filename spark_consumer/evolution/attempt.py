@@ -15,8 +15,9 @@ from typing import Self
 from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import Alteration
-from tailrace.spark_consumer.evolution.plan import Plan, SourceNames, Step, make_plan, position_text
+from tailrace.spark_consumer.evolution.plan import Plan, SourceNames, Step, TypeChange, make_plan, position_text
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
+from tailrace.spark_consumer.source.common_type import common_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Attempt:
         self,
         names: SourceNames,
         alterations: Sequence[Alteration],
-        columns: Iterable[str],
+        columns: Mapping[str, tp.DataType],
         *,
         can_widen: Callable[[tp.DataType, tp.DataType], bool],
         mark: str,
@@ -75,8 +76,10 @@ class Attempt:
         plan = make_plan(
             self.stored, self.wanted, names, alterations, policy=self.policy, can_widen=can_widen, mark=mark
         )
-        made = self.step < len(plan.steps) and _is_made(plan.steps[self.step], set(columns))
-        return plan, self.step + made
+        made = self.step < len(plan.steps) and is_made(plan.steps[self.step], columns)
+        left = self.step + made
+        plan.widened = [each for each in plan.widened if not _is_widened(each, columns, plan.steps[left:])]
+        return plan, left
 
     @classmethod
     def of(
@@ -93,17 +96,26 @@ class Attempt:
         return cls(position_text(alterations), stored, wanted, policy)
 
 
+def is_made(step: Step, columns: Iterable[str]) -> bool:
+    """Return whether a step was made, in a target that has the columns before or after it."""
+    names = set(columns)
+    if step.kind is ChangeKind.RENAME:
+        return step.old not in names  # the names can differ in case only
+    return (step.column.lower() in {name.lower() for name in names}) != (step.kind is ChangeKind.DROP)
+
+
 def _uses_a_name_twice(plan: Plan) -> bool:
     names = [name for step in plan.steps for name in {step.old.lower(), step.column.lower()} - {""}]
     copied = {fill.copied.lower() for fill in plan.fills.values() if fill.copied}
     return len(set(names)) < len(names) or not copied.isdisjoint(plan.fills)
 
 
-def _is_made(step: Step, columns: set[str]) -> bool:
-    """Return whether a step was made, in a target that has the columns before or after it."""
-    if step.kind is ChangeKind.RENAME:
-        return step.old not in columns  # the names can differ in case only
-    return (step.column.lower() in {name.lower() for name in columns}) != (step.kind is ChangeKind.DROP)
+def _is_widened(change: TypeChange, columns: Mapping[str, tp.DataType], left: Sequence[Step]) -> bool:
+    """Return whether a column has the type, or a wider one that another shard needed, before the steps ``left``."""
+    name = change.column.lower()
+    stored = {each.lower(): kind for each, kind in columns.items()}.get(name)
+    is_moved = any(name in (step.old.lower(), step.column.lower()) for step in left)
+    return stored is not None and not is_moved and common_type(change.wider or change.now, stored) == stored
 
 
 def _columns(types: Mapping[str, tp.DataType]) -> object:

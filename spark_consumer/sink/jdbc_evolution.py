@@ -20,7 +20,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.attempt import Attempt
+from tailrace.spark_consumer.evolution.attempt import Attempt, is_made
 from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import (
     Fill,
@@ -168,6 +168,8 @@ class _Evolution:
                 table.dialect.check_name(step.column, f"column {step.column} of {self._name}")
         with session.transaction():
             for number, statement in enumerate(changes, first):
+                if self._is_made_by_others(number):
+                    continue
                 if attempt is not None and attempt.step < number < len(plan.steps):
                     # A database without transactions for DDL commits it with the statement.
                     table.write_entry(session, replace(table.entry, altering=attempt.to_json(number)))
@@ -178,6 +180,12 @@ class _Evolution:
         if plan.changes_target:
             log.info("columns changed", table=self._name, changes=changes, filled=sorted(plan.fills))
         table.read(session)
+
+    def _is_made_by_others(self, number: int) -> bool:
+        """Return whether another shard has made a step since the attempt was stored."""
+        if self._table.shard is None or number >= len(self._plan.steps):
+            return False
+        return is_made(self._plan.steps[number], (each.name for each in require_table(self._table).columns))
 
     def _done_statement(self) -> str:
         """Return the statement after which the alterations count as done."""
@@ -211,9 +219,10 @@ class _Evolution:
         return f"{alter} ADD COLUMN {quote(step.column)} {self._table.dialect.column_type(kind, role)} NULL"
 
     def _widening(self, change: TypeChange) -> str:
-        column = self._columns[change.column.lower()]
+        column = self._columns.get(change.column.lower())  # None: a later statement drops or renames it
         kind = change.wider or change.now
-        role = column.role if column.role is Role.KEY or column.kind == kind else Role.VALUE
+        has_role = column is not None and (column.role is Role.KEY or column.kind == kind)
+        role = column.role if column is not None and has_role else Role.VALUE
         declared = self._table.dialect.column_type(kind, role, self._form.keys)
         stored = require_table(self._table).column(change.column)
         name = self._table.dialect.quote(change.column if stored is None else stored.name)

@@ -20,7 +20,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.attempt import Attempt
+from tailrace.spark_consumer.evolution.attempt import Attempt, is_made
 from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import (
     Plan,
@@ -167,6 +167,8 @@ class _Evolution:
             if attempt is not None and attempt.step < 0 and not plan.steps:
                 table.set({ALTERING: attempt.to_json(0)})
             for number, step in enumerate(plan.steps[first:], first):
+                if table.shard is not None and is_made(step, table.columns.names):
+                    continue  # another shard has made it since
                 if attempt is not None and number > attempt.step:
                     table.set({ALTERING: attempt.to_json(number)})
                 self._carry_out(step)

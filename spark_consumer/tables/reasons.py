@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-_DENIED: Final = re.compile(r"((?:Topic|Group)AuthorizationException)")
+_DENIED: Final = re.compile(
+    r"((?:Topic|Group)AuthorizationException)(?:: Not authorized to access topics: \[([^]]*)\])?"
+)
 _LOST: Final = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|START_OFFSET|Cannot fetch record")
 _RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.*?)\s*SQLSTATE: \w+", re.DOTALL)
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s*.*?(?=\s*SQLSTATE: \w+|$)", re.DOTALL)
@@ -80,6 +82,12 @@ def reason_in(topic: str, text: str) -> TailraceError | None:
             hint="change the value at the source, or the column of the target so that it takes the value",
         )
     denied = _DENIED.search(text)
+    if denied is not None and denied[2] and topic not in denied[2].split(", "):
+        return KafkaRequestError(
+            f"the records of topic {topic} cannot be applied: Kafka denies access to {denied[2]}",
+            hint="grant READ, WRITE and DESCRIBE on that topic to the user of this client",
+            cause=denied[1],
+        )
     if denied is not None:
         return KafkaRequestError(
             f"Kafka denies reading topic {topic}",
@@ -108,7 +116,7 @@ def _lost(spark: SparkSession, source: Mapping[str, str], found: TopicRange) -> 
     if not (ends.keys() == begins.keys() == found.partitions.keys()):
         return None
     beyond = {number: ends[number] for number, each in found.partitions.items() if each.end > ends[number]}
-    removed = {number: begins[number] for number, each in found.partitions.items() if each.start < begins[number]}
+    removed = {number: begins[number] for number, each in found.partitions.items() if 0 <= each.start < begins[number]}
     if beyond:
         return NewTopicError(
             f"topic {found.topic} was deleted and created again: it ends before the offsets that were read",

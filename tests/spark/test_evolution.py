@@ -214,7 +214,7 @@ def test_rows_are_those_of_the_source_after_an_attempt_that_was_interrupted(beha
             attempts += 1
             carried_on = Attempt.from_json(begun)
             assert carried_on.alterations(changes) == done
-            found, left = carried_on.plan(names, done, stored, can_widen=DeltaTable.can_widen, mark="")
+            found, left = carried_on.plan(names, done, _types(stored), can_widen=DeltaTable.can_widen, mark="")
             assert left == made
             part = replace(found, steps=found.steps[left:], fills={} if filled else found.fills)
             stored, names = _after(stored, part), found.names

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from tailrace.runtime.errors import KafkaRequestError, TailraceError
-from tailrace.spark_consumer.errors import BadRecordError, SinkError
-from tailrace.spark_consumer.tables.reasons import may_be_missing, reason_in, unknown_reason
+from tailrace.spark_consumer.errors import BadRecordError, IncompleteTopicError, SinkError
+from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
+from tailrace.spark_consumer.tables import reasons
+from tailrace.spark_consumer.tables.reasons import known_reason, may_be_missing, reason_in, unknown_reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TOPIC = "p.d.t"
 STAGE = "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times (TID 7) (host executor driver): "
+DENIED = f"{STAGE}org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics:"
 RAISED = f"{STAGE}org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION]"
 END = "SQLSTATE: P0001\n\tat org.apache.spark.X"
 
@@ -28,9 +36,19 @@ END = "SQLSTATE: P0001\n\tat org.apache.spark.X"
             "a value of d.t, column n, does not fit the files: 3000000000",
         ),
         (
-            f"{STAGE}org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics",
+            f"{STAGE}org.apache.kafka.common.errors.TopicAuthorizationException: no text",
             KafkaRequestError,
             "Kafka denies reading topic p.d.t",
+        ),
+        (
+            f"{DENIED} [p.d.t]",
+            KafkaRequestError,
+            "Kafka denies reading topic p.d.t",
+        ),
+        (
+            f"{DENIED} [latest.p.d.t]",
+            KafkaRequestError,
+            "the records of topic p.d.t cannot be applied: Kafka denies access to latest.p.d.t",
         ),
     ],
 )
@@ -57,6 +75,19 @@ def test_an_unknown_error_names_the_topic_and_the_beginning_of_the_error() -> No
         "concurrent update."
     )
     assert unknown_reason(TOPIC, RuntimeError()).message == "the records of topic p.d.t cannot be applied: RuntimeError"
+
+
+@pytest.mark.parametrize(("start", "is_lost"), [(3, True), (5, False), (EARLIEST, False)])
+def test_records_are_lost_that_the_range_begins_with(
+    start: int, is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reasons, "beginning_offsets", lambda *_: {0: 5})
+    monkeypatch.setattr(reasons, "end_offsets", lambda *_: {0: 9})
+    found = TopicRange(TOPIC, {0: OffsetRange(start, 9)})
+
+    reason = known_reason(cast("SparkSession", None), {}, TOPIC, found, RuntimeError("KAFKA_DATA_LOSS"))
+
+    assert isinstance(reason, IncompleteTopicError) == is_lost
 
 
 def test_only_an_error_of_kafka_can_come_from_a_missing_topic() -> None:

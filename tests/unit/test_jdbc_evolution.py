@@ -1,0 +1,182 @@
+"""The statements of a schema change that was interrupted, for a database in which each of them commits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+import pytest
+from pyspark.sql import types as tp
+
+from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
+from tailrace.schemas.connect import ConnectField, ConnectSchema
+from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.evolution.plan import SourceNames
+from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
+from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
+from tailrace.spark_consumer.sink.jdbc_dialect import StoredColumn, StoredTable, load_dialect
+from tailrace.spark_consumer.sink.jdbc_evolution import evolve
+from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable
+from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.shared_target import Shard
+
+if TYPE_CHECKING:
+    from tailrace.spark_consumer.sink.jdbc_session import Session
+
+TOPIC: Final = "p.d.t"
+STATEMENT: Final = re.compile(
+    r"ALTER TABLE \S+ (?:DROP COLUMN `(?P<dropped>\w+)`|RENAME COLUMN `(?P<old>\w+)` TO `(?P<new>\w+)`"
+    r"|ADD COLUMN `(?P<added>\w+)` (?P<type>\w+)|MODIFY COLUMN `(?P<changed>\w+)` (?P<wider>\w+))"
+)
+
+
+class EndError(Exception):
+    """The process ends."""
+
+
+@dataclass
+class Database:
+    """Runs the statements on names and types of columns; ``left``: how many until the process ends."""
+
+    columns: dict[str, str]
+    left: int = 1000
+    done: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Do nothing: each statement commits."""
+        yield
+
+    def execute(self, text: str, *_parameters: object) -> None:
+        """Run a statement."""
+        if self.left == 0:
+            raise EndError
+        self.left -= 1
+        self.done.append(text)
+        found = STATEMENT.match(text)
+        if found is None:
+            return
+        if found["dropped"]:
+            del self.columns[found["dropped"]]
+        elif found["old"]:
+            assert found["new"] not in self.columns, "Duplicate column name"
+            self.columns = {found["new"] if name == found["old"] else name: kind for name, kind in self.columns.items()}
+        elif found["added"]:
+            assert found["added"] not in self.columns, "Duplicate column name"
+            self.columns[found["added"]] = found["type"]
+        else:
+            assert found["changed"] in self.columns
+            self.columns[found["changed"]] = found["wider"]
+
+
+class Table(JdbcTable):
+    """A table of ``Database``."""
+
+    def read(self, session: Session) -> None:
+        """Read the columns; the row of the ledger is what was written last."""
+        kinds = {"SMALLINT": tp.ShortType(), "INT": tp.IntegerType(), "BIGINT": tp.LongType()}
+        columns = tuple(
+            StoredColumn(name, kind, kinds[kind], nullable=name != "id")
+            for name, kind in cast("Database", session).columns.items()
+        )
+        self.stored = StoredTable("t", is_table=True, columns=columns, unique=())
+
+    def write_entry(self, session: Session, entry: Entry) -> None:  # noqa: ARG002 - as in the base
+        """Write the row of the ledger."""
+        self.entry = entry
+
+
+def form(**columns: str) -> TargetForm:
+    """Return the columns of the source with their types."""
+    fields = [ConnectField(name, ConnectSchema(kind, optional=name != "id")) for name, kind in columns.items()]
+    return TargetForm(TableSchema(TOPIC, "d", "t", tuple(fields), ("id",)), Layout())
+
+
+def at(pos: int, *changes: ColumnChange) -> Alteration:
+    """Return an ALTER TABLE."""
+    return Alteration(TOPIC, "d", "t", "ALTER TABLE t …", changes, Sequence(1, 1, pos, 0, 0))
+
+
+def rename(old: str, new: str) -> ColumnChange:
+    """Return RENAME COLUMN."""
+    return ColumnChange(AlterationKind.RENAME, new, old=old)
+
+
+def add(column: str) -> ColumnChange:
+    """Return ADD COLUMN."""
+    return ColumnChange(AlterationKind.ADD, column, schema=ConnectSchema("int32"), value=None)
+
+
+def table_of(*columns: str, shard: Shard | None = None) -> Table:
+    """Return a table that has caught up."""
+    names = SourceNames(columns).to_json()
+    return Table(load_dialect("jdbc:mysql://h/d"), "d", "t", entry=Entry(TOPIC, source_columns=names), shard=shard)
+
+
+def run(table: Table, database: Database, wanted: TargetForm, changes: list[Alteration], *, left: int = 1000) -> None:
+    """Bring the table up to date, as a new process does."""
+    database.left = left
+    session = cast("Session", database)
+    table.read(session)
+    evolve(table, session, wanted, changes, EvolutionPolicy("evolve" if table.shard is None else "lenient"))
+
+
+@pytest.mark.parametrize("made", range(3))
+def test_a_column_whose_type_was_to_change_can_be_renamed_meanwhile(made: int) -> None:
+    database, table = Database({"id": "BIGINT", "n": "INT", "k": "INT"}), table_of("id", "n", "k")
+    first, wanted = at(1, rename("n", "m"), add("n")), {"id": "int64", "m": "int32", "n": "int32"}
+
+    with pytest.raises(EndError):
+        run(table, database, form(**wanted, k="int64"), [first], left=made)
+    run(table, database, form(**wanted, z="int64"), [first, at(2, rename("k", "z"))])
+
+    assert database.columns == {"id": "BIGINT", "m": "INT", "n": "INT", "z": "BIGINT"}
+    assert table.entry is not None
+    assert (table.entry.altering, table.entry.last_alteration) == ("", "1.1.2.0.0")
+
+
+@pytest.mark.parametrize("made", range(3))
+def test_another_shard_can_add_the_columns_that_are_left(made: int) -> None:
+    database = Database({"shard": "INT", "id": "BIGINT", "n": "INT"})
+    tables = [
+        table_of("shard", "id", "n", shard=Shard(topic, (("shard", number),)))
+        for number, topic in (("1", TOPIC), ("2", "p.d2.t"))
+    ]
+    wanted = form(shard="int32", id="int64", m="int32", n="int32", k="int32")
+    changes = [at(1, rename("n", "m"), add("n"), add("k"))]
+
+    with pytest.raises(EndError):
+        run(tables[0], database, wanted, changes, left=made)
+    run(tables[1], database, wanted, changes)
+    done = len(database.done)
+    run(tables[0], database, wanted, changes)
+
+    assert database.columns == {"shard": "INT", "id": "BIGINT", "n": "INT", "m": "INT", "k": "INT"}
+    assert [text.split(" WHERE")[0] for text in database.done[done:]] == [
+        "UPDATE `d`.`t` SET `m` = `n`",
+        "UPDATE `d`.`t` SET `n` = NULL",
+    ]
+
+
+@pytest.mark.parametrize("made", range(3))
+def test_a_type_that_another_shard_has_widened_further_stays(made: int) -> None:
+    database = Database({"shard": "INT", "id": "BIGINT", "n": "INT", "k": "SMALLINT"})
+    tables = [
+        table_of("shard", "id", "n", "k", shard=Shard(topic, (("shard", number),)))
+        for number, topic in (("1", TOPIC), ("2", "p.d2.t"))
+    ]
+    columns = {"shard": "int32", "id": "int64", "m": "int32", "n": "int32"}
+    changes = [at(1, rename("n", "m"), add("n"))]
+
+    with pytest.raises(EndError):
+        run(tables[0], database, form(**columns, k="int32"), changes, left=made)
+    run(tables[1], database, form(**columns, k="int64"), changes)
+    done = len(database.done)
+    run(tables[0], database, form(**columns, k="int32"), changes)
+
+    assert database.columns["k"] == "BIGINT"
+    assert not [text for text in database.done[done:] if text.startswith("ALTER")]
