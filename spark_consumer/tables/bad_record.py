@@ -36,8 +36,8 @@ def bad_record(text: str) -> tuple[TopicRange, str] | None:
 
 
 def describe(spark: SparkSession, source: Mapping[str, str], error: BaseException) -> dict[str, object]:
-    """Return the position and the beginning of the value of the record that an error, or its cause, names."""
-    named = bad_record(str(error)) or bad_record(str(error.__cause__))
+    """Return the position and the beginning of the value of the record that an error names."""
+    named = bad_record(str(error))
     if named is None:
         return {}
     [(partition, offsets)] = named[0].partitions.items()

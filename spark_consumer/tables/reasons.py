@@ -71,8 +71,10 @@ def reason_in(topic: str, text: str) -> TailraceError | None:
     """Return what the text of an error of Spark or Kafka says about a table; None if it is not known."""
     named, raised = bad_record(text), _RAISED.search(text)
     if named is not None:
+        record, reason = named
+        [(number, offsets)] = record.partitions.items()
         return BadRecordError(
-            f"a record of topic {topic} cannot be decoded: {named[1]}",
+            f"a record cannot be decoded: topic {record.topic}, partition {number}, offset {offsets.start}: {reason}",
             hint="let only the producer write to the topic; to go on without such records, set errors.tolerance=all "
             "and errors.deadletterqueue.topic.name",
         )

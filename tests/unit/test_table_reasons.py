@@ -28,7 +28,7 @@ END = "SQLSTATE: P0001\n\tat org.apache.spark.X"
         (
             f"{RAISED} a record cannot be decoded: topic p.d.t, partition 1, offset 7: n does not match {END}",
             BadRecordError,
-            "a record of topic p.d.t cannot be decoded: n does not match",
+            "a record cannot be decoded: topic p.d.t, partition 1, offset 7: n does not match",
         ),
         (
             f"{RAISED} a value of d.t, column n, does not fit the files: 3000000000 {END}",
