@@ -34,7 +34,10 @@ def recorded(variant: str, *, prefix: str) -> dict[str, list[KafkaRecord]]:
 
 def write(broker: KafkaBroker, topics: Mapping[str, Iterable[KafkaRecord]]) -> None:
     """Create topics and write their records, each to its partition."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "log_level": 0})
+    # As a connector's producer, which keeps the order of records also if it sends some of them twice.
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 20, "log_level": 0}
+    )
     for topic, records in topics.items():
         broker.create_topic(topic, partitions=PARTITIONS)
         for each in records:
