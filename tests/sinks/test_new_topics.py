@@ -141,9 +141,8 @@ def test_table_goes_on_in_a_new_topic_without_a_restart(
     assert tables.rows() == {8: 1, 9: 1, 10: 2}
 
 
-@pytest.mark.parametrize(
-    "keys", [(8, 9), pytest.param(tuple(range(8, 20)), marks=pytest.mark.long)], ids=["shorter", "longer"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("keys", [(8, 9), tuple(range(8, 20))], ids=["shorter", "longer"])
 def test_nothing_of_a_new_topic_is_left_out_if_the_target_was_moved_before(
     make: Callable[..., Tables], keys: tuple[int, ...]
 ) -> None:
