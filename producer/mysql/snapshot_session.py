@@ -64,7 +64,7 @@ class MySqlSnapshotSession:
             with suppress(MySQLError, OSError):  # the session may be what broke
                 self._connection.rollback()
             raise
-        self._connection.rollback()
+        query(self._connection, "ROLLBACK")
 
     def check_condition(self, table: TableId, condition: str) -> None:
         """Check that the condition is a predicate, and have the server parse it."""
