@@ -34,34 +34,30 @@ CASES: Final[dict[str, tuple[Any, dict[str, int | None]]]] = {
 _MOST_COMMITS: Final = 12
 
 
-def _end_after_each_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each statement that changes a table, and each rewrite, be the last act of a process."""
-
-    rewrites = set[object]()
-
-    def cut(owner: type, name: str, start: str = "") -> None:
-        method = getattr(owner, name)
-
-        def run(self: Any, first: Any, *arguments: Any, **options: Any) -> None:
-            method(self, first, *arguments, **options)
-            rewrite = options.get("once")
-            if str(first).startswith(start) and rewrite not in rewrites:
-                rewrites.update({rewrite} - {None})  # once more it makes no commit
-                raise CutOffError(f"after {name}")
-
-        monkeypatch.setattr(owner, name, run)
-
-    cut(TargetTable, "alter")
-    cut(DeltaTable, "replace")
-    cut(IcebergTable, "replace")
-    cut(Session, "execute", "ALTER TABLE")
-
-
-@pytest.mark.parametrize(
-    "backend",
-    [ProjectedDelta, ProjectedIceberg, ProjectedMySql],
-    indirect=True,
+on_each_target: Final = pytest.mark.parametrize(
+    "backend", [ProjectedDelta, ProjectedIceberg, ProjectedMySql], indirect=True
 )
+"""PostgreSQL changes a table in one transaction."""
+
+
+def end_after(patches: pytest.MonkeyPatch, owner: type, name: str, part: str = "") -> None:
+    """Let a method be the last act of a process, if ``part`` is in the text of its first argument.
+
+    A rewrite that is made once more makes no commit, and ends nothing.
+    """
+    method, rewrites = getattr(owner, name), set[object]()
+
+    def run(self: Any, first: Any, *arguments: Any, **options: Any) -> None:
+        method(self, first, *arguments, **options)
+        rewrite = options.get("once")
+        if part in str(first) and rewrite not in rewrites:
+            rewrites.update({rewrite} - {None})
+            raise CutOffError(f"after {name}")
+
+    patches.setattr(owner, name, run)
+
+
+@on_each_target
 def test_rows_keep_their_values(
     backend: type[ProjectedDelta],
     spark: SparkSession,
@@ -82,7 +78,10 @@ def test_rows_keep_their_values(
         records.append(table.change("c", None, rows[name], pos=300))
 
     with pytest.MonkeyPatch.context() as patches:
-        _end_after_each_commit(patches)
+        end_after(patches, TargetTable, "alter")
+        end_after(patches, DeltaTable, "replace")
+        end_after(patches, IcebergTable, "replace")
+        end_after(patches, Session, "execute", "ALTER TABLE")
         with pytest.raises(CutOffError):
             run.batch(*records)
         commits = 1

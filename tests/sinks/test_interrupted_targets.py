@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,7 +15,8 @@ from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner, CutOffError
 from tests.sinks.test_exception_mode import NUMBER, add, records_of, rename
-from tests.sinks.test_transforms import ProjectedDelta, ProjectedIceberg, ProjectedMySql, alteration, shards
+from tests.sinks.test_interrupted_evolution import end_after, on_each_target
+from tests.sinks.test_transforms import ProjectedDelta, alteration, shards
 from tests.spark.records import Feed, connect, table_schema
 
 if TYPE_CHECKING:
@@ -24,31 +25,16 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
-def _end_after_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def _end_after_a_commit(patches: pytest.MonkeyPatch) -> None:
     """Let the first statement that stores an attempt, or changes a table of a database, be the last act of a process.
 
     A database stores the attempt with the statement.
     """
-
-    def cut(owner: type, name: str, part: str) -> None:
-        method = getattr(owner, name)
-
-        def run(self: Any, text: str, *arguments: Any) -> None:
-            method(self, text, *arguments)
-            if part in text:
-                raise CutOffError(f"after {name}")
-
-        monkeypatch.setattr(owner, name, run)
-
-    cut(TargetTable, "alter", "tailrace.altering")
-    cut(Session, "execute", "ALTER TABLE")
+    end_after(patches, TargetTable, "alter", "tailrace.altering")
+    end_after(patches, Session, "execute", "ALTER TABLE")
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [ProjectedDelta, ProjectedIceberg, ProjectedMySql],
-    indirect=True,
-)
+@on_each_target
 def test_later_statements_can_concern_a_column_whose_type_was_to_change(
     backend: type[ProjectedDelta],
     spark: SparkSession,
@@ -83,11 +69,7 @@ def test_later_statements_can_concern_a_column_whose_type_was_to_change(
     ]
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [ProjectedDelta, ProjectedIceberg, ProjectedMySql],
-    indirect=True,
-)
+@on_each_target
 def test_other_shards_can_add_the_columns_that_are_left(
     backend: type[ProjectedDelta],
     spark: SparkSession,
