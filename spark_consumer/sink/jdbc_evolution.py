@@ -221,8 +221,9 @@ class _Evolution:
     def _widening(self, change: TypeChange) -> str:
         column = self._columns.get(change.column.lower())  # None: a later statement drops or renames it
         kind = change.wider or change.now
-        has_role = column is not None and (column.role is Role.KEY or column.kind == kind)
-        role = column.role if column is not None and has_role else Role.VALUE
+        role = Role.VALUE
+        if column is not None and (column.role is Role.KEY or column.kind == kind):
+            role = column.role
         declared = self._table.dialect.column_type(kind, role, self._form.keys)
         stored = require_table(self._table).column(change.column)
         name = self._table.dialect.quote(change.column if stored is None else stored.name)
