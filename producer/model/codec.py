@@ -82,8 +82,8 @@ class EventRows(NamedTuple):
     """(key, value) for inserts and updates; a delete is (key, value) and, with tombstones, (key, None) after it."""
     row_index: Sequence[int]
     """For each record, the index of its row in the event; empty unless keys were requested."""
-    keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]]
-    """(before, after) raw key per row; empty unless keys were requested."""
+    keys: RowKeys
+    """Empty unless keys were requested."""
     row_count: int = 0
     """Number of rows in the event."""
 
@@ -129,3 +129,12 @@ class RowsEncoder(Protocol):
 
 RowsEncoders = Mapping[str, RowsEncoder]
 """The encoders of one table version by ``Op``: CREATE, UPDATE (pairs of images) and DELETE."""
+
+RowKeys = Sequence[tuple[KeyTuple | None, KeyTuple | None]]
+"""(before, after) raw key per row of an event: None before an insert and after a delete."""
+
+KeyReader = Callable[[bytes, int, int], RowKeys | None]
+"""Returns the raw keys of the row images in ``data[start:end]``; None: ``RowsEncoder`` must find them."""
+
+KeyReaders = Mapping[str, KeyReader]
+"""The key readers of one table version by ``Op``, as ``RowsEncoders``."""

@@ -17,7 +17,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionCommit,
     TransactionPrepared,
 )
-from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
+from tailrace.producer.model.codec import KeyTuple, RowKeys, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.split import KeyColumn, Range, SortKey
 from tailrace.producer.model.table import CatalogTable, Column, TableId
@@ -28,6 +28,10 @@ ReadOffset = Callable[[Mapping[str, Any]], "Offset"]
 
 TableFilter = Callable[[TableId], bool]
 """Decides which tables are captured."""
+
+
+SortedKeys = Sequence[tuple[SortKey | None, SortKey | None]]
+"""The sort keys before and after, per row of an event; as ``RowKeys``."""
 
 
 class SplitQuery(NamedTuple):
@@ -57,6 +61,9 @@ class Offset(Protocol):
     def before(self, other: Self) -> bool:
         """Return whether the offset is strictly before ``other``."""
 
+    def reached_by(self, event: TransactionCommit | QueryEvent) -> bool:
+        """Return whether the end of a transaction is here or behind: ``not after(event).before(self)``."""
+
     def same_server(self, other: Self) -> bool:
         """Return whether both offsets belong to one server, so that ``before`` is defined."""
 
@@ -85,6 +92,9 @@ class KeyOrdering(Protocol):
 
     def sort_keys(self, keys: Sequence[KeyTuple]) -> list[SortKey]:
         """Return the sort key of each key."""
+
+    def sort_rows(self, keys: RowKeys) -> SortedKeys:
+        """Return the sort keys of the rows of an event."""
 
     def require_same_key(self, table: TableId, key: Sequence[Column]) -> None:
         """Raise SchemaError if the key of the table no longer begins with the splitting columns."""

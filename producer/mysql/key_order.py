@@ -11,7 +11,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
 
-from tailrace.producer.model.codec import KeyTuple, KeyValue
+from tailrace.producer.model.codec import KeyTuple, KeyValue, RowKeys
+from tailrace.producer.model.protocols import SortedKeys
 from tailrace.producer.model.split import KeyColumn, SortKey, key_changed
 from tailrace.producer.model.table import CatalogTable, Column, TableId, quote
 from tailrace.producer.mysql.types.base import KeyKind
@@ -169,6 +170,16 @@ class KeyOrder:
         if self._text:
             self._replace_text_by_weights(cells)
         return [tuple(key) for key in cells]
+
+    def sort_rows(self, keys: RowKeys) -> SortedKeys:
+        """Return the sort keys of the rows of an event; queries the server as ``sort_keys`` does."""
+        if self._compares_as_is:
+            width = self._width
+            first = next((key for pair in keys for key in pair if key is not None), ())
+            return keys if len(first) == width else [(old and old[:width], new and new[:width]) for old, new in keys]
+        distinct = list(dict.fromkeys(key for pair in keys for key in pair if key is not None))
+        found = dict(zip(distinct, self.sort_keys(distinct), strict=True))
+        return [(None if old is None else found[old], None if new is None else found[new]) for old, new in keys]
 
     def _blank(self, i: int) -> bytes:
         """Return the weight of a blank in a column that pads."""

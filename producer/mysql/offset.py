@@ -31,10 +31,14 @@ class MySqlOffset(NamedTuple):
     @property
     def coordinates(self) -> tuple[int, int]:
         """Return the number of the binlog file and the position: totally ordered on one server."""
+        return self._coordinates(self.file, self.pos)
+
+    @staticmethod
+    def _coordinates(file: str, pos: int) -> tuple[int, int]:
         try:
-            return file_number(self.file), self.pos
+            return file_number(file), pos
         except ValueError as error:
-            raise BinlogError("a binlog file name has no numeric suffix", file=self.file) from error
+            raise BinlogError("a binlog file name has no numeric suffix", file=file) from error
 
     def contains(self, transaction: TransactionBegin) -> bool:
         """Return whether the GTID of the transaction is executed here."""
@@ -43,6 +47,10 @@ class MySqlOffset(NamedTuple):
     def before(self, other: Self) -> bool:
         """Compare by coordinates."""
         return self.coordinates < other.coordinates
+
+    def reached_by(self, event: TransactionCommit | QueryEvent) -> bool:
+        """Compare by coordinates."""
+        return self._coordinates(event.file, event.end) >= self.coordinates
 
     def same_server(self, other: Self) -> bool:
         """Compare the server UUIDs."""

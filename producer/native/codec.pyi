@@ -235,3 +235,5 @@ class ImageEncoder:
         Appends the raw keys of each row, before and after, to ``keys`` unless it is None, as it must be with ``skips``.
         ``envelope`` is for ``change``.
         """
+    def raw_keys(self, data: bytes, start: int, end: int) -> list[tuple[KeyTuple | None, KeyTuple | None]] | None:
+        """Return the raw keys of each row, before and after, and encode nothing; None if the event is declined."""

@@ -65,6 +65,32 @@ cdef class ImageEncoder:
         finally:
             self.busy = False
 
+    def raw_keys(self, bytes data, Py_ssize_t start, Py_ssize_t end):
+        if start < 0 or end > PyBytes_GET_SIZE(data) or self.busy:
+            return None
+        self.busy = True
+        try:
+            return self._raw_keys(<const unsigned char *> PyBytes_AS_STRING(data), start, end)
+        finally:
+            self.busy = False
+
+    cdef list _raw_keys(self, const unsigned char *data, Py_ssize_t at, Py_ssize_t end):
+        cdef list found = []
+        cdef tuple raw, old_raw
+        while at < end:
+            old_raw = None
+            if self.pairs:
+                at = self.rows.find_values(data, at, end)
+                old_raw = self._raw_key(data) if at else None
+                if old_raw is None:
+                    return None
+            at = self.rows.find_values(data, at, end)
+            raw = self._raw_key(data) if at else None
+            if raw is None:
+                return None
+            found.append((raw, None) if self.deletes else (old_raw, raw))
+        return found
+
     cdef tuple _raw_key(self, const unsigned char *data):
         """Return the raw key of the image that was read last; None if it is declined."""
         cdef list found = []

@@ -198,6 +198,35 @@ cdef class Rows:
         put_object(&self.row, self.row_end)
         return at
 
+    cdef Py_ssize_t find_values(self, const unsigned char *data, Py_ssize_t at, Py_ssize_t end) noexcept:
+        """Find the values of the row image at an offset, and write nothing; return its end, 0 if declined."""
+        cdef const unsigned char *nulls = data + at
+        cdef const Column *column
+        cdef Py_ssize_t size
+        cdef int i, k
+        at += (self.count + 7) // 8
+        if at > end:
+            return 0
+        for i in range(self.count):
+            column = &self.columns[i]
+            if nulls[i >> 3] >> (i & 7) & 1:
+                if not column.nullable:
+                    return 0
+                self.values[i].start = -1
+                continue
+            size = column.width
+            if not size:
+                if column.prefix > end - at:
+                    return 0
+                size = column.prefix
+                for k in range(column.prefix):
+                    size += <Py_ssize_t> data[at + k] << 8 * k
+            if size > end - at:
+                return 0
+            self.values[i].start, self.values[i].end = at, at + size
+            at += size
+        return at
+
     cdef int write_key(self) except -1:
         """Write the key of the row that was read last."""
         cdef int i

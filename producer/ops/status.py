@@ -211,18 +211,17 @@ class Status:
         """The stream's loop goes round."""
         self._looped_at = time.monotonic()
 
-    def stream_rows(self, table: TableId, op: str, records: int, *, events: int = 1) -> None:
-        """Count rows events of one operation (c, u or d) and their records."""
+    def stream_rows(self, table: TableId, op: str, records: int, *, events: int = 1, skipped: int = 0) -> None:
+        """Count rows events of one operation (c, u or d), their records, and the events without records."""
         with self._lock:
             stream = self._stream
             stream.events += events
+            stream.events_skipped += skipped
             if records:
                 counter = _COUNTER[Op(op)]
                 setattr(stream, counter, getattr(stream, counter) + records)
                 # A table without a reported mode was created after the start: it only streams.
                 self._table(table, TableMode.STREAMING).records += records
-            else:
-                stream.events_skipped += events
 
     def values_replaced(self, table: TableId, count: int) -> None:
         """Count values of a table that the modes cannot represent and that were replaced."""

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tailrace.producer.model.codec import EventEnvelope, EventRows, KeyTuple, RowsEncoder, SnapshotRows
+from tailrace.producer.model.codec import (
+    EventEnvelope,
+    EventRows,
+    KeyReader,
+    KeyTuple,
+    RowKeys,
+    RowsEncoder,
+    SnapshotRows,
+)
 from tailrace.producer.serialization.envelope_frame import EnvelopeFrame
 from tailrace.producer.serialization.key_changes import KeyChangeFactory
 from tailrace.producer.serialization.native_columns import (
@@ -67,18 +75,16 @@ class EventEncoders:
         self._frame = frame
         self._tombstones = tombstones
         self._skips = skip_unchanged
+        self._built: dict[Op, ImageEncoder | None] = {}
 
     def wrap(self, op: Op, python: RowsEncoder) -> RowsEncoder:
         """Return the encoder of an operation; ``python`` encodes declined events."""
         event, new = self._frame.event, tuple.__new__
-        native: ImageEncoder | None = None
-        is_built = False
-        skips, tombstones = self._skips and op is Op.UPDATE, self._tombstones and op is Op.DELETE
+        skips, tombstones = self._options_of(op)
+        built = self._built
 
         def encode(data: bytes, start: int, end: int, envelope: EventEnvelope, *, keys: bool = False) -> EventRows:
-            nonlocal native, is_built
-            if not is_built:
-                native, is_built = self.build(op, skips=skips, tombstones=tombstones), True
+            native = built[op] if op in built else self._encoder(op)
             if native is None or (keys and skips):
                 return python(data, start, end, envelope, keys=keys)
             first_row = envelope.first_row
@@ -93,6 +99,27 @@ class EventEncoders:
             return new(EventRows, (found[0], rows, raw_keys, count))
 
         return encode
+
+    def key_reader(self, op: Op) -> KeyReader:
+        """Return the function that reads the raw keys of an operation's events."""
+        built = self._built
+
+        def read(data: bytes, start: int, end: int) -> RowKeys | None:
+            native = built[op] if op in built else self._encoder(op)
+            return None if native is None else native.raw_keys(data, start, end)
+
+        return read
+
+    def _options_of(self, op: Op) -> tuple[bool, bool]:
+        """Return whether an operation omits unchanged rows, and whether it writes tombstones."""
+        return self._skips and op is Op.UPDATE, self._tombstones and op is Op.DELETE
+
+    def _encoder(self, op: Op) -> ImageEncoder | None:
+        """Return the compiled encoder of an operation, which is made for its first event."""
+        if op not in self._built:
+            skips, tombstones = self._options_of(op)
+            self._built[op] = self.build(op, skips=skips, tombstones=tombstones)
+        return self._built[op]
 
     def build(self, op: Op, *, skips: bool, tombstones: bool) -> ImageEncoder | None:
         """Return the compiled encoder of an operation; None if it cannot encode the table."""

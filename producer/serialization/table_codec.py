@@ -11,6 +11,7 @@ from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.codec import (
     EventEnvelope,
     InsertTransactionBlock,
+    KeyReaders,
     RowsEncoder,
     RowsEncoders,
     SnapshotEnvelope,
@@ -141,6 +142,12 @@ class TableCodec:
     def encoders(self) -> RowsEncoders:
         """The encoders of rows events by operation."""
         return {Op.CREATE: self.inserts, Op.UPDATE: self.updates, Op.DELETE: self.deletes}
+
+    @property
+    def key_readers(self) -> KeyReaders:
+        """What reads the raw keys of rows events, by operation; empty without the extension."""
+        native = self.native_events
+        return {} if native is None else {op: native.key_reader(op) for op in (Op.CREATE, Op.UPDATE, Op.DELETE)}
 
     def snapshot(
         self, buffer: bytes | bytearray | memoryview, start: int, end: int, envelope: SnapshotEnvelope

@@ -8,10 +8,9 @@ is being read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError, SourceUnavailableError
-from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import (
     ChangeRefused,
     Event,
@@ -23,19 +22,25 @@ from tailrace.producer.model.binlog_events import (
     TransactionCommit,
     TransactionPrepared,
 )
-from tailrace.producer.model.codec import EventEnvelope, EventRows
+from tailrace.producer.model.codec import EventEnvelope, EventRows, RowKeys
 from tailrace.producer.model.protocols import ChangeStream
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.streaming.change_router import ChangeRouter, Destination
+from tailrace.producer.streaming.change_router import ChangeRouter, Destination, RowDecisions
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
 from tailrace.producer.streaming.refused_changes import RefusedChanges
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
+from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
 from tailrace.runtime.errors import SchemaError, TailraceError
+
+# The class of an enumeration looks its members up slowly, and these are needed for each event.
+_STREAMING: Final = TableMode.STREAMING
+_WAITING: Final = TableMode.WAITING
+_PLANNING: Final = TableMode.PLANNING
 
 
 class SignalTable(Protocol):
@@ -75,11 +80,11 @@ class BinlogReader:
         self._coordinator = coordinator
         self._versions = versions
         self._lifecycle = lifecycle
-        self._router = ChangeRouter(context, coordinator)
+        self._router = ChangeRouter(context)
         self._metadata = metadata
         self._signal_table: SignalTable | None = None
         self._counts: dict[tuple[StreamedVersion, str], list[int]] = {}
-        """Rows events and records not reported to the status yet, by operation."""
+        """Rows events, their records, and the events without records, not reported to the status yet, by operation."""
         self._transactions = self._last_ts_us = 0
         self._refused: RefusedChanges | None = None
         self._handlers: dict[type, Callable[..., None]] = {
@@ -160,8 +165,8 @@ class BinlogReader:
 
     def _report_status(self) -> None:
         """Report a batch of events at once: taking the status's lock for each event costs too much."""
-        for (version, op), (events, records) in self._counts.items():
-            self._status.stream_rows(version.definition.id, op, records, events=events)
+        for (version, op), (events, records, skipped) in self._counts.items():
+            self._status.stream_rows(version.definition.id, op, records, events=events, skipped=skipped)
         self._counts.clear()
         for table, count in self._tables.failures.take().items():
             self._status.values_replaced(table, count)
@@ -176,7 +181,7 @@ class BinlogReader:
         if self._metadata is not None:
             self._metadata.end(event)
         self._offset.commit(event)
-        if self._registry.waiting_for_end:
+        if self._registry.reaches_end(event):
             self._coordinator.end_splits()
         self._transactions += 1
         self._last_ts_us = (begin.commit_ts_us if begin else 0) or event.ts * 1_000_000
@@ -194,7 +199,7 @@ class BinlogReader:
             return
         restarting = self._lifecycle.apply(event, self._stream.ddl_effects(event))
         offset.commit(event)
-        if self._registry.waiting_for_end:
+        if self._registry.reaches_end(event):
             self._coordinator.end_splits()
         if restarting:
             self._transaction.commit()
@@ -230,15 +235,11 @@ class BinlogReader:
         version = current if current is not None else self._change_version(event)
         if version is None:
             return
-        captured, tracked = version.captured, version.tracked
-        assert offset.transaction is not None, "a rows event outside a transaction"
-        envelope = captured.source.rows_event_envelope(event, offset.transaction, query=self._settings.include_query)
-        headers = version.headers_of(event.number)
-        rows = 0
-        if tracked.mode is TableMode.STREAMING:
-            rows = self._emit(event, version, envelope, headers)
-        elif tracked.mode is not TableMode.WAITING:
-            rows = self._emit_through_splits(event, version, envelope, headers)
+        rows, mode = 0, version.tracked.mode
+        if mode is _STREAMING:
+            rows = self._emit(event, version)
+        elif mode is not _WAITING:
+            rows = self._emit_through_splits(event, version)
         # Not before all is written: if a commit happens while the event is held, a restart must read it again.
         offset.done(event, version.definition.id, rows)
         if self._transaction.full:
@@ -256,11 +257,14 @@ class BinlogReader:
         self._refused.refuse(error, tables)
 
     def _encode(
-        self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, *, keys: bool = False
-    ) -> EventRows | None:
-        """Return the records of a rows event; None: it was refused and is skipped."""
+        self, event: RowsEvent, version: StreamedVersion, *, keys: bool = False
+    ) -> tuple[EventRows, EventEnvelope] | None:
+        """Return the records of a rows event, and what encloses them; None: it was refused and is skipped."""
+        begin = self._offset.transaction
+        assert begin is not None, "a rows event outside a transaction"
+        envelope = version.captured.source.rows_event_envelope(event, begin, query=self._settings.include_query)
         try:
-            return version.encode[event.op](event.data, event.start, event.stop, envelope, keys=keys)
+            return version.encode[event.op](event.data, event.start, event.stop, envelope, keys=keys), envelope
         except SchemaError as error:
             error.add_context(**self._location(event))
             self._refuse(error, [event.table.id])
@@ -276,41 +280,76 @@ class BinlogReader:
                 "an incremental snapshot was cancelled: the key of its table changed", table=str(event.table.id)
             ) from error
 
-    def _emit(self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, headers: Headers) -> int:
+    def _emit(self, event: RowsEvent, version: StreamedVersion) -> int:
         """Write all changes of an event; return the number of its rows."""
         done = self._offset.rows_to_skip(event) if self._offset.resuming else 0
-        rows = self._encode(event, version, envelope, keys=done > 0)
-        if rows is None:
+        encoded = self._encode(event, version, keys=done > 0)
+        if encoded is None:
             return 0
+        rows, envelope = encoded
         if done:
             rows = rows.skip_rows(done)
         if self._metadata is not None:
             rows = with_transaction_block(
                 rows, self._metadata.numbering(event.table.id, version.captured.codec, envelope)
             )
-        self._router.emit(rows, version.captured.topic, headers)
-        counts = self._counts.setdefault((version, event.op), [0, 0])
-        counts[0] += 1
-        counts[1] += len(rows.records)
+        self._router.emit(rows, version.captured.topic, version.headers_of(event.number))
+        self._count(version, event.op, len(rows.records))
         return rows.row_count
 
-    def _emit_through_splits(
-        self, event: RowsEvent, version: StreamedVersion, envelope: EventEnvelope, headers: Headers
-    ) -> int:
-        """Write the changes of a table under snapshot that its splits let through; return the number of its rows."""
-        tracked, done = version.tracked, self._offset.rows_to_skip(event)
-        while tracked.mode is TableMode.PLANNING:
-            self._coordinator.wait()
-        rows = self._encode(event, version, envelope, keys=True)
-        if rows is None:
+    def _emit_through_splits(self, event: RowsEvent, version: StreamedVersion) -> int:
+        """Write the changes of a table under snapshot that its splits let through; return the number of its rows.
+
+        What its keys decide is known before its rows are encoded, since most are skipped while a backlog is read.
+        """
+        tracked = version.tracked
+        while tracked.mode is _PLANNING:
+            self._wait()
+        done = self._offset.rows_to_skip(event) if self._offset.resuming else 0
+        read = version.key_readers.get(event.op) if not done else None
+        keys = read(event.data, event.start, event.stop) if read is not None else None
+        encoded = None
+        if keys is None:
+            encoded = self._encode(event, version, keys=True)
+            if encoded is None:
+                return 0
+            encoded = encoded[0].skip_rows(done), encoded[1]
+            keys = encoded[0].keys
+        decisions = self._decide(keys, tracked)
+        if decisions.skips_all:
+            self._count(version, event.op, 0)
+            return len(keys) + done
+        encoded = encoded or self._encode(event, version, keys=decisions.shared is None)
+        if encoded is None:
             return 0
-        rows = rows.skip_rows(done)
+        rows, envelope = encoded
         add_block = (
             self._metadata.numbering(event.table.id, version.captured.codec, envelope)
             if self._metadata is not None
             else None
         )
-        to = Destination(version.captured.topic, headers, add_block)
-        written = self._router.emit_through_splits(rows, tracked, to)
-        self._status.stream_rows(event.table.id, event.op, written)
+        to = Destination(version.captured.topic, version.headers_of(event.number), add_block)
+        self._count(version, event.op, self._router.emit_through_splits(rows, decisions, to))
         return rows.row_count
+
+    def _decide(self, keys: RowKeys, tracked: TrackedTable) -> RowDecisions:
+        """Return the decisions on the rows of an event; wait while one of its keys is held."""
+        assert tracked.order is not None, f"{tracked.id} has no key order"
+        sorted_keys = tracked.order.sort_rows(keys)
+        while (found := self._router.decide(sorted_keys, tracked)) is None:
+            self._wait()
+        return found
+
+    def _wait(self) -> None:
+        """Let other threads make progress with a split; what was counted so far does not wait for that."""
+        self._report_status()
+        self._coordinator.wait()
+
+    def _count(self, version: StreamedVersion, op: str, records: int) -> None:
+        """Count a rows event; it is reported with the others of its batch."""
+        counts = self._counts.get((version, op))
+        if counts is None:
+            counts = self._counts[version, op] = [0, 0, 0]
+        counts[0] += 1
+        counts[1] += records
+        counts[2] += not records

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from tailrace.producer.kafka.transactional_producer import Headers
-from tailrace.producer.model.codec import EventRows, KeyChange, KeyTuple
-from tailrace.producer.model.protocols import KeyOrdering
-from tailrace.producer.model.split import SortKey
+from tailrace.producer.model.codec import EventRows, KeyChange
+from tailrace.producer.model.protocols import SortedKeys
 from tailrace.producer.serialization.envelope.headers import NEW_KEY_HEADER, OLD_KEY_HEADER
 from tailrace.producer.streaming.context import StreamContext
-from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
-from tailrace.producer.streaming.split_registry import ChangeDecision
-from tailrace.producer.streaming.tracked_table import TrackedSplit, TrackedTable
+from tailrace.producer.streaming.tracked_table import EMIT, SKIP, ChangeDecision, Decision, TrackedTable
 from tailrace.producer.streaming.transaction_metadata import AddBlock
-from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
 
-Decision = tuple[ChangeDecision, TrackedSplit | None]
-_EMIT: Decision = (ChangeDecision.EMIT, None)
+_HOLD: Final = ChangeDecision.HOLD  # the class of an enumeration looks its members up slowly
 
 
 class Destination(NamedTuple):
@@ -30,14 +25,30 @@ class Destination(NamedTuple):
     """Adds the transaction block to each envelope that is written, and to no other."""
 
 
+RowDecision = tuple[Decision | None, Decision | None]
+"""The decisions on the keys of a row before and after its change."""
+
+
+class RowDecisions(NamedTuple):
+    """What to do with the rows of an event."""
+
+    of_rows: Sequence[RowDecision]
+    shared: Decision | None
+    """The decision on every key; None: they differ."""
+
+    @property
+    def skips_all(self) -> bool:
+        """Whether nothing of the event is written."""
+        return self.shared is SKIP
+
+
 class ChangeRouter:
     """Decides per key and writes; used by the stream's thread."""
 
-    def __init__(self, context: StreamContext, coordinator: SnapshotCoordinator) -> None:
+    def __init__(self, context: StreamContext) -> None:
         self._transaction = context.transaction
         self._registry = context.registry
         self._tombstones = context.settings.tombstones
-        self._coordinator = coordinator
 
     def emit(self, rows: EventRows, topic: str, headers: Headers) -> None:
         """Write all records; their transaction blocks, if any, are in the envelopes already."""
@@ -48,76 +59,82 @@ class ChangeRouter:
         to = Destination(topic, headers)
         for record in records:
             if isinstance(record, KeyChange):
-                self._write_key_change(record, to, old=_EMIT, new=_EMIT)
+                self._write_key_change(record, to, old=EMIT, new=EMIT)
             else:
                 self._transaction.send(topic, record[0], record[1], headers)
 
-    def emit_through_splits(self, rows: EventRows, table: TrackedTable, to: Destination) -> int:
-        """Write the records that the splits of their keys let through; return the number of written records.
+    def decide(self, keys: SortedKeys, table: TrackedTable) -> RowDecisions | None:
+        """Return the decisions on the rows of an event; None: one of them is held, so all of them are."""
+        offset, decide = self._transaction.offset, self._registry.decide
+        transaction = offset.transaction
+        assert transaction is not None, "a rows event outside a transaction"
+        found: list[RowDecision] = []
+        shared: Decision | None = None
+        is_shared = bool(keys)
+        for old, new in keys:
+            before = after = None
+            if new is not None:
+                after = decide(table, new, transaction, offset)
+            if old is not None:
+                before = after if old == new else decide(table, old, transaction, offset)
+            for decision in (before, after):
+                if decision is None or decision == shared:
+                    continue
+                if decision[0] is _HOLD:
+                    return None
+                is_shared = is_shared and shared is None
+                shared = decision
+            found.append((before, after))
+        return RowDecisions(found, shared if is_shared else None)
 
-        One held key holds the whole event: all keys are decided before anything is written.
+    def emit_through_splits(self, rows: EventRows, decisions: RowDecisions, to: Destination) -> int:
+        """Write the records that the decisions let through; return the number of written records.
+
+        ``rows`` need their keys only if the decisions differ.
         """
-        assert table.order is not None, f"{table.id} has no key order"
-        before, after = _sort_keys(rows.keys, table.order)
-        while True:
-            olds = [self._decide(table, key) for key in before]
-            news = [self._decide(table, key) for key in after]
-            if not any(d is not None and d[0] is ChangeDecision.HOLD for d in (*olds, *news)):
-                break
-            self._coordinator.wait()
-        transaction = self._transaction
+        transaction, shared = self._transaction, decisions.shared
         transaction.open()
         sent = transaction.records
-        decisions = [old if new is None else new for old, new in zip(olds, news, strict=True)]
-        distinct = set(decisions)
-        if len(distinct) == 1 and not _has_key_change(rows.records):
-            decision = distinct.pop()
-            assert decision is not None
-            self._write(rows.records, to, decision, values=len(set(rows.row_index)))  # type: ignore[arg-type]
-            return transaction.records - sent
-        for record, row in zip(rows.records, rows.row_index, strict=True):
+        if shared is None:
+            rows_of = decisions.of_rows
+            self._write_each(zip(rows.records, [rows_of[row] for row in rows.row_index], strict=True), to)
+        elif _has_key_change(rows.records):
+            self._write_each(((record, (shared, shared)) for record in rows.records), to)
+        else:
+            self._write(rows.records, to, shared)  # type: ignore[arg-type]
+        return transaction.records - sent
+
+    def _write_each(
+        self, decided: Iterable[tuple[tuple[bytes, bytes | None] | KeyChange, RowDecision]], to: Destination
+    ) -> None:
+        for record, (old, new) in decided:
             if isinstance(record, KeyChange):
-                old, new = olds[row], news[row]
                 assert old is not None
                 assert new is not None
                 self._write_key_change(record, to, old=old, new=new)
             else:
-                decision = decisions[row]
+                decision = old if new is None else new
                 assert decision is not None
-                self._write_one(record, to, decision)
-        return transaction.records - sent
-
-    def _decide(self, table: TrackedTable, key: SortKey | None) -> Decision | None:
-        if key is None:
-            return None
-        offset = self._transaction.offset
-        assert offset.transaction is not None, "a rows event outside a transaction"
-        return self._registry.decide(table, key, offset.transaction, offset.position)
+                self._write([record], to, decision)
 
     def _write_key_change(self, change: KeyChange, to: Destination, *, old: Decision, new: Decision) -> None:
         """Write a changed key: delete and tombstone by the old key's split, insert by the new key's split."""
         deleted = to._replace(headers=[(NEW_KEY_HEADER, change.new_key_header), *to.headers])
-        self._write_one((change.old_key, change.delete), deleted, old)
+        self._write([(change.old_key, change.delete)], deleted, old)
         if self._tombstones:
-            self._write_one((change.old_key, None), deleted, old)
+            self._write([(change.old_key, None)], deleted, old)
         created = to._replace(headers=[(OLD_KEY_HEADER, change.old_key_header), *to.headers])
-        self._write_one((change.new_key, change.create), created, new)
+        self._write([(change.new_key, change.create)], created, new)
 
-    def _write_one(self, record: tuple[bytes, bytes | None], to: Destination, decision: Decision) -> None:
-        self._write([record], to, decision, values=0 if record[1] is None else 1)
-
-    def _write(
-        self, records: Sequence[tuple[bytes, bytes | None]], to: Destination, decision: Decision, *, values: int
-    ) -> None:
-        """Write records with one decision; ``values`` of them are no tombstones."""
+    def _write(self, records: Sequence[tuple[bytes, bytes | None]], to: Destination, decision: Decision) -> None:
+        """Write records with one decision."""
         headers = to.headers
-        action, split = decision
-        if action is ChangeDecision.SKIP:
+        if decision is SKIP:
             return
-        if action is ChangeDecision.BACKFILL:
-            assert split is not None
-            header = INCREMENTAL_HEADER if split.split.incremental else SPLIT_HEADER
-            headers = [(header, split.split.id.encode()), *headers]
+        split = decision[1]
+        if split is not None:  # its backfill: a held change is not written
+            headers = [split.header, *headers]
+            values = sum(value is not None for _, value in records)
             if values:
                 self._registry.count_backfill(split, values)
         if to.add_block is not None:
@@ -129,17 +146,3 @@ class ChangeRouter:
 def _has_key_change(records: Sequence[object]) -> bool:
     """Return whether a record is a changed key; records of the extension are in one buffer, without any."""
     return isinstance(records, list) and KeyChange in map(type, records)
-
-
-def _sort_keys(
-    keys: Sequence[tuple[KeyTuple | None, KeyTuple | None]], order: KeyOrdering
-) -> tuple[list[SortKey | None], list[SortKey | None]]:
-    """Return the sort keys before and after; both in one request to the server."""
-    flat = [key for pair in keys for key in pair if key is not None]
-    found = iter(order.sort_keys(flat))
-    before: list[SortKey | None] = []
-    after: list[SortKey | None] = []
-    for old, new in keys:
-        before.append(None if old is None else next(found))
-        after.append(None if new is None else next(found))
-    return before, after

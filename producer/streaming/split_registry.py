@@ -28,25 +28,23 @@ order.
 
 from __future__ import annotations
 
-from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-from tailrace.producer.model.binlog_events import TransactionBegin
+from tailrace.producer.model.binlog_events import QueryEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import EndedRange, SortKey, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, check_transition
-from tailrace.producer.streaming.tracked_table import TrackedSplit, TrackedTable
-
-
-class ChangeDecision(Enum):
-    """What to do with a change of one key."""
-
-    SKIP = "skip"
-    HOLD = "hold"
-    EMIT = "emit"
-    BACKFILL = "backfill"
+from tailrace.producer.streaming.tracked_table import (
+    EMIT,
+    SKIP,
+    ChangeDecision,
+    Decision,
+    HasPosition,
+    TrackedSplit,
+    TrackedTable,
+)
 
 
 class Ending(NamedTuple):
@@ -194,6 +192,10 @@ class SplitRegistry:
         """Restore a range whose splits had ended before a restart."""
         self.tables[ended.table].add_ended(ended)
 
+    def reaches_end(self, event: TransactionCommit | QueryEvent) -> bool:
+        """Return whether a split ends with a transaction that has just been passed."""
+        return bool(self._committed) and self._committed[0].high.reached_by(event)
+
     @property
     def waiting_for_end(self) -> int:
         """Number of committed splits that have not ended."""
@@ -212,49 +214,25 @@ class SplitRegistry:
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def decide(
-        self, table: TrackedTable, key: SortKey, transaction: TransactionBegin, begin: Offset
-    ) -> tuple[ChangeDecision, TrackedSplit | None]:
-        """Return the decision for a change of ``key`` in ``transaction``, which begins at offset ``begin``."""
-        match table.mode:
-            case TableMode.STREAMING:
-                return _EMIT
-            case TableMode.WAITING | TableMode.ERROR:
-                return _SKIP
-            case TableMode.PLANNING:
-                return _HOLD
-            case TableMode.INCREMENTAL:
-                return self._decide_incremental(table.find(key), begin)
-            case TableMode.SNAPSHOT | TableMode.RESTARTING:
-                return self._decide_snapshot(table, key, transaction, begin)
-
-    @staticmethod
-    def _decide_snapshot(
-        table: TrackedTable, key: SortKey, transaction: TransactionBegin, begin: Offset
-    ) -> tuple[ChangeDecision, TrackedSplit | None]:
-        tracked = table.find(key)
-        if tracked is None:
-            return _EMIT if table.greatest is not None and key > table.greatest else _SKIP
-        if isinstance(tracked, EndedRange):
-            return _EMIT
-        if tracked.high is None:
-            return _SKIP if tracked.abandoned else (ChangeDecision.HOLD, tracked)
-        if tracked.is_in_snapshot(transaction):
-            return _SKIP
-        # HW lies between transactions: a transaction is at or before HW exactly if it begins before HW.
-        return (ChangeDecision.BACKFILL, tracked) if begin.before(tracked.high) else _EMIT
-
-    @staticmethod
-    def _decide_incremental(
-        tracked: TrackedSplit | EndedRange | None, begin: Offset
-    ) -> tuple[ChangeDecision, TrackedSplit | None]:
-        if not isinstance(tracked, TrackedSplit) or tracked.abandoned:
-            return _EMIT
-        if tracked.high is None:
-            return ChangeDecision.HOLD, tracked
-        return (ChangeDecision.BACKFILL, tracked) if begin.before(tracked.high) else _EMIT
+    def decide(self, table: TrackedTable, key: SortKey, transaction: TransactionBegin, begin: HasPosition) -> Decision:
+        """Return the decision for a change of ``key`` in a transaction, which begins at the position of ``begin``."""
+        mode = table.mode
+        if mode in _WITH_SPLITS:
+            incremental = mode is _INCREMENTAL
+            found = table.find(key)
+            if isinstance(found, TrackedSplit):
+                if found.high is not None:
+                    return found.decide_committed(transaction, begin, incremental=incremental)
+                if not found.abandoned:
+                    return ChangeDecision.HOLD, found
+                return EMIT if incremental else SKIP
+            is_read = found is not None or (table.greatest is not None and key > table.greatest)
+            return EMIT if incremental or is_read else SKIP
+        if mode is TableMode.PLANNING:
+            return _HOLD
+        return EMIT if mode is TableMode.STREAMING else SKIP
 
 
-_EMIT: Final = (ChangeDecision.EMIT, None)
-_SKIP: Final = (ChangeDecision.SKIP, None)
 _HOLD: Final = (ChangeDecision.HOLD, None)
+_INCREMENTAL: Final = TableMode.INCREMENTAL
+_WITH_SPLITS: Final = (TableMode.SNAPSHOT, TableMode.RESTARTING, TableMode.INCREMENTAL)

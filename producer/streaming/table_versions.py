@@ -14,7 +14,7 @@ import structlog
 from tailrace.producer.kafka.state_store import known_key_key
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion
-from tailrace.producer.model.codec import RowsEncoders
+from tailrace.producer.model.codec import KeyReaders, RowsEncoders
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
@@ -45,7 +45,17 @@ class IncrementalKeyChangedError(Exception):
 class StreamedVersion:
     """A table version with everything that its rows events need."""
 
-    __slots__ = ("_epoch", "_event_headers", "_number", "captured", "definition", "encode", "headers", "tracked")
+    __slots__ = (
+        "_epoch",
+        "_event_headers",
+        "_number",
+        "captured",
+        "definition",
+        "encode",
+        "headers",
+        "key_readers",
+        "tracked",
+    )
 
     def __init__(
         self,
@@ -60,6 +70,7 @@ class StreamedVersion:
         self.captured = captured
         self.tracked = tracked
         self.encode: RowsEncoders = captured.codec.encoders
+        self.key_readers: KeyReaders = captured.codec.key_readers
         self.headers: Headers = [captured.schema_header, *context_headers]
         """The headers that all records of the version share."""
         self._epoch, self._number = epoch, -1

@@ -4,12 +4,39 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol
 
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.protocols import KeyOrdering, Offset
 from tailrace.producer.model.split import EndedRange, SortKey, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence, check_transition
+from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
+
+
+class ChangeDecision(Enum):
+    """What to do with a change of one key."""
+
+    SKIP = "skip"
+    HOLD = "hold"
+    EMIT = "emit"
+    BACKFILL = "backfill"
+
+
+class HasPosition(Protocol):
+    """Something with an offset that is made when it is asked for."""
+
+    @property
+    def position(self) -> Offset:
+        """Return the offset."""
+
+
+Decision = tuple[ChangeDecision, "TrackedSplit | None"]
+"""With the split that a change is held for, or whose backfill it is."""
+
+EMIT: Final[Decision] = (ChangeDecision.EMIT, None)
+SKIP: Final[Decision] = (ChangeDecision.SKIP, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +54,12 @@ class TrackedSplit:
     abandoned: bool = False
     """The split will not be read: its table is missing."""
     _transaction: TransactionBegin | None = None
-    _in_snapshot: bool = False
+    _decision: Decision = EMIT
+
+    @property
+    def header(self) -> tuple[str, bytes]:
+        """Return the header of the split's backfill."""
+        return INCREMENTAL_HEADER if self.split.incremental else SPLIT_HEADER, self.id.encode()
 
     def holds(self, key: SortKey) -> bool:
         """Return whether a key lies in the split."""
@@ -38,12 +70,23 @@ class TrackedSplit:
         """Whether a reader is active on the split."""
         return self.high is None and not self.abandoned
 
-    def is_in_snapshot(self, transaction: TransactionBegin) -> bool:
-        """Whether a transaction is at or before LW; the answer is cached for the rest of the transaction."""
+    def decide_committed(self, transaction: TransactionBegin, begin: HasPosition, *, incremental: bool) -> Decision:
+        """Return the decision on the changes of a transaction that begins at the position of ``begin``.
+
+        It is kept for the rest of the transaction. The split is committed, in a snapshot of one kind.
+        """
         if transaction is not self._transaction:
             assert self.low is not None
-            self._transaction, self._in_snapshot = transaction, self.low.contains(transaction)
-        return self._in_snapshot
+            assert self.high is not None
+            self._transaction = transaction
+            if not incremental and self.low.contains(transaction):
+                self._decision = SKIP
+            # HW lies between transactions: a transaction is at or before HW exactly if it begins before HW.
+            elif begin.position.before(self.high):
+                self._decision = (ChangeDecision.BACKFILL, self)
+            else:
+                self._decision = EMIT
+        return self._decision
 
 
 @dataclass(slots=True, eq=False)

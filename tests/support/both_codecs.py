@@ -15,12 +15,14 @@ from tailrace.producer.mysql.types.conversion import ConversionFailures
 from tailrace.producer.native import loader
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.runtime.errors import TailraceError
+from tailrace.schemas.rowkind import Op
 from tests.bench.codec_speed import EVENT, SNAPSHOT
 from tests.support.codec_matrix import Form, record_format
 
 Outcome = tuple[Any, ...]
 """What a codec returns, or class, message, hint and context of its error."""
 FIRST_ROW: Final = 3
+_OPS: Final = {"inserts": Op.CREATE, "updates": Op.UPDATE, "deletes": Op.DELETE}
 
 
 class BothCodecs:
@@ -46,6 +48,8 @@ class BothCodecs:
         self.options = given
         """Of the codec with the extension."""
         self.native = self._codecs[1][0]
+        self.keys_read = 0
+        """Events whose keys the extension read without the rows."""
 
     def snapshot(self, data: bytes, start: int, stop: int) -> Outcome:
         """Encode the packets in ``data[start:stop]`` with both; return the outcome, which is the same."""
@@ -54,7 +58,20 @@ class BothCodecs:
     def event(self, op: str, data: bytes, start: int, stop: int, *, keys: bool = False) -> Outcome:
         """Encode an event in ``data[start:stop]`` with both; return the outcome, which is the same."""
         envelope = EVENT._replace(first_row=FIRST_ROW)
-        return self._same(lambda codec: getattr(codec, op)(data, start, stop, envelope, keys=keys))
+        outcome = self._same(lambda codec: getattr(codec, op)(data, start, stop, envelope, keys=keys))
+        if keys:
+            self._check_key_reader(_OPS[op], data, start, stop, outcome)
+        return outcome
+
+    def _check_key_reader(self, op: Op, data: bytes, start: int, stop: int, outcome: Outcome) -> None:
+        """Compare the keys that are read alone with those of the rows; those of a damaged row may be anything."""
+        reader = self.native.key_readers.get(op)
+        read = reader(data, start, stop) if reader is not None else None
+        if read is None:
+            return
+        self.keys_read += 1
+        if not isinstance(outcome[0], type):
+            assert repr(read) == outcome[2], _difference(repr(read), outcome[2])
 
     def _same(self, read: Callable[[TableCodec], SnapshotRows | EventRows]) -> Outcome:
         python, native = (_outcome(read, codec, failures) for codec, failures in self._codecs)

@@ -11,9 +11,8 @@ from tailrace.producer.model.codec import EventRows, KeyChange
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.streaming.change_router import ChangeRouter, Decision, Destination
-from tailrace.producer.streaming.split_registry import ChangeDecision
-from tailrace.producer.streaming.tracked_table import TrackedSplit, TrackedTable
+from tailrace.producer.streaming.change_router import ChangeRouter, Destination
+from tailrace.producer.streaming.tracked_table import EMIT, SKIP, ChangeDecision, Decision, TrackedSplit, TrackedTable
 from tailrace.schemas.names import SPLIT_HEADER
 from tests.support.stream import FILE, SERVER, FakeProducer, stream_transaction
 
@@ -21,8 +20,8 @@ TABLE = TableId("db", "t")
 HEADERS: list[tuple[str, str | bytes | None]] = [("h", b"v")]
 SPLITS = [TrackedSplit(Split(TABLE, "s", n, Range((n,), (n + 1,)), (n,), (n + 1,)), f"db.t:s:{n}") for n in range(2)]
 DECISIONS: list[Decision] = [
-    (ChangeDecision.EMIT, None),
-    (ChangeDecision.SKIP, None),
+    EMIT,
+    SKIP,
     *((ChangeDecision.BACKFILL, split) for split in SPLITS),
 ]
 
@@ -120,18 +119,22 @@ def test_records_are_written_as_one_by_one() -> None:
     for number in range(500):
         choose = random.Random(number)
         rows = random_rows(choose)
+        keys = rows.keys
         add_block = choose.choice((None, lambda value: value + b" in a transaction"))
+        expected, counts = reference(rows, add_block)
         producer, registry = Producer(), Registry()
         transaction = stream_transaction(producer)
         transaction.offset.begin(TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1))
         context = SimpleNamespace(transaction=transaction, registry=registry, settings=SimpleNamespace(tombstones=True))
-        router = ChangeRouter(cast("Any", context), cast("Any", None))
+        router = ChangeRouter(cast("Any", context))
         table = TrackedTable(TABLE, TableMode.SNAPSHOT)
-        table.order = cast("Any", SimpleNamespace(sort_keys=lambda keys: keys))
 
-        written = router.emit_through_splits(rows, table, Destination("topic", HEADERS, add_block))
+        decisions = router.decide(rows.keys, table)
+        assert decisions is not None
+        if decisions.shared is not None and choose.random() < 0.5:
+            rows = rows._replace(row_index=(), keys=())  # as they are encoded once the decision is known
+        written = router.emit_through_splits(rows, decisions, Destination("topic", HEADERS, add_block))
 
-        expected, counts = reference(rows, add_block)
         assert (producer.open, registry.counts, written) == (expected, counts, len(expected)), f"event {number}"
-        together += len(expected) > 1 and len({key for keys in rows.keys for key in keys if key is not None}) == 1
+        together += len(expected) > 1 and len({key for pair in keys for key in pair if key is not None}) == 1
     assert together > 50

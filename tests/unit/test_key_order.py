@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.producer.model.codec import KeyTuple
 from tailrace.producer.model.split import KeyColumn
 from tailrace.producer.model.table import CatalogTable, Collation, Column, Table, TableId
-from tailrace.producer.mysql.key_order import NOT_SORTABLE, padded_order, splitting_columns
+from tailrace.producer.mysql.key_order import NOT_SORTABLE, KeyOrder, padded_order, splitting_columns
 from tailrace.producer.serialization.types_reference import page
 
 _BLANK = b"\x02\x09"
@@ -46,3 +47,19 @@ def test_a_column_whose_weights_are_not_its_order_ends_the_splitting_columns() -
         if collation not in NOT_SORTABLE:
             expected.append(KeyColumn(text, collation, pads=True))
         assert list(splitting_columns(found, table.key)) == expected
+
+
+@given(st.lists(st.tuples(*[st.none() | st.tuples(st.integers(0, 3), st.integers(0, 3))] * 2), max_size=4))
+def test_rows_are_sorted_as_their_keys(rows: list[tuple[KeyTuple | None, KeyTuple | None]]) -> None:
+    """By numbers alone, by a prefix of the key, and by a column whose values are converted."""
+    numbers = [KeyColumn(Column(name, "int", nullable=False), is_integer=True) for name in ("a", "b")]
+    day = KeyColumn(Column("a", "date", nullable=False))
+    for columns in (numbers, numbers[:1], [day]):
+        order = KeyOrder(columns, lambda sql: (sql,))
+        keys = [key for pair in rows for key in pair if key is not None]
+        expected = dict(zip(keys, order.sort_keys(keys), strict=True))
+
+        sorted_rows = order.sort_rows(rows)
+
+        # Keys of a whole splitting key are left as they are.
+        assert list(sorted_rows) == [tuple(None if key is None else expected[key] for key in pair) for pair in rows]

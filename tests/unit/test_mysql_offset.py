@@ -29,6 +29,14 @@ def test_coordinates_order_offsets() -> None:
     assert not next_file.before(AT)
 
 
+@pytest.mark.parametrize("end", [499, 500, 501])
+@pytest.mark.parametrize("file", ["binlog.999998", "binlog.999999", "binlog.1000000"])
+def test_an_offset_is_reached_as_the_end_of_the_transaction_says(file: str, end: int) -> None:
+    commit = TransactionCommit(f"{SERVER}:8", file, end, 0)
+
+    assert AT.reached_by(commit) is not AT.after(commit).before(AT)
+
+
 def test_gtid_set_says_which_transactions_an_offset_contains() -> None:
     assert AT.contains(transaction(7))
     assert not AT.contains(transaction(8))

@@ -33,7 +33,7 @@ def running() -> Status:
         status.split_planned(ORDERS)
     status.split_read(ORDERS, rows=40)
     status.stream_rows(ORDERS, "c", 2)
-    status.stream_rows(ORDERS, "d", 0)
+    status.stream_rows(ORDERS, "d", 0, skipped=1)
     status.values_replaced(ORDERS, 3)
     status.stream_transaction(ts_us=1)
     status.stream_committed({"file": "bin.000002", "pos": 77, "gtids": "u:1-5"})

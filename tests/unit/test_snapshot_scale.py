@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 from tailrace.producer.kafka.state_store import RangeState, SplitState, TableState, decode
-from tailrace.producer.model.binlog_events import PositionAdvanced
+from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionCommit
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -222,6 +222,11 @@ class CountingOffset(MySqlOffset):
         type(self).comparisons += 1
         return super().before(other)
 
+    def reached_by(self, event: TransactionCommit | QueryEvent) -> bool:
+        """Count, then compare."""
+        type(self).comparisons += 1
+        return super().reached_by(event)
+
 
 @pytest.mark.parametrize("waiting", [10, 1000])
 def test_a_transaction_costs_the_same_with_many_waiting_splits(waiting: int) -> None:
@@ -238,6 +243,9 @@ def test_a_transaction_costs_the_same_with_many_waiting_splits(waiting: int) -> 
         assert registry.end_passed(CountingOffset(1, FILE, pos, START.gtids, SERVER)) == []
         assert registry.finished_tables() == []
     assert CountingOffset.comparisons == 100
+    for pos in range(100):
+        assert not registry.reaches_end(TransactionCommit(f"{SERVER}:{pos + 1}", FILE, pos, 0))
+    assert CountingOffset.comparisons == 200
 
 
 def test_the_offset_record_does_not_grow_with_waiting_splits() -> None:

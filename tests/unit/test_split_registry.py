@@ -17,7 +17,8 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import IllegalTransitionError, TableMode
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.streaming.split_registry import ChangeDecision, SplitRegistry
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.tracked_table import ChangeDecision
 
 TABLE = TableId("db", "t")
 SOURCE = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -87,6 +88,9 @@ class CountingOffset(NamedTuple):
     def before(self, other: CountingOffset) -> bool:
         return self.number < other.number
 
+    def reached_by(self, event: TransactionCommit | QueryEvent) -> bool:
+        return event.end >= self.number
+
     def same_server(self, _other: CountingOffset) -> bool:
         return True
 
@@ -104,6 +108,12 @@ class CountingOffset(NamedTuple):
 
     def including(self, _transaction_id: str) -> CountingOffset:
         return self
+
+
+class StreamAt(NamedTuple):
+    """The stream in a transaction that begins here."""
+
+    position: Offset
 
 
 def low_mark(count: int) -> Offset:
@@ -255,7 +265,7 @@ class Capture:
         change = self.server.binlog[self.position]
         table = self.registry.tables[TABLE]
         decision, tracked = self.registry.decide(
-            table, (change.key,), transaction(self.position), self.high_mark(self.position)
+            table, (change.key,), transaction(self.position), StreamAt(self.high_mark(self.position))
         )
         if decision is ChangeDecision.HOLD:
             return

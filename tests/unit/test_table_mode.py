@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from tailrace.producer.kafka.state_store import StoredOffset
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
@@ -18,13 +19,15 @@ from tailrace.producer.model.table_mode import (
 )
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.streaming.split_registry import ChangeDecision, SplitRegistry
-from tailrace.producer.streaming.tracked_table import TrackedTable
+from tailrace.producer.streaming.offset import StreamOffset
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.tracked_table import ChangeDecision, TrackedTable
 
 TABLE = TableId("db", "t")
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 OFFSET = MySqlOffset(1, "f.000001", 300, GtidSet({}), UUID)
 BEGIN = TransactionBegin(f"{UUID}:1", OFFSET.file, OFFSET.pos, 350, 0, 0, None, 1)
+STREAM = StreamOffset(StoredOffset(OFFSET, ()))
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(TableMode, TableMode)))
@@ -85,16 +88,16 @@ def test_each_mode_decides_on_a_change_before_any_split_is_open() -> None:
     found = {}
     for mode in (TableMode.WAITING, TableMode.STREAMING):
         table = registry.track(TABLE, mode)
-        found[table.mode] = registry.decide(table, (5,), BEGIN, OFFSET)[0]
+        found[table.mode] = registry.decide(table, (5,), BEGIN, STREAM)[0]
     registry.start_incremental(TABLE)
-    found[table.mode] = registry.decide(table, (5,), BEGIN, OFFSET)[0]
+    found[table.mode] = registry.decide(table, (5,), BEGIN, STREAM)[0]
     table = registry.track(TABLE, TableMode.WAITING)
     registry.start_planning(TABLE)
-    found[table.mode] = registry.decide(table, (5,), BEGIN, OFFSET)[0]
+    found[table.mode] = registry.decide(table, (5,), BEGIN, STREAM)[0]
     registry.set_range(TABLE, (100,))
-    found[table.mode] = registry.decide(table, (5,), BEGIN, OFFSET)[0]
+    found[table.mode] = registry.decide(table, (5,), BEGIN, STREAM)[0]
     registry.restart(TABLE)
-    found[table.mode] = registry.decide(table, (5,), BEGIN, OFFSET)[0]
+    found[table.mode] = registry.decide(table, (5,), BEGIN, STREAM)[0]
 
     assert found == {
         TableMode.WAITING: ChangeDecision.SKIP,
@@ -113,10 +116,10 @@ def test_abandoned_splits_of_a_missing_table_hold_nothing() -> None:
     registry.open(first)
     registry.open(second)
     registry.commit(first, OFFSET, OFFSET._replace(pos=500))
-    assert registry.decide(table, (15,), BEGIN, OFFSET)[0] is ChangeDecision.HOLD
+    assert registry.decide(table, (15,), BEGIN, STREAM)[0] is ChangeDecision.HOLD
     registry.abandon_split(second)
-    assert registry.decide(table, (15,), BEGIN, OFFSET)[0] is ChangeDecision.SKIP
-    assert registry.decide(table, (5,), BEGIN, OFFSET)[0] is ChangeDecision.BACKFILL
+    assert registry.decide(table, (15,), BEGIN, STREAM)[0] is ChangeDecision.SKIP
+    assert registry.decide(table, (5,), BEGIN, STREAM)[0] is ChangeDecision.BACKFILL
     registry.abandon(TABLE)
     assert [tracked.split.number for tracked in registry.forget(TABLE)] == [0]
     assert TABLE not in registry.tables
@@ -136,9 +139,9 @@ def test_a_table_that_is_missing_during_planning_holds_nothing() -> None:
     registry = SplitRegistry()
     table = registry.track(TABLE, TableMode.WAITING)
     registry.start_planning(TABLE)
-    assert registry.decide(table, (5,), BEGIN, OFFSET)[0] is ChangeDecision.HOLD
+    assert registry.decide(table, (5,), BEGIN, STREAM)[0] is ChangeDecision.HOLD
     registry.abandon(TABLE)
-    assert registry.decide(table, (5,), BEGIN, OFFSET)[0] is ChangeDecision.SKIP
+    assert registry.decide(table, (5,), BEGIN, STREAM)[0] is ChangeDecision.SKIP
 
 
 @pytest.mark.parametrize(
