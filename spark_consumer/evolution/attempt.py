@@ -17,6 +17,7 @@ from pyspark.sql import types as tp
 from tailrace.schemas.alteration import Alteration
 from tailrace.spark_consumer.evolution.plan import Plan, SourceNames, Step, TypeChange, make_plan, position_text
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
+from tailrace.spark_consumer.evolution.stored_text import reading
 from tailrace.spark_consumer.source.common_type import common_type
 
 
@@ -48,10 +49,11 @@ class Attempt:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return what is stored."""
-        found = json.loads(text)
-        policy = EvolutionPolicy(found["behavior"], frozenset(found["include"]), frozenset(found["exclude"]))
-        return cls(found["position"], _types(found["stored"]), _types(found["wanted"]), policy, found["step"])
+        """Return what is stored. Raises SinkError if it is damaged."""
+        with reading("an interrupted schema change", text):
+            found = json.loads(text)
+            policy = EvolutionPolicy(found["behavior"], frozenset(found["include"]), frozenset(found["exclude"]))
+            return cls(found["position"], _types(found["stored"]), _types(found["wanted"]), policy, found["step"])
 
     def alterations(self, pending: Iterable[Alteration]) -> list[Alteration]:
         """Return those of the pending alterations that the plan was made for."""

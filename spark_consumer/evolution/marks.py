@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tailrace.schemas.alteration import Alteration
+from tailrace.spark_consumer.evolution.stored_text import reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ def marks_text(marks: Iterable[Mark]) -> str:
 
 
 def read_marks(text: str, alterations: Sequence[Alteration]) -> list[Mark]:
-    """Return what is stored, as far as it concerns the alterations, in order."""
-    found = [Mark(*map(tuple, each)) for each in json.loads(text or "[]")]
+    """Return what is stored, as far as it concerns the alterations, in order. Raises SinkError if it is damaged."""
+    with reading("the marks of schema changes", text):
+        found = [Mark(*map(tuple, each)) for each in json.loads(text or "[]")]
     positions = {tuple(each.sequence) for each in alterations}
     return found if all(each.position in positions for each in found) else []

@@ -20,6 +20,7 @@ from pyspark.sql import types as tp
 from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.spark_consumer.evolution.marks import Mark, marks_text, read_marks
 from tailrace.spark_consumer.evolution.policy import Action, ChangeKind, EvolutionPolicy
+from tailrace.spark_consumer.evolution.stored_text import reading
 from tailrace.spark_consumer.source.common_type import can_check, common_type
 from tailrace.spark_consumer.source.lineage import Origin, after_alteration, is_applicable
 
@@ -46,8 +47,9 @@ class SourceNames:
 
     @classmethod
     def from_json(cls, text: str) -> SourceNames:
-        """Return what is stored."""
-        return cls(**{name: tuple(names) for name, names in json.loads(text).items()})
+        """Return what is stored. Raises SinkError if it is damaged."""
+        with reading("the columns of the source", text):
+            return cls(**{name: tuple(names) for name, names in json.loads(text).items()})
 
 
 @dataclass(frozen=True, slots=True)

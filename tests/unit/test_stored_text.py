@@ -1,0 +1,30 @@
+"""What is stored of schema changes with a target: a damaged text is named, with its value and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.attempt import Attempt
+from tailrace.spark_consumer.evolution.marks import read_marks
+from tailrace.spark_consumer.evolution.plan import SourceNames
+
+
+@pytest.mark.parametrize(
+    ("read", "what"),
+    [
+        (Attempt.from_json, "an interrupted schema change"),
+        (SourceNames.from_json, "the columns of the source"),
+        (lambda text: read_marks(text, []), "the marks of schema changes"),
+    ],
+    ids=["attempt", "names", "marks"],
+)
+@pytest.mark.parametrize("text", ["{", "7", '{"position": 1}', '{"stored": {"fields": 3}}', '["x"]'])
+def test_a_damaged_text_is_named(read: Callable[[str], object], what: str, text: str) -> None:
+    with pytest.raises(SinkError, match=what) as caught:
+        read(text)
+
+    assert caught.value.context["value"] == text
+    assert "move the target away" in caught.value.hint
