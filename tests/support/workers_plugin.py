@@ -24,7 +24,7 @@ MEMORY: Final = 6 << 30
 _WITHOUT_SERVERS: Final = ("tests/unit", "tests/docs")
 """Folders whose tests take seconds: a second process would only cost its start."""
 
-_SPARK: Final = ("tests/spark/", "tests/sinks/", "tests/integration/test_demo.py", "tests/integration/test_embedded.py")
+_SPARK: Final = ("tests/spark/", "tests/sinks/", "tests/integration/test_demo", "tests/integration/test_embedded.py")
 """Where tests start Spark."""
 
 _IN_ONE_PROCESS: Final = (*_WITHOUT_SERVERS, "tests/spark", "tests/sinks")

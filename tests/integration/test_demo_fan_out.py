@@ -25,6 +25,8 @@ from tests.demo.many_tables import KINDS, Changes, kind_of, names
 from tests.demo.progress import Progress
 from tests.demo.targets import TARGETS
 
+pytestmark = pytest.mark.spark  # the settings of the consumer name its jars
+
 
 def test_every_table_has_one_sink_and_every_sink_has_tables() -> None:
     with FanOut(list(TARGETS), 40) as stack:
