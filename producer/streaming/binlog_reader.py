@@ -137,11 +137,12 @@ class BinlogReader:
                 if not isinstance(error, RecordRefusedError):
                     error.add_context(**self._location(event))
                 raise
+            finally:
+                self._report_status()
             caught_up = self._stream.caught_up
             if caught_up:
                 self._status.stream_caught_up()
             self._coordinator.end_splits()
-            self._report_status()
             transaction.commit_if_due(caught_up=caught_up)
         transaction.commit()
 
@@ -192,6 +193,7 @@ class BinlogReader:
 
     def _on_query(self, event: QueryEvent) -> None:
         offset = self._offset
+        self._report_status()  # before the statement waits, or ends the table that was counted
         if event.in_transaction:  # CREATE TABLE ... SELECT: an event of a transaction that continues to its commit
             if not offset.is_done(event):
                 self._lifecycle.apply(event, self._stream.ddl_effects(event))

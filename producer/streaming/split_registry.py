@@ -193,8 +193,8 @@ class SplitRegistry:
         self.tables[ended.table].add_ended(ended)
 
     def reaches_end(self, event: TransactionCommit | QueryEvent) -> bool:
-        """Return whether a split ends with a transaction that has just been passed."""
-        return bool(self._committed) and self._committed[0].high.reached_by(event)
+        """Return whether a split ends with a transaction that has just been passed, or a table is to be finished."""
+        return bool(self._complete) or (bool(self._committed) and self._committed[0].high.reached_by(event))
 
     @property
     def waiting_for_end(self) -> int:

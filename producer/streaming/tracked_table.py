@@ -54,7 +54,8 @@ class TrackedSplit:
     abandoned: bool = False
     """The split will not be read: its table is missing."""
     _transaction: TransactionBegin | None = None
-    _decision: Decision = EMIT
+    _decision: Decision | None = None
+    """On the changes of ``_transaction``; None: backfill of the split, which must not refer to itself."""
 
     @property
     def header(self) -> tuple[str, bytes]:
@@ -83,10 +84,10 @@ class TrackedSplit:
                 self._decision = SKIP
             # HW lies between transactions: a transaction is at or before HW exactly if it begins before HW.
             elif begin.position.before(self.high):
-                self._decision = (ChangeDecision.BACKFILL, self)
+                self._decision = None
             else:
                 self._decision = EMIT
-        return self._decision
+        return self._decision or (ChangeDecision.BACKFILL, self)
 
 
 @dataclass(slots=True, eq=False)
