@@ -134,7 +134,9 @@ RowKeys = Sequence[tuple[KeyTuple | None, KeyTuple | None]]
 """(before, after) raw key per row of an event: None before an insert and after a delete."""
 
 KeyReader = Callable[[bytes, int, int], RowKeys | None]
-"""Returns the raw keys of the row images in ``data[start:end]``; None: ``RowsEncoder`` must find them."""
+"""Returns the raw keys of the row images in ``data[start:end]``; None: ``RowsEncoder`` raises the error.
+
+A value outside the key that cannot be written is no error: the change may be one that is skipped."""
 
 KeyReaders = Mapping[str, KeyReader]
 """The key readers of one table version by ``Op``, as ``RowsEncoders``."""

@@ -100,13 +100,14 @@ class EventEncoders:
 
         return encode
 
-    def key_reader(self, op: Op) -> KeyReader:
-        """Return the function that reads the raw keys of an operation's events."""
+    def key_reader(self, op: Op, python: KeyReader) -> KeyReader:
+        """Return the function that reads the raw keys of an operation's events; ``python`` reads declined events."""
         built = self._built
 
         def read(data: bytes, start: int, end: int) -> RowKeys | None:
             native = built[op] if op in built else self._encoder(op)
-            return None if native is None else native.raw_keys(data, start, end)
+            keys = native.raw_keys(data, start, end) if native is not None else None
+            return keys if keys is not None else python(data, start, end)
 
         return read
 

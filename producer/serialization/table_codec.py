@@ -32,6 +32,7 @@ from tailrace.producer.serialization.event_encoder import (
 )
 from tailrace.producer.serialization.key_change_header import header_printer
 from tailrace.producer.serialization.key_changes import KeyChangeFactory
+from tailrace.producer.serialization.key_reader import PythonKeyReaders
 from tailrace.producer.serialization.native_codec import EventEncoders, encode_packets, packet_encoder
 from tailrace.producer.serialization.packet_decoder import compile_packet_decoder, compile_row_decoder
 from tailrace.producer.serialization.record_format import RecordFormat
@@ -97,6 +98,7 @@ class TableCodec:
         self._packets = compile_packet_decoder(result_set.types, writers, self._frame.before_insert, self._any_row)
         self._new_native = partial(packet_encoder, result_set, record_format, self._frame) if loader.is_used() else None
         types, key, writers = row_image.types, row_image.key, record_format.writers(row_image)
+        self._new_key_readers = partial(PythonKeyReaders, types, key)
         plain = record_format.plain_rows and record_format.plain_keys
         self._decoders = EventDecoders(
             RowImageDecoder(types, key, writers, raw_keys=False),
@@ -143,11 +145,14 @@ class TableCodec:
         """The encoders of rows events by operation."""
         return {Op.CREATE: self.inserts, Op.UPDATE: self.updates, Op.DELETE: self.deletes}
 
-    @property
+    @cached_property
     def key_readers(self) -> KeyReaders:
-        """What reads the raw keys of rows events, by operation; empty without the extension."""
-        native = self.native_events
-        return {} if native is None else {op: native.key_reader(op) for op in (Op.CREATE, Op.UPDATE, Op.DELETE)}
+        """What reads the raw keys of rows events, by operation."""
+        python, native = self._new_key_readers(), self.native_events
+        return {
+            op: python.reader(op) if native is None else native.key_reader(op, python.reader(op))
+            for op in (Op.CREATE, Op.UPDATE, Op.DELETE)
+        }
 
     def snapshot(
         self, buffer: bytes | bytearray | memoryview, start: int, end: int, envelope: SnapshotEnvelope

@@ -308,8 +308,7 @@ class BinlogReader:
         while tracked.mode is _PLANNING:
             self._wait()
         done = self._offset.rows_to_skip(event) if self._offset.resuming else 0
-        read = version.key_readers.get(event.op) if not done else None
-        keys = read(event.data, event.start, event.stop) if read is not None else None
+        keys = version.key_readers[event.op](event.data, event.start, event.stop) if not done else None
         encoded = None
         if keys is None:
             encoded = self._encode(event, version, keys=True)
