@@ -31,6 +31,7 @@ from tailrace.producer.kafka.transactional_producer import Headers, Transactiona
 from tailrace.producer.model.protocols import ChangeStream, SnapshotSession, Source
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.native import loader
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
@@ -40,6 +41,7 @@ from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.snapshot.workers import ProcessWorkers
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.binlog_reader import BinlogReader
+from tailrace.producer.streaming.change_emitter import ChangeEmitter
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
@@ -172,6 +174,10 @@ class SessionBuilder:
         signal_table = signals.table()
         if signal_table is not None:
             reader.register_signal_table(signal_table)
+        if metadata is None and loader.is_used():
+            signalled = signal_table.id if signal_table is not None else None
+            versions.emits = lambda table: table != signalled
+            reader.register_emitter(ChangeEmitter(context, versions))
         snapshots = self._restore_snapshots(restored.state, coordinator, signals, pending)
         signals.processor.initial_snapshot_started(pending, resumed=bool(restored.state.tables))
         return CaptureSession(reader, snapshots, signals, self._stop)

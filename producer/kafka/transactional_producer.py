@@ -127,7 +127,20 @@ class TransactionalProducer:
                 self.send(topic, *whole[at], headers)
                 sent = at + 1
             self.records_in_transaction += count - sent
-        self._unpolled += len(records)
+        self._count_unpolled(len(records))
+
+    @property
+    def sender(self) -> Sender | None:
+        """What hands over records without Python objects, if the extension is used; each batch is told to ``sent``."""
+        return self._sender
+
+    def sent(self, count: int) -> None:
+        """Count records that ``sender`` was given in the open transaction."""
+        self.records_in_transaction += count
+        self._count_unpolled(count)
+
+    def _count_unpolled(self, count: int) -> None:
+        self._unpolled += count
         if self._unpolled >= _POLL_RECORDS:
             self._poll(0)
 

@@ -1,6 +1,6 @@
 """The compiled extension, from ``codec.pyx`` and the files that it includes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, final, overload
 
 from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionBegin, TransactionCommit
@@ -237,3 +237,112 @@ class ImageEncoder:
         """
     def raw_keys(self, data: bytes, start: int, end: int) -> list[tuple[KeyTuple | None, KeyTuple | None]] | None:
         """Return the raw keys of each row, before and after, and encode nothing; None if the event is declined."""
+
+class Template:
+    """The bytes of an envelope before or after the row number.
+
+    A piece is (name, text, replacement): without a name the text is constant, else it precedes the value of the name;
+    the replacement stands for both if there is no value.
+    """
+
+    def __init__(self, pieces: Iterable[tuple[str, bytes, bytes]], *, avro: bool) -> None: ...
+    def render(
+        self, *, ts_us: int, server_id: int, gtid: bytes, file: bytes, pos: int, thread: int | None, now_us: int
+    ) -> bytes:
+        """Return the bytes of one event; an empty ``gtid`` is none."""
+
+@final
+class TableEmitter:
+    """What the events of one table version need.
+
+    ``prepare`` is called once for each operation, by its index: it returns the encoder, and what precedes and follows
+    the row number; None if such events are declined. ``headers`` follow the event header on every record.
+    """
+
+    def __init__(
+        self,
+        owner: object,
+        topic: str,
+        headers: list[tuple[str, str | bytes | None]],
+        event_header: str,
+        epoch: int,
+        prepare: Callable[[int], tuple[ImageEncoder, Template, Template] | None],
+    ) -> None: ...
+
+class EmitterOutput(Protocol):
+    """The Kafka transaction that the records belong to."""
+
+    def open(self) -> None:
+        """Open a transaction, unless one is open."""
+
+    def sent(self, count: int) -> None:
+        """Count records that were handed over."""
+
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, str | bytes | None]] | None
+    ) -> None:
+        """Send a record that was not accepted; waits, or raises the error."""
+
+@final
+class ChangeEmitter:
+    """Encodes and sends the changes of usual transactions; ``ops`` are as in ``PacketParser``."""
+
+    def __init__(
+        self,
+        begin: type[TransactionBegin],
+        rows: type[RowsEvent],
+        commit: type[TransactionCommit],
+        *,
+        ops: tuple[str, str, str],
+        output: EmitterOutput,
+        include_query: bool,
+    ) -> None: ...
+    def emit(
+        self,
+        sender: Sender,
+        events: list[Event],
+        at: int,
+        versions: Mapping[int, Any],
+        begin: TransactionBegin | None,
+        room: int,
+        streaming: object,
+    ) -> int:
+        """Emit the events from ``at`` on; return the index of the first that is declined, or follows ``room`` records.
+
+        ``begin`` is the open transaction. ``versions`` have, by the id of their definition, the ``emitter`` (or None)
+        and the ``tracked.mode``, which must be ``streaming``. All records have been handed over on return.
+        """
+
+    def take_counts(self) -> list[tuple[Any, str, int, int, int]]:
+        """Return (owner, operation, events, records, events without records) of the last call."""
+
+    def take_rows(self) -> list[tuple[Any, int]]:
+        """Return (owner, rows) that the last call passed of the transaction that is open after it; call it last."""
+
+    @property
+    def begin(self) -> TransactionBegin | None:
+        """The transaction that is open after the last call."""
+
+    @property
+    def entered(self) -> bool:
+        """Whether the last call passed a begin."""
+
+    @property
+    def ended(self) -> list[TransactionCommit]:
+        """The commits that the last call passed."""
+
+    @property
+    def last_begin(self) -> TransactionBegin | None:
+        """The begin of the last of ``ended``."""
+
+    @property
+    def number(self) -> int:
+        """Of the last rows event, 0 after a begin; -1 if the last call passed neither."""
+
+    @property
+    def pos(self) -> int:
+        """Of the last rows event, 0 after a begin."""
+
+    @property
+    def failed_at(self) -> int:
+        """The index of the event whose record could not be sent; -1: none."""

@@ -8,6 +8,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, strlen, strncpy
@@ -25,7 +26,7 @@ cdef extern from "Python.h":
     int Py_DTSF_ADD_DOT_0
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
 
-INTERFACE = 7
+INTERFACE = 8
 
 include "numbers.pxi"
 include "values.pxi"
@@ -39,3 +40,4 @@ include "binary_json.pxi"
 include "rows.pxi"
 include "events.pxi"
 include "sender.pxi"
+include "emitter.pxi"

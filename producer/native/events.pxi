@@ -10,6 +10,17 @@ cdef inline object number_of_image(const Column *column, const unsigned char *da
     return <int64_t> bits if column.signed else bits
 
 
+cdef struct Text:
+    const unsigned char *data
+    Py_ssize_t size
+
+
+cdef inline Text text_of(bytes data):
+    cdef Text text
+    text.data, text.size = <const unsigned char *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
+    return text
+
+
 cdef class ImageEncoder:
     cdef Rows rows
     cdef bytes prefix
@@ -24,6 +35,7 @@ cdef class ImageEncoder:
     cdef RawPart *raw
     cdef int raw_count
     cdef object change
+    cdef list changed  # the records of an event with a changed key
     cdef object _kept
 
     def __cinit__(
@@ -57,11 +69,37 @@ cdef class ImageEncoder:
     def encode(
         self, bytes data, Py_ssize_t start, Py_ssize_t end, bytes head, bytes tail, int64_t row, list keys, envelope
     ):
-        if start < 0 or end > PyBytes_GET_SIZE(data) or self.busy:
+        cdef Records records = Records.__new__(Records)
+        cdef Text first = text_of(head), last = text_of(tail)
+        cdef int64_t after = self.append(data, start, end, &first, &last, row, keys, envelope, records)
+        if after < 0:
             return None
+        changed, self.changed = self.changed, None
+        return records if changed is None else changed, after
+
+    cdef int64_t append(
+        self,
+        bytes data,
+        Py_ssize_t start,
+        Py_ssize_t end,
+        const Text *head,
+        const Text *tail,
+        int64_t row,
+        list keys,
+        envelope,
+        Records records,
+    ) except -2:
+        """Append the records of an event; return the number after that of its last row, -1 if it is declined.
+
+        Without an envelope a changed key is declined; else ``changed`` has all records of such an event, and the
+        records have those before it. The records have some of those of a declined event.
+        """
+        if start < 0 or end > PyBytes_GET_SIZE(data) or self.busy:
+            return -1
         self.busy = True
+        self.changed = None
         try:
-            return self._encode(data, start, end, head, tail, row, keys, envelope)
+            return self._append(data, start, end, head, tail, row, keys, envelope, records)
         finally:
             self.busy = False
 
@@ -124,23 +162,23 @@ cdef class ImageEncoder:
         except Exception:
             return None
 
-    cdef object _encode(
+    cdef int64_t _append(
         self,
         bytes event,
         Py_ssize_t at,
         Py_ssize_t end,
-        bytes head,
-        bytes tail,
+        const Text *head,
+        const Text *tail,
         int64_t row,
         list keys,
         envelope,
-    ):
+        Records records,
+    ) except -2:
         cdef const unsigned char *data = <const unsigned char *> PyBytes_AS_STRING(event)
         cdef Rows rows = self.rows
         cdef Output *out = &rows.row
         cdef Py_ssize_t first, second, prefix = PyBytes_GET_SIZE(self.prefix), between = PyBytes_GET_SIZE(self.between)
         cdef Py_ssize_t old_image, new_image
-        cdef Records records = Records.__new__(Records)
         cdef list changed = None
         cdef tuple raw = None, old_raw = None
         while at < end:
@@ -150,12 +188,12 @@ cdef class ImageEncoder:
             old_image = at
             at = rows.read_image(data, at, end)
             if not at:
-                return None
+                return -1
             rows.write_key()
             if keys is not None:
                 raw = self._raw_key(data)
                 if raw is None:
-                    return None
+                    return -1
             first = out.size
             reserve(out, between)
             put_object(out, self.between)
@@ -167,21 +205,23 @@ cdef class ImageEncoder:
                 new_image = at
                 at = rows.read_image(data, at, end)
                 if not at:
-                    return None
+                    return -1
                 rows.write_key()
                 if keys is not None:
                     raw = self._raw_key(data)
                     if raw is None:
-                        return None
+                        return -1
                 second = out.size - first - between
                 if self.skips and second == first - prefix:
                     if not memcmp(out.data + prefix, out.data + first + between, second):
                         row += 1
                         continue
                 if rows.key.size != self.old_key.size or memcmp(rows.key.data, self.old_key.data, rows.key.size):
+                    if envelope is None:
+                        return -1
                     change = self._key_change(first, envelope, row, (event, old_image, new_image, at))
                     if change is None:
-                        return None
+                        return -1
                     if changed is None:
                         changed = list(records)
                     changed.append(change)
@@ -189,13 +229,13 @@ cdef class ImageEncoder:
                         keys.append((old_raw, raw))
                     row += 1
                     continue
-            reserve(out, PyBytes_GET_SIZE(head) + PyBytes_GET_SIZE(tail) + 24)
-            put_object(out, head)
+            reserve(out, head.size + tail.size + 24)
+            put(out, head.data, head.size)
             if self.avro:
                 put_varint(out, row)
             else:
                 put_signed(out, row)
-            put_object(out, tail)
+            put(out, tail.data, tail.size)
             if changed is not None:
                 changed.append((taken(&rows.key), taken(out)))
             else:
@@ -205,4 +245,5 @@ cdef class ImageEncoder:
             if keys is not None:
                 keys.append((raw, None) if self.deletes else (old_raw, raw))
             row += 1
-        return records if changed is None else changed, row
+        self.changed = changed
+        return row

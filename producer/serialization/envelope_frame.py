@@ -6,20 +6,47 @@ is constant, and the generated encoders contain it.
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
 from tailrace.producer.model.codec import EventEnvelope, InsertTransactionBlock
-from tailrace.producer.serialization.avro_encoding import json_encoder, zigzag
+from tailrace.producer.mysql.types.text import json_string
+from tailrace.producer.serialization.avro_encoding import json_encoder, union, zigzag
 from tailrace.producer.serialization.codegen import BytesExpression, CodeBuilder
-from tailrace.producer.serialization.envelope.schemas import schema_json
+from tailrace.producer.serialization.envelope.schemas import SOURCE_SCHEMA, schema_json
 from tailrace.producer.serialization.envelope.transaction import transaction_block
-from tailrace.schemas.connect import ConnectSchema
+from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.schemas.rowkind import Op
 
 _NULL: Final = b"null"
 _OP_FIELD: Final = b',"op":"'
+
+
+class Piece(NamedTuple):
+    """A part of an envelope: a constant, or a value of the event."""
+
+    variable: str
+    """Name of the value; empty: ``text`` is constant."""
+    text: bytes
+    """The constant, or what precedes the value."""
+    absent: bytes = b""
+    """Stands for the text and the value if there is none."""
+
+
+class EventTemplate(NamedTuple):
+    """What surrounds the row number in the envelopes of an operation."""
+
+    before_row: list[Piece]
+    after_row: list[Piece]
+
+
+Constants = Mapping[str, str | int | None]
+"""The fields of ``source`` that all changes of a table share."""
+
+_PROCESSED: Final = {"ts_ms": "processed_ms", "ts_us": "processed_us", "ts_ns": "processed_ns"}
+"""The times of an envelope, which are the producer's."""
 
 
 class EnvelopeFrame(Protocol):
@@ -36,6 +63,9 @@ class EnvelopeFrame(Protocol):
 
     def event(self, envelope: EventEnvelope, op: Op) -> tuple[bytes, bytes]:
         """Return the bytes before and after the row number, for all rows of an event."""
+
+    def event_template(self, source: Constants, op: Op) -> EventTemplate:
+        """Return what ``event`` returns, as a template of all events."""
 
     def event_lines(self, builder: CodeBuilder, op: Op) -> list[str]:
         """Return source that sets ``head``, ``tail`` and ``row`` from ``envelope``, as ``event`` does."""
@@ -69,6 +99,27 @@ class JsonFrame:
     def event(self, envelope: EventEnvelope, op: Op) -> tuple[bytes, bytes]:
         """See ``EnvelopeFrame``."""
         return envelope.before_row, b"".join((envelope.before_op, op.encode(), envelope.after_op, self._suffix))
+
+    def event_template(self, source: Constants, op: Op) -> EventTemplate:
+        """See ``EnvelopeFrame``."""
+        names = [field.name for field in SOURCE_SCHEMA.fields]
+        row_at = names.index("row")
+
+        def members(chosen: list[str]) -> list[Piece]:
+            pieces = []
+            for name in chosen:
+                text = b"%b%b:" % (b"" if name == names[0] else b",", orjson.dumps(name))
+                if name not in source:
+                    pieces.append(Piece(name, text, text + _NULL))
+                    continue
+                value = source[name]
+                pieces.append(Piece("", text + (_NULL if value is None else json_string(str(value)).encode())))
+            return pieces
+
+        before = [Piece("", b',"source":{'), *members(names[:row_at]), Piece("", b',"row":')]
+        after = [*members(names[row_at + 1 :]), Piece("", b'},"transaction":null,"op":"%b"' % op.encode())]
+        after += [Piece(variable, b',"%b":' % name.encode()) for name, variable in _PROCESSED.items()]
+        return EventTemplate(before, [*after, Piece("", b"}" + self._suffix)])
 
     def event_lines(self, builder: CodeBuilder, op: Op) -> list[str]:
         """See ``EnvelopeFrame``."""
@@ -116,19 +167,46 @@ class AvroFrame:
         self.after_delete = b"\x00"
         self._before_truncate = header + b"\x00\x00"
         members = {field.name: field.schema for field in schema.fields}
-        source = [(field.name, json_encoder(field.schema)) for field in members["source"].fields]
+        self._source_fields = members["source"].fields
+        source = [(field.name, json_encoder(field.schema)) for field in self._source_fields]
         row_at = [name for name, _ in source].index("row")
         self._source_before_row, self._source_after_row = source[:row_at], source[row_at + 1 :]
         names = list(members)
         transaction_at = names.index("transaction")
         assert names[transaction_at - 1] == "source", "source and transaction are not neighbors"
         self._transaction = json_encoder(members["transaction"])
+        self._fields_after_transaction = schema.fields[transaction_at + 1 :]
         self._after_transaction = [(name, json_encoder(members[name])) for name in names[transaction_at + 1 :]]
 
     def event(self, envelope: EventEnvelope, op: Op) -> tuple[bytes, bytes]:
         """See ``EnvelopeFrame``."""
         before_row, before_op, after_op, _ = envelope
         return self._encoded(orjson.loads(b'{"before":0%b0%b%b%b' % (before_row, before_op, op.encode(), after_op)))
+
+    def event_template(self, source: Constants, op: Op) -> EventTemplate:
+        """See ``EnvelopeFrame``."""
+
+        def members(chosen: Sequence[ConnectField]) -> list[Piece]:
+            pieces = []
+            for field in chosen:
+                present, absent = (text.encode("latin-1") for text in union(field.schema))
+                if field.name in source:
+                    encoded = json_encoder(field.schema)(source[field.name]).encode("latin-1")
+                    pieces.append(Piece("", encoded))
+                else:
+                    pieces.append(Piece(field.name, present, absent))
+            return pieces
+
+        fields = self._source_fields
+        row_at = [field.name for field in fields].index("row")
+        rest = {"op": op.value}
+        after = [*members(fields[row_at + 1 :]), Piece("", self._transaction(None).encode("latin-1"))]
+        for field in self._fields_after_transaction:
+            if field.name in rest:
+                after.append(Piece("", json_encoder(field.schema)(rest[field.name]).encode("latin-1")))
+            else:
+                after.append(Piece(_PROCESSED[field.name], union(field.schema)[0].encode("latin-1")))
+        return EventTemplate(members(fields[:row_at]), after)
 
     def event_lines(self, builder: CodeBuilder, op: Op) -> list[str]:
         """See ``EnvelopeFrame``."""

@@ -13,7 +13,7 @@ from tailrace.producer.model.codec import (
     RowsEncoder,
     SnapshotRows,
 )
-from tailrace.producer.serialization.envelope_frame import EnvelopeFrame
+from tailrace.producer.serialization.envelope_frame import Constants, EnvelopeFrame
 from tailrace.producer.serialization.key_changes import KeyChangeFactory
 from tailrace.producer.serialization.native_columns import (
     member_name,
@@ -27,7 +27,7 @@ from tailrace.producer.serialization.row_layout import RowLayout
 from tailrace.schemas.rowkind import Op
 
 if TYPE_CHECKING:
-    from tailrace.producer.native.codec import ImageEncoder, PacketEncoder
+    from tailrace.producer.native.codec import ImageEncoder, PacketEncoder, Template
 
 _HEADER: Final = 4
 
@@ -110,6 +110,18 @@ class EventEncoders:
             return keys if keys is not None else python(data, start, end)
 
         return read
+
+    def encoder(self, op: Op) -> ImageEncoder | None:
+        """Return the compiled encoder of an operation; None if it cannot encode the table."""
+        return self._built[op] if op in self._built else self._encoder(op)
+
+    def template(self, source: Constants, op: Op) -> tuple[Template, Template]:
+        """Return what precedes and what follows the row number in the records of an operation."""
+        from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
+
+        avro = self._format.value == "avro"
+        before, after = self._frame.event_template(source, op)
+        return codec.Template(before, avro=avro), codec.Template(after, avro=avro)
 
     def _options_of(self, op: Op) -> tuple[bool, bool]:
         """Return whether an operation omits unchanged rows, and whether it writes tombstones."""

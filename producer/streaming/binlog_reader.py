@@ -26,6 +26,7 @@ from tailrace.producer.model.codec import EventEnvelope, EventRows, RowKeys
 from tailrace.producer.model.protocols import ChangeStream
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.streaming.change_emitter import ChangeEmitter
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination, RowDecisions
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
@@ -87,6 +88,7 @@ class BinlogReader:
         """Rows events, their records, and the events without records, not reported to the status yet, by operation."""
         self._transactions = self._last_ts_us = 0
         self._refused: RefusedChanges | None = None
+        self._emitter: ChangeEmitter | None = None
         self._handlers: dict[type, Callable[..., None]] = {
             RowsEvent: self._on_rows,
             TransactionBegin: self._offset.begin,
@@ -114,6 +116,10 @@ class BinlogReader:
         self._refused = refused
         self._handlers[ChangeRefused] = self._on_refused
 
+    def register_emitter(self, emitter: ChangeEmitter) -> None:
+        """Let ``emitter`` emit the changes that need no decision; called before ``run``."""
+        self._emitter = emitter
+
     def run(self) -> None:
         """Read until the capture session stops; everything read is committed on return."""
         try:
@@ -123,7 +129,7 @@ class BinlogReader:
             raise
 
     def _run(self) -> None:
-        handlers, transaction = self._handlers, self._transaction
+        transaction = self._transaction
         while not self._mailbox.stopped:
             self._status.stream_loop()
             self._mailbox.run_pending()
@@ -131,12 +137,7 @@ class BinlogReader:
                 break
             events = self._stream.poll(transaction.seconds_until_commit())
             try:
-                for event in events:
-                    handlers[type(event)](event)
-            except (SchemaError, RecordTooLargeError) as error:
-                if not isinstance(error, RecordRefusedError):
-                    error.add_context(**self._location(event))
-                raise
+                self._read(events)
             finally:
                 self._report_status()
             caught_up = self._stream.caught_up
@@ -145,6 +146,28 @@ class BinlogReader:
             self._coordinator.end_splits()
             transaction.commit_if_due(caught_up=caught_up)
         transaction.commit()
+
+    def _read(self, events: list[Event]) -> None:
+        """Emit many events in one call; what is declined is handled here, up to the end of its transaction."""
+        handlers, emitter, transaction = self._handlers, self._emitter, self._transaction
+        at, count = 0, len(events)
+        while at < count:
+            if emitter is not None:
+                at = emitter.emit(events, at, self)
+                if transaction.full:
+                    transaction.commit()
+                    continue
+            try:
+                while at < count:
+                    event = events[at]
+                    handlers[type(event)](event)
+                    at += 1
+                    if emitter is not None and type(event) is TransactionCommit:
+                        break
+            except (SchemaError, RecordTooLargeError) as error:
+                if not isinstance(error, RecordRefusedError):
+                    error.add_context(**self._location(event))
+                raise
 
     def _add_table(self, error: RecordTooLargeError) -> None:
         """Add the table of the topic, and how far the stream is if the error came later than the record."""
@@ -155,8 +178,10 @@ class BinlogReader:
             error.add_context(read_up_to=self._offset.position.to_json())
 
     def _location(self, event: Event) -> dict[str, object]:
-        """Return where an event is, for an error."""
-        begin = self._offset.transaction
+        return self.location(event, self._offset.transaction)
+
+    def location(self, event: Event, begin: TransactionBegin | None) -> dict[str, object]:
+        """See ``EmitListener``."""
         found: dict[str, object] = {"table": event.table.id} if isinstance(event, RowsEvent) else {}
         if isinstance(event, RowsEvent | QueryEvent | ChangeRefused):
             found.update(file=event.file, pos=event.pos)
@@ -348,9 +373,18 @@ class BinlogReader:
 
     def _count(self, version: StreamedVersion, op: str, records: int) -> None:
         """Count a rows event; it is reported with the others of its batch."""
+        self.on_emitted(version, op, events=1, records=records, skipped=not records)
+
+    def on_transactions(self, count: int, last_ts_us: int) -> None:
+        """See ``EmitListener``."""
+        self._transactions += count
+        self._last_ts_us = last_ts_us
+
+    def on_emitted(self, version: StreamedVersion, op: str, *, events: int, records: int, skipped: int) -> None:
+        """See ``EmitListener``."""
         counts = self._counts.get((version, op))
         if counts is None:
             counts = self._counts[version, op] = [0, 0, 0]
-        counts[0] += 1
+        counts[0] += events
         counts[1] += records
-        counts[2] += not records
+        counts[2] += skipped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -22,7 +23,7 @@ from tailrace.producer.model.transaction_mark import TransactionMark
 _MAX_COUNTED_TABLES: Final = 1000
 """Tables whose rows are counted within one transaction: bounds the stored offset."""
 _MAX_ENDED: Final = 1000
-"""Transactions before their GTIDs are added to the position."""
+"""Transactions, besides those of one batch, before their GTIDs are added to the position."""
 
 
 class StreamOffset:
@@ -87,6 +88,39 @@ class StreamOffset:
         self.transaction = None
         self.resuming = False
         if len(self._ended) >= _MAX_ENDED or isinstance(event, QueryEvent):  # the text of a statement may be long
+            _ = self.position
+
+    @property
+    def has_resumed(self) -> bool:
+        """Whether a transaction was begun before a restart, so that ``begin`` must see each one."""
+        return self.resuming or bool(self._pending)
+
+    def pass_events(
+        self,
+        begin: TransactionBegin | None,
+        ended: Sequence[TransactionCommit],
+        *,
+        entered: bool,
+        last: tuple[int, int] | None,
+        rows: Iterable[tuple[TableId, int]],
+    ) -> None:
+        """Pass events at once as ``begin``, ``done`` and ``commit`` do, unless ``has_resumed``.
+
+        ``begin`` is the transaction that is open after them, ``entered``: a begin was passed, ``last`` is
+        number and position of the last rows event, if there was one, ``rows`` those that were passed of ``begin``.
+        """
+        self._ended.extend(ended)
+        self.transaction = begin
+        if entered:
+            self._begun = False
+            self._number = self._pos = 0
+            self._table_rows, self._rows_before, self.counts = {}, {}, {}
+        if begin is not None:
+            if last is not None:
+                self._number, self._pos = last
+            for table, count in rows:
+                self._table_rows[table] = self._table_rows.get(table, 0) + count
+        if len(self._ended) >= _MAX_ENDED:
             _ = self.position
 
     def advance(self, event: PositionAdvanced) -> None:

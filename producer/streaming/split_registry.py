@@ -197,6 +197,11 @@ class SplitRegistry:
         return bool(self._complete) or (bool(self._committed) and self._committed[0].high.reached_by(event))
 
     @property
+    def may_end(self) -> bool:
+        """Whether ``reaches_end`` must be asked at each commit."""
+        return bool(self._complete) or bool(self._committed)
+
+    @property
     def waiting_for_end(self) -> int:
         """Number of committed splits that have not ended."""
         return len(self._committed)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset, backfill_key, backfill_value
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
@@ -22,6 +22,9 @@ from tailrace.producer.streaming.heartbeat import Heartbeat
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.schemas.names import state_topic
+
+if TYPE_CHECKING:
+    from tailrace.producer.native.codec import Sender
 
 _IDLE_INTERVAL_S: Final = 1.0
 """How often an offset is stored that advanced without records."""
@@ -94,6 +97,20 @@ class StreamTransaction:
         if not self._producer.in_transaction:
             self.open()
         self._producer.send_all(topic, records, headers)
+
+    @property
+    def sender(self) -> Sender | None:
+        """See ``TransactionalProducer``."""
+        return self._producer.sender
+
+    @property
+    def room(self) -> int:
+        """How many more records the transaction may have."""
+        return self._settings.max_records - self.records
+
+    def sent(self, count: int) -> None:
+        """See ``TransactionalProducer``."""
+        self._producer.sent(count)
 
     def store(self, key: bytes, value: bytes | None) -> None:
         """Write a record of the state topic; None deletes the key."""

@@ -7,7 +7,8 @@ returns to an earlier one: a reader of the schemas topic sees which schema holds
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
@@ -24,10 +25,14 @@ from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.key_memory import CatalogRead
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.new_tables import NewTables
+from tailrace.producer.streaming.table_emitter import new_table_emitter
 from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.runtime.errors import KafkaRequestError, SchemaError
 from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.sequence import Sequence
+
+if TYPE_CHECKING:
+    from tailrace.producer.native.codec import TableEmitter
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +41,10 @@ _CHANGES_KEYS: Final = re.compile(r"\b(?:unique|key|index|drop|change|modify|ren
 
 MAX_COLUMNS: Final = 15_000
 """Columns of the versions in use: above it, those without a recent change are evicted (about 4 KB for each column)."""
+
+
+def _nothing(_table: TableId) -> bool:
+    return False
 
 
 class IncrementalKeyChangedError(Exception):
@@ -51,6 +60,7 @@ class StreamedVersion:
         "_number",
         "captured",
         "definition",
+        "emitter",
         "encode",
         "headers",
         "key_readers",
@@ -75,6 +85,8 @@ class StreamedVersion:
         """The headers that all records of the version share."""
         self._epoch, self._number = epoch, -1
         self._event_headers: Headers = []
+        self.emitter: TableEmitter | None = None
+        """What the compiled extension emits the changes of the version with; None: it does not."""
 
     def headers_of(self, number: int) -> Headers:
         """Return the headers of the records of an event by its number in its transaction; they are not changed.
@@ -103,6 +115,8 @@ class TableVersions:
         self._new_tables = new_tables
         self.in_use: dict[int, StreamedVersion] = {}
         """Versions in use, by the id of their definition: the stream has one object for each."""
+        self.emits: Callable[[TableId], bool] = _nothing
+        """Whether the versions of a table get an ``emitter``."""
         self._columns = 0
         """Columns of ``in_use``, which its memory is proportional to."""
         self._unused: dict[int, StreamedVersion] = {}
@@ -241,7 +255,10 @@ class TableVersions:
         if tracked.order is not None:
             _require_same_key(tracked, captured)
         epoch = context.transaction.offset.epoch
-        return StreamedVersion(definition, captured, tracked, context.settings.context_headers, epoch=epoch)
+        version = StreamedVersion(definition, captured, tracked, context.settings.context_headers, epoch=epoch)
+        if self.emits(definition.id):
+            version.emitter = new_table_emitter(version, epoch, skipped=context.settings.skipped_operations)
+        return version
 
     def _add_table(self, definition: TableVersion) -> tuple[CapturedTable, TrackedTable] | None:
         """Capture a table with its first change; None: it cannot be captured."""

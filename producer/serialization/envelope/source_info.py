@@ -97,6 +97,11 @@ class SourceInfo:
         self._ts = self._clock_us = 0
         self._head = self._middle = self._clock = b""
 
+    @property
+    def constants(self) -> Mapping[str, str | int | None]:
+        """Return the fields that all changes of the table share, without the query of their statements."""
+        return {**_constants(self._prefix, *self._table, "false"), "query": None}
+
     def snapshot_envelope(
         self, position: Mapping[str, Any], *, read_at_us: int, now_us: int | None = None, incremental: bool = False
     ) -> SnapshotEnvelope:

@@ -1,0 +1,89 @@
+"""Emits the changes of usual transactions by the compiled extension: many events in one call.
+
+It emits what needs no decision: changes of streaming tables whose version is in use, while no split waits for its end,
+no transaction of an earlier start is resumed, and no transaction metadata is written. ``BinlogReader`` handles each
+event that is declined, and raises the errors of those that cannot be written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
+from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionBegin, TransactionCommit
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.table_emitter import OPS
+from tailrace.producer.streaming.table_versions import StreamedVersion, TableVersions
+
+if TYPE_CHECKING:
+    from tailrace.producer.native import codec
+
+_STREAMING: Final = TableMode.STREAMING
+
+
+class EmitListener(Protocol):
+    """Counts what is emitted, and tells where an event is."""
+
+    def on_emitted(self, version: StreamedVersion, op: str, *, events: int, records: int, skipped: int) -> None:
+        """Count rows events, their records, and the events without records."""
+
+    def on_transactions(self, count: int, last_ts_us: int) -> None:
+        """Count transactions; the last one was committed at ``last_ts_us``."""
+
+    def location(self, event: Event, begin: TransactionBegin | None) -> dict[str, object]:
+        """Return where an event of a transaction is, for an error."""
+
+
+class ChangeEmitter:
+    """Emits changes in the open Kafka transaction, and passes them in the offset; used by the stream's thread."""
+
+    def __init__(self, context: StreamContext, versions: TableVersions) -> None:
+        from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
+
+        self._transaction = context.transaction
+        self._offset = context.transaction.offset
+        self._registry = context.registry
+        self._versions = versions
+        self._native: codec.ChangeEmitter = codec.ChangeEmitter(
+            TransactionBegin,
+            RowsEvent,
+            TransactionCommit,
+            ops=OPS,
+            output=context.transaction,
+            include_query=context.settings.include_query,
+        )
+
+    def emit(self, events: list[Event], at: int, listener: EmitListener) -> int:
+        """Emit the events from ``at`` on; return the index of the first that is declined.
+
+        It stops as well when the Kafka transaction is full. Nothing is emitted while an event may end a split, or may
+        have been done before a restart.
+        """
+        sender = self._transaction.sender
+        if sender is None or self._registry.may_end or self._offset.has_resumed:
+            return at
+        native, begin = self._native, self._offset.transaction
+        try:
+            return native.emit(sender, events, at, self._versions.in_use, begin, self._transaction.room, _STREAMING)
+        except RecordTooLargeError as error:
+            if native.failed_at >= 0 and not isinstance(error, RecordRefusedError):
+                before = (
+                    event for event in reversed(events[: native.failed_at]) if isinstance(event, TransactionBegin)
+                )
+                error.add_context(**listener.location(events[native.failed_at], next(before, begin)))
+            raise
+        finally:
+            self._pass(listener)
+
+    def _pass(self, listener: EmitListener) -> None:
+        """Pass in the offset what was emitted, and count it."""
+        native = self._native
+        for version, op, events, records, skipped in native.take_counts():
+            listener.on_emitted(version, op, events=events, records=records, skipped=skipped)
+        rows = [(version.definition.id, count) for version, count in native.take_rows()]
+        ended, last = native.ended, native.last_begin
+        at = None if native.number < 0 else (native.number, native.pos)
+        self._offset.pass_events(native.begin, ended, entered=native.entered, last=at, rows=rows)
+        if ended:
+            listener.on_transactions(len(ended), (last.commit_ts_us if last else 0) or ended[-1].ts * 1_000_000)

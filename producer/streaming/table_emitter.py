@@ -1,0 +1,46 @@
+"""What the compiled extension needs to emit the changes of one table version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tailrace.producer.kafka.transactional_producer import Headers
+from tailrace.producer.serialization.captured_tables import CapturedTable
+from tailrace.schemas.names import EVENT_HEADER
+from tailrace.schemas.rowkind import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from tailrace.producer.native.codec import ImageEncoder, TableEmitter, Template
+
+OPS: Final = (Op.CREATE, Op.UPDATE, Op.DELETE)
+"""The operations of rows events, in the order that the extension knows them by."""
+_MAX_HEADERS: Final = 27
+
+
+class EmittedVersion(Protocol):
+    """A table version whose changes are emitted."""
+
+    captured: CapturedTable
+    headers: Headers
+
+
+def new_table_emitter(version: EmittedVersion, epoch: int, *, skipped: AbstractSet[str]) -> TableEmitter | None:
+    """Return what the extension emits the changes of a version with; None if it cannot encode the table.
+
+    ``skipped`` are operations that are not written. The encoders are made for the first event of their operation.
+    """
+    captured = version.captured
+    encoders = captured.codec.native_events
+    if encoders is None or len(version.headers) > _MAX_HEADERS:
+        return None
+    from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
+
+    constants = captured.source.constants
+
+    def prepare(op: int) -> tuple[ImageEncoder, Template, Template] | None:
+        encoder = None if OPS[op] in skipped else encoders.encoder(OPS[op])
+        return None if encoder is None else (encoder, *encoders.template(constants, OPS[op]))
+
+    return codec.TableEmitter(version, captured.topic, version.headers, EVENT_HEADER, epoch, prepare)
