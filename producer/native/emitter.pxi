@@ -38,6 +38,7 @@ _VARIABLES = {
 cdef enum:
     OPS = 3
     FLUSH_BYTES = 262144  # of keys and values
+    KEPT_BYTES = 4194304
 
 
 cdef struct Piece:
@@ -315,7 +316,11 @@ cdef class ChangeEmitter:
         return found
 
     cdef _clear(self):
-        self.records.count = self.records.data.size = 0
+        cdef Output *data = &self.records.data
+        self.records.count = data.size = 0
+        if data.room > KEPT_BYTES:  # after a large event
+            PyMem_Free(data.data)
+            data.data, data.room = NULL, 0
         self.group_count = self.texts.size = 0
 
     cdef int _add_group(self, TableEmitter table, Py_ssize_t event, object number) except -1:
