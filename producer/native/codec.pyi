@@ -261,7 +261,6 @@ class TableEmitter:
 
     def __init__(
         self,
-        owner: object,
         topic: str,
         headers: list[tuple[str, str | bytes | None]],
         event_header: str,
@@ -314,10 +313,13 @@ class ChangeEmitter:
         """
 
     def take_counts(self) -> list[tuple[Any, str, int, int, int]]:
-        """Return (owner, operation, events, records, events without records) of the last call."""
+        """Return (version, operation, events, records, events without records) of the last call.
+
+        After an error, without the events whose records were not all handed over.
+        """
 
     def take_rows(self) -> list[tuple[Any, int]]:
-        """Return (owner, rows) that the last call passed of the transaction that is open after it; call it last."""
+        """Return (version, rows) that the last call passed of the transaction that is open after it; call it last."""
 
     @property
     def begin(self) -> TransactionBegin | None:

@@ -40,6 +40,8 @@ cdef enum:
     FLUSH_BYTES = 262144  # of keys and values
     KEPT_BYTES = 4194304
 
+cdef int64_t MAX_TS_US = 9223372036854775  # in nanoseconds it has 64 bits
+
 
 cdef struct Piece:
     Variable variable
@@ -158,7 +160,7 @@ cdef class Template:
 cdef class TableEmitter:
     """What the events of one table version need; ``prepare`` is called at the first event of each operation."""
 
-    cdef readonly object owner
+    cdef object owner  # the version, while it is emitted; it refers to this object
     cdef object prepare
     cdef bytes topic
     cdef list headers
@@ -177,10 +179,10 @@ cdef class TableEmitter:
     cdef int64_t serial
     cdef bint touched
 
-    def __cinit__(self, owner, str topic not None, list headers not None, str event_header not None, epoch, prepare):
+    def __cinit__(self, str topic not None, list headers not None, str event_header not None, epoch, prepare):
         if len(headers) >= MAX_HEADERS:
             raise ValueError("too many headers")
-        self.owner, self.prepare = owner, prepare
+        self.prepare = prepare
         self.encoders, self.before, self.after = [None] * OPS, [None] * OPS, [None] * OPS
         self.topic, self.headers = topic.encode(), list(headers)
         self.event_name, self.epoch = event_header, b"%d." % epoch
@@ -215,6 +217,9 @@ cdef struct Group:  # the records of one event
     const char *topic
     Py_ssize_t end  # index after the last of its records
     Py_ssize_t event
+    PyObject *table  # its TableEmitter, which is kept by ``touched``
+    int op
+    Py_ssize_t records
     Py_ssize_t header  # where its event header begins
     Py_ssize_t header_end
 
@@ -237,6 +242,7 @@ cdef class ChangeEmitter:
     cdef Group *groups
     cdef Py_ssize_t group_count
     cdef Py_ssize_t group_room
+    cdef Py_ssize_t group_at  # the first whose records are not all handed over
     cdef list touched
     cdef int64_t serial
     cdef bint busy
@@ -280,7 +286,8 @@ cdef class ChangeEmitter:
         if self.busy or at < 0:
             raise RuntimeError("the emitter is in use")
         self.busy, self.sender = True, sender
-        self.ended, self.touched = [], []
+        self._forget()
+        self.ended = []
         self.begin, self.entered, self.last_begin = begin, False, None
         self.serial += 1
         self.failed_at = self.number = -1
@@ -288,6 +295,9 @@ cdef class ChangeEmitter:
             at = self._emit(events, at, versions, room, streaming)
             self._flush()
             return at
+        except BaseException:
+            self._uncount()
+            raise
         finally:
             self.busy, self.sender = False, None  # the client ends with its last reference
             self._clear()
@@ -304,15 +314,31 @@ cdef class ChangeEmitter:
                     table.events[op] = table.records[op] = table.empty[op] = 0
         return found
 
+    cdef _forget(self):
+        cdef TableEmitter table
+        for table in self.touched:
+            table.touched, table.owner = False, None
+        self.touched = []
+
+    cdef _uncount(self):
+        """Take back the counts of the events whose records were not all handed over."""
+        cdef Group *group
+        cdef TableEmitter table
+        cdef Py_ssize_t i
+        for i in range(self.group_at, self.group_count):
+            group = &self.groups[i]
+            table = <TableEmitter> group.table
+            table.events[group.op] -= 1
+            table.records[group.op] -= group.records
+
     def take_rows(self):
         """Return (owner, rows) of the open transaction, of the last call; ends what ``emit`` returned."""
         cdef TableEmitter table
         found = []
         for table in self.touched:
-            table.touched = False
             if table.serial == self.serial and table.rows and self.begin is not None:
                 found.append((table.owner, table.rows))
-        self.touched = []
+        self._forget()
         return found
 
     cdef _clear(self):
@@ -321,9 +347,11 @@ cdef class ChangeEmitter:
         if data.room > KEPT_BYTES:  # after a large event
             PyMem_Free(data.data)
             data.data, data.room = NULL, 0
-        self.group_count = self.texts.size = 0
+        self.group_count = self.group_at = self.texts.size = 0
 
-    cdef int _add_group(self, TableEmitter table, Py_ssize_t event, object number) except -1:
+    cdef int _add_group(
+        self, TableEmitter table, int op, Py_ssize_t records, Py_ssize_t event, object number
+    ) except -1:
         cdef Group *group
         cdef Py_ssize_t room
         if self.group_count == self.group_room:
@@ -335,6 +363,7 @@ cdef class ChangeEmitter:
         group = &self.groups[self.group_count]
         group.arguments, group.used = table.arguments, table.used
         group.topic = PyBytes_AS_STRING(table.topic)
+        group.table, group.op, group.records = <PyObject *> table, op, records
         group.end, group.event, group.header = self.records.count, event, self.texts.size
         reserve(&self.texts, PyBytes_GET_SIZE(table.epoch) + 24)
         put_object(&self.texts, table.epoch)
@@ -382,6 +411,8 @@ cdef class ChangeEmitter:
                 clock_gettime(CLOCK_REALTIME, &now)
                 values.now_us = <int64_t> now.tv_sec * 1000000 + now.tv_nsec // 1000
                 values.ts_us = commit_ts_us if commit_ts_us else <int64_t> field(event, 8) * 1000000
+                if values.ts_us > MAX_TS_US:
+                    break
                 values.server_id, values.pos = field(event, 9), field(event, 6)
                 values.file.data = <const unsigned char *> PyUnicode_AsUTF8AndSize(field(event, 5), &values.file.size)
                 (<Template?> table.before[op]).write(&self.head, &values)
@@ -397,7 +428,7 @@ cdef class ChangeEmitter:
                     self.records.count, self.records.data.size = records, size
                     break
                 if not table.touched:
-                    table.touched = True
+                    table.touched, table.owner = True, version
                     self.touched.append(table)
                 if table.serial != self.serial:
                     table.serial, table.rows = self.serial, 0
@@ -407,7 +438,7 @@ cdef class ChangeEmitter:
                 table.records[op] += records
                 table.empty[op] += not records
                 if records:
-                    self._add_group(table, at, field(event, 11))
+                    self._add_group(table, op, records, at, field(event, 11))
                 self.number, self.pos = field(event, 11), values.pos
                 added += records
                 at += 1
@@ -441,19 +472,19 @@ cdef class ChangeEmitter:
 
     cdef int _flush(self) except -1:
         """Hand over all records; what is not accepted is sent by the binding, which waits or raises the error."""
-        cdef Py_ssize_t at = 0, sent = 0, count = self.records.count, number = 0
+        cdef Py_ssize_t at = 0, sent = 0, count = self.records.count
         cdef Group *group
         if not count:
             return 0
         self.output.open()
         while True:
             with nogil:
-                at = self._produce(at, &number)
+                at = self._produce(at, &self.group_at)
             self.output.sent(at - sent)
             if at == count:
                 break
             key, value = self.records.item(at)
-            group = &self.groups[number]
+            group = &self.groups[self.group_at]
             headers = self._headers_of(group)
             self.failed_at = group.event
             self.output.send(group.topic.decode(), key, value, headers)

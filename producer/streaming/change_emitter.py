@@ -64,8 +64,9 @@ class ChangeEmitter:
         if sender is None or self._registry.may_end or self._offset.has_resumed:
             return at
         native, begin = self._native, self._offset.transaction
+        stop = -1
         try:
-            return native.emit(sender, events, at, self._versions.in_use, begin, self._transaction.room, _STREAMING)
+            stop = native.emit(sender, events, at, self._versions.in_use, begin, self._transaction.room, _STREAMING)
         except RecordTooLargeError as error:
             if native.failed_at >= 0 and not isinstance(error, RecordRefusedError):
                 before = (
@@ -74,14 +75,20 @@ class ChangeEmitter:
                 error.add_context(**listener.location(events[native.failed_at], next(before, begin)))
             raise
         finally:
-            self._pass(listener)
+            self._pass(listener, complete=stop >= 0)
+        return stop
 
-    def _pass(self, listener: EmitListener) -> None:
-        """Pass in the offset what was emitted, and count it."""
+    def _pass(self, listener: EmitListener, *, complete: bool) -> None:
+        """Count what was emitted, and pass it in the offset.
+
+        The offset does not move if the call failed: records may be missing, and the session ends.
+        """
         native = self._native
         for version, op, events, records, skipped in native.take_counts():
             listener.on_emitted(version, op, events=events, records=records, skipped=skipped)
         rows = [(version.definition.id, count) for version, count in native.take_rows()]
+        if not complete:
+            return
         ended, last = native.ended, native.last_begin
         at = None if native.number < 0 else (native.number, native.pos)
         self._offset.pass_events(native.begin, ended, entered=native.entered, last=at, rows=rows)

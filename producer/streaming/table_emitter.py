@@ -43,4 +43,4 @@ def new_table_emitter(version: EmittedVersion, epoch: int, *, skipped: AbstractS
         encoder = None if OPS[op] in skipped else encoders.encoder(OPS[op])
         return None if encoder is None else (encoder, *encoders.template(constants, OPS[op]))
 
-    return codec.TableEmitter(version, captured.topic, version.headers, EVENT_HEADER, epoch, prepare)
+    return codec.TableEmitter(captured.topic, version.headers, EVENT_HEADER, epoch, prepare)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import struct
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
+from tailrace.producer.errors import RecordTooLargeError
 from tailrace.producer.kafka import native_sender
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.state_store import StoredOffset
@@ -98,9 +101,11 @@ class Side:
             mailbox=self,
             status=self.status,
         )
+        self._form = form
         versions: Any = SimpleNamespace(in_use={})
-        for name, definition in DEFINITIONS.items():
-            versions.in_use[id(definition)] = self._version(name, definition, form)
+        self.versions = versions
+        for definition in DEFINITIONS.values():
+            self.add(definition)
         self._batches: list[list[Event]] = []
         stub: Any = self
         self.reader = BinlogReader(context, stub, stub, versions, lifecycle=stub, metadata=None)
@@ -117,7 +122,9 @@ class Side:
             emitter.emit = counted  # type: ignore[method-assign]
             self.reader.register_emitter(emitter)
 
-    def _version(self, name: str, definition: TableVersion, form: Any) -> StreamedVersion:
+    def add(self, definition: TableVersion) -> StreamedVersion:
+        """Put a version in use."""
+        name, form = definition.fingerprint.decode(), self._form
         mode = TableMode.WAITING if name == "waiting" else TableMode.STREAMING
         tracked = self.registry.track(definition.id, mode)
         table = Table(definition.id, COLUMNS, ("id",))
@@ -128,6 +135,7 @@ class Side:
         version = StreamedVersion(definition, captured, tracked, [("c", b"1")], epoch=7)
         if self.native:
             version.emitter = new_table_emitter(version, 7, skipped=frozenset())
+        self.versions.in_use[id(definition)] = version
         return version
 
     def _note_commit(self) -> None:
@@ -307,3 +315,57 @@ def test_records_that_do_not_fit_in_the_queue_are_sent_in_order(
     finally:
         for side in sides:
             side.producer.close()
+
+
+def test_what_was_not_handed_over_is_neither_counted_nor_passed(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """The last of three records is larger than the client may send."""
+    sides = [
+        Side(kafka_broker, prefix, FORMS[0], native=native, stored=StoredOffset(START), max_records=10_000)
+        for native in (True, False)
+    ]
+    image = b"\0" + struct.pack("<ii", 1, 1)
+    table = DEFINITIONS["first"]
+    long_name = DEFINITIONS["first"]._replace(id=TableId("d", "x" * 1_100_000))
+    events: list[Event] = []
+    for number in (1, 2):
+        pos = 1000 * number
+        events.append(TransactionBegin(f"{SERVER}:{number}", FILE, pos, pos + 10, 7, 0, 1, 1))
+        events.append(RowsEvent("c", table, image, 0, len(image), FILE, pos + 20, pos + 40, 7, 1, None, 1))
+        if number == 2:
+            events.append(RowsEvent("c", long_name, image, 0, len(image), FILE, pos + 50, pos + 90, 7, 1, None, 2))
+        events.append(TransactionCommit(f"{SERVER}:{number}", FILE, pos + 100, 7))
+    outcomes = []
+    try:
+        for side in sides:
+            side.add(long_name)
+            before = side.transaction.offset.state()
+            with pytest.raises(RecordTooLargeError) as caught:
+                side.read(events)
+            side.reader._report_status()
+            error = {name: str(value).replace(side.prefix, "") for name, value in caught.value.context.items()}
+            stream, records = side.counts()
+            outcomes.append((error, stream["events"], stream["creates"], records, side.transaction.records))
+            if side.native:
+                assert side.transaction.offset.state() == before
+        assert outcomes[0] == outcomes[1]
+    finally:
+        for side in sides:
+            side.producer.close()
+
+
+def test_a_version_is_freed_without_the_collector(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Versions that are not in use any more end at once: their columns bound the memory."""
+    side = Side(kafka_broker, prefix, FORMS[0], native=True, stored=StoredOffset(START), max_records=10_000)
+    try:
+        side.read(next(_batches(random.Random(SEED), 5)))
+        definition = DEFINITIONS["first"]
+        kept = weakref.ref(side.versions.in_use[id(definition)].captured.codec)
+        gc.disable()
+        try:
+            assert kept() is not None
+            del side.versions.in_use[id(definition)]
+            assert kept() is None
+        finally:
+            gc.enable()
+    finally:
+        side.producer.close()
