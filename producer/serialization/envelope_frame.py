@@ -199,11 +199,10 @@ class AvroFrame:
 
         fields = self._source_fields
         row_at = [field.name for field in fields].index("row")
-        rest = {"op": op.value}
         after = [*members(fields[row_at + 1 :]), Piece("", self._transaction(None).encode("latin-1"))]
         for field in self._fields_after_transaction:
-            if field.name in rest:
-                after.append(Piece("", json_encoder(field.schema)(rest[field.name]).encode("latin-1")))
+            if field.name == "op":
+                after.append(Piece("", json_encoder(field.schema)(op.value).encode("latin-1")))
             else:
                 after.append(Piece(_PROCESSED[field.name], union(field.schema)[0].encode("latin-1")))
         return EventTemplate(members(fields[:row_at]), after)

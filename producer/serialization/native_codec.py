@@ -84,7 +84,7 @@ class EventEncoders:
         built = self._built
 
         def encode(data: bytes, start: int, end: int, envelope: EventEnvelope, *, keys: bool = False) -> EventRows:
-            native = built[op] if op in built else self._encoder(op)
+            native = built[op] if op in built else self.encoder(op)
             if native is None or (keys and skips):
                 return python(data, start, end, envelope, keys=keys)
             first_row = envelope.first_row
@@ -105,15 +105,11 @@ class EventEncoders:
         built = self._built
 
         def read(data: bytes, start: int, end: int) -> RowKeys | None:
-            native = built[op] if op in built else self._encoder(op)
+            native = built[op] if op in built else self.encoder(op)
             keys = native.raw_keys(data, start, end) if native is not None else None
             return keys if keys is not None else python(data, start, end)
 
         return read
-
-    def encoder(self, op: Op) -> ImageEncoder | None:
-        """Return the compiled encoder of an operation; None if it cannot encode the table."""
-        return self._built[op] if op in self._built else self._encoder(op)
 
     def template(self, source: Constants, op: Op) -> tuple[Template, Template]:
         """Return what precedes and what follows the row number in the records of an operation."""
@@ -127,8 +123,8 @@ class EventEncoders:
         """Return whether an operation omits unchanged rows, and whether it writes tombstones."""
         return self._skips and op is Op.UPDATE, self._tombstones and op is Op.DELETE
 
-    def _encoder(self, op: Op) -> ImageEncoder | None:
-        """Return the compiled encoder of an operation, which is made for its first event."""
+    def encoder(self, op: Op) -> ImageEncoder | None:
+        """Return the compiled encoder of an operation, made for its first event; None if it cannot encode the table."""
         if op not in self._built:
             skips, tombstones = self._options_of(op)
             self._built[op] = self.build(op, skips=skips, tombstones=tombstones)

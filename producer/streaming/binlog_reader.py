@@ -26,6 +26,7 @@ from tailrace.producer.model.codec import EventEnvelope, EventRows, RowKeys
 from tailrace.producer.model.protocols import ChangeStream
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.serialization.envelope.source_info import source_time_us
 from tailrace.producer.streaming.change_emitter import ChangeEmitter
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination, RowDecisions
 from tailrace.producer.streaming.context import StreamContext
@@ -209,8 +210,7 @@ class BinlogReader:
         self._offset.commit(event)
         if self._registry.reaches_end(event):
             self._coordinator.end_splits()
-        self._transactions += 1
-        self._last_ts_us = (begin.commit_ts_us if begin else 0) or event.ts * 1_000_000
+        self.on_transactions(1, source_time_us(event, begin))
 
     def _on_position(self, event: PositionAdvanced) -> None:
         if self._offset.transaction is None:

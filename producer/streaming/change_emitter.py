@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
 from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.serialization.envelope.source_info import source_time_us
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.table_emitter import OPS
 from tailrace.producer.streaming.table_versions import StreamedVersion, TableVersions
@@ -93,4 +94,4 @@ class ChangeEmitter:
         at = None if native.number < 0 else (native.number, native.pos)
         self._offset.pass_events(native.begin, ended, entered=native.entered, last=at, rows=rows)
         if ended:
-            listener.on_transactions(len(ended), (last.commit_ts_us if last else 0) or ended[-1].ts * 1_000_000)
+            listener.on_transactions(len(ended), source_time_us(ended[-1], last))

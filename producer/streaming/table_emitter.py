@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.serialization.captured_tables import CapturedTable
@@ -19,21 +19,16 @@ OPS: Final = (Op.CREATE, Op.UPDATE, Op.DELETE)
 _MAX_HEADERS: Final = 27
 
 
-class EmittedVersion(Protocol):
-    """A table version whose changes are emitted."""
-
-    captured: CapturedTable
-    headers: Headers
-
-
-def new_table_emitter(version: EmittedVersion, epoch: int, *, skipped: AbstractSet[str]) -> TableEmitter | None:
+def new_table_emitter(
+    captured: CapturedTable, headers: Headers, epoch: int, *, skipped: AbstractSet[str]
+) -> TableEmitter | None:
     """Return what the extension emits the changes of a version with; None if it cannot encode the table.
 
-    ``skipped`` are operations that are not written. The encoders are made for the first event of their operation.
+    ``headers`` are those that all its records share. ``skipped`` are operations that are not written. The encoders are
+    made for the first event of their operation.
     """
-    captured = version.captured
     encoders = captured.codec.native_events
-    if encoders is None or len(version.headers) > _MAX_HEADERS:
+    if encoders is None or len(headers) > _MAX_HEADERS:
         return None
     from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
 
@@ -43,4 +38,4 @@ def new_table_emitter(version: EmittedVersion, epoch: int, *, skipped: AbstractS
         encoder = None if OPS[op] in skipped else encoders.encoder(OPS[op])
         return None if encoder is None else (encoder, *encoders.template(constants, OPS[op]))
 
-    return codec.TableEmitter(captured.topic, version.headers, EVENT_HEADER, epoch, prepare)
+    return codec.TableEmitter(captured.topic, headers, EVENT_HEADER, epoch, prepare)

@@ -257,7 +257,9 @@ class TableVersions:
         epoch = context.transaction.offset.epoch
         version = StreamedVersion(definition, captured, tracked, context.settings.context_headers, epoch=epoch)
         if self.emits(definition.id):
-            version.emitter = new_table_emitter(version, epoch, skipped=context.settings.skipped_operations)
+            version.emitter = new_table_emitter(
+                captured, version.headers, epoch, skipped=context.settings.skipped_operations
+            )
         return version
 
     def _add_table(self, definition: TableVersion) -> tuple[CapturedTable, TrackedTable] | None:

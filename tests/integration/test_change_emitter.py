@@ -134,7 +134,7 @@ class Side:
         captured = CapturedTable(table, f"{self.prefix}.{name}", codec, source, ("s", name.encode()))
         version = StreamedVersion(definition, captured, tracked, [("c", b"1")], epoch=7)
         if self.native:
-            version.emitter = new_table_emitter(version, 7, skipped=frozenset())
+            version.emitter = new_table_emitter(captured, version.headers, 7, skipped=frozenset())
         self.versions.in_use[id(definition)] = version
         return version
 

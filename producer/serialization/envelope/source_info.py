@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from time import time_ns
 from typing import Any, Final
 
-from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin
+from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.types.text import json_string
@@ -61,9 +61,9 @@ def source_struct(
     return {name: values[name] for name in _FIELDS}
 
 
-def source_time_us(rows: RowsEvent, begin: TransactionBegin | None) -> int:
+def source_time_us(event: RowsEvent | TransactionCommit, begin: TransactionBegin | None) -> int:
     """Return the time of a change in µs: of the original commit if the binlog has it, else the second of the event."""
-    return (begin.commit_ts_us if begin is not None else 0) or rows.ts * 1_000_000
+    return (begin.commit_ts_us if begin is not None else 0) or event.ts * 1_000_000
 
 
 class SourceInfo:
