@@ -20,6 +20,7 @@ from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.embedded.registry import API, SchemaRegistry
+from tests.support.producer_log import complaints
 
 _PHASE_S: Final = 900
 
@@ -33,6 +34,8 @@ class Outcome(NamedTuple):
     variant: Variant
     debezium: list[KafkaRecord]
     tailrace: list[KafkaRecord]
+    complaints: str = ""
+    """What Tailrace logged above the level info."""
 
 
 def run(
@@ -92,11 +95,13 @@ def run(
         for prefix in prefixes:
             wait(lambda prefix=prefix: _sentinel_arrived(broker, prefix), f"the end of {prefix}")  # type: ignore[misc]
         report("all records are written")
+        logs = {variant.name: each.log_file for variant, each in zip(tailrace_variants, producers, strict=True)}
         return [
             Outcome(
                 variant,
                 _all_of(broker, debezium_prefix(variant), registry) if variant in debezium_variants else [],
                 _all_of(broker, tailrace_prefix(variant), registry) if variant in tailrace_variants else [],
+                complaints(logs[variant.name]) if variant.name in logs else "",
             )
             for variant in variants
         ]

@@ -64,7 +64,7 @@ def test_records_equal_the_golden_records(variant: Variant) -> None:
     report = verdict(outcome._replace(debezium=_golden(variant), tailrace=tailrace), ANOTHER_RUN)
 
     differences = [str(each) for found in report.different.values() for each in found]
-    assert not differences, "\n".join(differences[:40])
+    assert not differences, "\n".join([*differences[:40], "log of the producer:", outcome.complaints])
     assert sum(report.equal.values()) + sum(map(len, report.excepted.values())) > 0
 
 

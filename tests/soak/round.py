@@ -28,6 +28,7 @@ from tests.soak.verify import Verdict, verify
 from tests.soak.writer import Writers, finish_prepared
 from tests.support.capture import CaptureProcess
 from tests.support.incremental_checks import pending_requests
+from tests.support.producer_log import complaints
 from tests.support.replication import Cluster
 from tests.support.tcp_proxy import TcpProxy
 
@@ -216,9 +217,7 @@ class Round:
                 if cursor.fetchone()[0]:
                     return
                 time.sleep(0.2)
-        raise SoakError(
-            f"round {self.number}: not recovered within {RECOVERY_S:.0f} s from: {what}; log: {context.log}"
-        )
+        raise self._error(context, f"not recovered within {RECOVERY_S:.0f} s from: {what}; missing: {wanted}")
 
     def _idle(self, context: RoundContext) -> None:
         """Wait until all snapshots are complete and the last change is written."""
@@ -231,7 +230,14 @@ class Round:
                 self._recovered(context, "the end of the round")
                 return
             time.sleep(0.2)
-        raise SoakError(f"round {self.number}: a snapshot does not end; log: {context.log}")
+        raise self._error(context, "a snapshot does not end")
+
+    def _error(self, context: RoundContext, what: str) -> SoakError:
+        """Return an error that shows what the producer said: the log may be gone when it is read."""
+        return SoakError(
+            f"round {self.number}: {what}; stream: {self.status().get('stream')}; starts after an end: "
+            f"{context.restarts}; log: {context.log}\n{complaints(context.log)}"
+        )
 
     def _source(self) -> dict[str, dict[str, Row]]:
         """Return the rows of all tables; the former table of an online schema change is not captured."""

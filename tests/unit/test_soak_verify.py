@@ -177,8 +177,11 @@ def _created(number: int, row: Row) -> Read:
     return _record("c", _gtid(number), None, row)._replace(key=orjson.dumps(row))
 
 
-def _dropped_tables(*found: int, low: str = "", drops: int = 2) -> Verdict:
-    """Two tables of one name: inserts 1 and 2 and DROP 3, inserts 4 and 5 and DROP 6; the topic has ``found``."""
+def _dropped_tables(*found: int, low: str = "", drops: int = 2, **bounds: Any) -> Verdict:
+    """Two tables of one name: inserts 1 and 2 and DROP 3, inserts 4 and 5 and DROP 6; the topic has ``found``.
+
+    ``bounds`` are those of the split with the low watermark ``low``.
+    """
     history = TableHistory("created")
     rows: dict[int, Row] = {1: {"id": 1}, 2: {"id": 2}, 4: {"id": 1}, 5: {"id": 3}}
     for number in range(1, 7):
@@ -188,7 +191,7 @@ def _dropped_tables(*found: int, low: str = "", drops: int = 2) -> Verdict:
             history.leave(_gtid(number))
     records = [_created(number, rows[number]) for number in found]
     position = BinlogPosition(1, "f", 4, low, "server")
-    marks = [replace(_mark(WatermarkKind.LOW, 0, 0, 0), position=position)] if low else []
+    marks = [replace(_mark(WatermarkKind.LOW, 0, 0, 0), position=position, **bounds)] if low else []
     source: dict[str, Row] = {} if drops == 2 else {"[1]": rows[4], "[3]": rows[5]}
     return TableCheck(history, Topic("created", records), marks, Gtids()).run(source)
 
@@ -216,3 +219,18 @@ def test_a_lost_change_after_a_low_watermark_is_found(low: str, lost: int) -> No
     """A snapshot has begun to read the second table, or only the first one, so it had to have the later changes."""
     verdict = _dropped_tables(*([1, 2] if low != "server:1-2" else []), low=low)
     assert verdict.lost == lost
+
+
+@pytest.mark.parametrize(
+    ("bounds", "lost"),
+    [
+        ({"lower": [3], "lower_open": True}, 0),  # has watermarks before a row is read
+        ({"lower": [2], "lower_open": True}, 1),
+        ({"lower": [2], "upper": [4], "closed": False}, 1),
+        ({"lower": None, "upper": [3], "closed": False}, 1),
+        ({"lower": None, "upper": [3], "closed": True}, 2),
+    ],
+)
+def test_a_low_watermark_tells_of_the_keys_of_its_split(bounds: dict[str, Any], lost: int) -> None:
+    verdict = _dropped_tables(1, 2, low="server:1-3", **bounds)
+    assert (verdict.lost, verdict.not_captured) == (lost, 2 - lost)
