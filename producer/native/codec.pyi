@@ -301,12 +301,14 @@ class ChangeEmitter:
         sender: Sender,
         events: list[Event],
         at: int,
+        end: int,
         versions: Mapping[int, Any],
         begin: TransactionBegin | None,
         room: int,
         streaming: object,
     ) -> int:
-        """Emit the events from ``at`` on; return the index of the first that is declined, or follows ``room`` records.
+        """Emit the events from ``at`` to ``end``; return the index of the first that is declined, or that follows
+        ``room`` records.
 
         ``begin`` is the open transaction. ``versions`` have, by the id of their definition, the ``emitter`` (or None)
         and the ``tracked.mode``, which must be ``streaming``. All records have been handed over on return.

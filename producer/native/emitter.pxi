@@ -278,13 +278,16 @@ cdef class ChangeEmitter:
         Sender sender not None,
         list events not None,
         Py_ssize_t at,
+        Py_ssize_t end,
         dict versions not None,
         begin,
         Py_ssize_t room,
         streaming,
     ):
-        if self.busy or at < 0:
+        if self.busy:
             raise RuntimeError("the emitter is in use")
+        if at < 0 or end > len(events):
+            raise IndexError("beyond the events")
         self.busy, self.sender = True, sender
         self._forget()
         self.ended = []
@@ -292,7 +295,7 @@ cdef class ChangeEmitter:
         self.serial += 1
         self.failed_at = self.number = -1
         try:
-            at = self._emit(events, at, versions, room, streaming)
+            at = self._emit(events, at, end, versions, room, streaming)
             self._flush()
             return at
         except BaseException:
@@ -372,8 +375,10 @@ cdef class ChangeEmitter:
         self.group_count += 1
         return 0
 
-    cdef Py_ssize_t _emit(self, list events, Py_ssize_t at, dict versions, Py_ssize_t room, streaming) except -1:
-        cdef Py_ssize_t count = len(events), records, size, added = 0
+    cdef Py_ssize_t _emit(
+        self, list events, Py_ssize_t at, Py_ssize_t end, dict versions, Py_ssize_t room, streaming
+    ) except -1:
+        cdef Py_ssize_t records, size, added = 0
         cdef EventValues values
         cdef timespec now
         cdef TableEmitter table = None
@@ -387,7 +392,7 @@ cdef class ChangeEmitter:
         begin = self.begin
         if begin is not None:
             self._enter(begin, &values, &commit_ts_us)
-        while at < count:
+        while at < end:
             kind = type(events[at])
             if kind is self.rows_event:
                 event = events[at]

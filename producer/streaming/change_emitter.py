@@ -1,12 +1,16 @@
 """Emits the changes of usual transactions by the compiled extension: many events in one call.
 
-It emits what needs no decision: changes of streaming tables whose version is in use, while no split waits for its end,
-no transaction of an earlier start is resumed, and no transaction metadata is written. ``BinlogReader`` handles each
-event that is declined, and raises the errors of those that cannot be written.
+It emits what needs no decision: changes of streaming tables whose version is in use, while no transaction of an earlier
+start is resumed, and no transaction metadata is written. ``BinlogReader`` handles each event that is declined, and
+raises the errors of those that cannot be written.
+
+Invariant: the commit at which a split ends, or a table is to be finished, is declined. So all that a decision depends on
+changes only between two calls.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
@@ -54,20 +58,24 @@ class ChangeEmitter:
             output=context.transaction,
             include_query=context.settings.include_query,
         )
+        self._batch: list[Event] = []
+        self._commits: list[int] = []
+        """The indexes of the commits in ``_batch``; both are kept while splits wait for their ends."""
 
     def emit(self, events: list[Event], at: int, listener: EmitListener) -> int:
         """Emit the events from ``at`` on; return the index of the first that is declined.
 
-        It stops as well when the Kafka transaction is full. Nothing is emitted while an event may end a split, or may
-        have been done before a restart.
+        It stops as well when the Kafka transaction is full. Nothing is emitted while an event may have been done before
+        a restart.
         """
         sender = self._transaction.sender
-        if sender is None or self._registry.may_end or self._offset.has_resumed:
+        if sender is None or self._offset.has_resumed:
             return at
         native, begin = self._native, self._offset.transaction
+        end, room = self._end(events, at), self._transaction.room
         stop = -1
         try:
-            stop = native.emit(sender, events, at, self._versions.in_use, begin, self._transaction.room, _STREAMING)
+            stop = native.emit(sender, events, at, end, self._versions.in_use, begin, room, _STREAMING)
         except RecordTooLargeError as error:
             if native.failed_at >= 0 and not isinstance(error, RecordRefusedError):
                 before = (
@@ -78,6 +86,28 @@ class ChangeEmitter:
         finally:
             self._pass(listener, complete=stop >= 0)
         return stop
+
+    def _end(self, events: list[Event], at: int) -> int:
+        """Return the index of the first commit at which a split ends or a table is finished; without one, of the end.
+
+        Positions grow from commit to commit, so each one after the first that reaches an end reaches it too.
+        """
+        if not self._registry.may_end:
+            self._batch, self._commits = [], []
+            return len(events)
+        if self._batch is not events:
+            self._batch = events
+            self._commits = [index for index, event in enumerate(events) if type(event) is TransactionCommit]
+        commits = self._commits
+        first = bisect_left(commits, at)
+        if first == len(commits) or not self._reaches_end(commits[-1]):
+            return len(events)
+        return commits[bisect_left(commits, True, lo=first, key=self._reaches_end)]
+
+    def _reaches_end(self, index: int) -> bool:
+        event = self._batch[index]
+        assert isinstance(event, TransactionCommit)
+        return self._registry.reaches_end(event)
 
     def _pass(self, listener: EmitListener, *, complete: bool) -> None:
         """Count what was emitted, and pass it in the offset.
