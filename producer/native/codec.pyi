@@ -268,6 +268,19 @@ class TableEmitter:
         prepare: Callable[[int], tuple[ImageEncoder, Template, Template] | None],
     ) -> None: ...
 
+@final
+class KeyCover:
+    """Which changes of a table under snapshot are written, by spans of the first column of its key, an integer.
+
+    ``starts`` are the first keys of the spans, in order, the first one is that of all 64-bit integers. A span is 0: its
+    changes are written, 1: they are skipped, 2: declined, or an object, for which ``decide`` returns one of these once
+    for each transaction.
+    """
+
+    def __init__(self, starts: list[int], spans: list[Any], decide: Callable[[Any, TransactionBegin], int]) -> None: ...
+    def decision(self, key: int, begin: TransactionBegin) -> int:
+        """Return the decision on a change of a key in a transaction."""
+
 class EmitterOutput(Protocol):
     """The Kafka transaction that the records belong to."""
 
@@ -294,6 +307,7 @@ class ChangeEmitter:
         *,
         ops: tuple[str, str, str],
         output: EmitterOutput,
+        cover_of: Callable[[Any], KeyCover | None],
         include_query: bool,
     ) -> None: ...
     def emit(
@@ -311,7 +325,8 @@ class ChangeEmitter:
         ``room`` records.
 
         ``begin`` is the open transaction. ``versions`` have, by the id of their definition, the ``emitter`` (or None)
-        and the ``tracked.mode``, which must be ``streaming``. All records have been handed over on return.
+        and ``tracked``. Unless its ``mode`` is ``streaming``, what ``cover_of`` returns for it decides, for events that
+        follow each other; None: they are declined. All records have been handed over on return.
         """
 
     def take_counts(self) -> list[tuple[Any, str, int, int, int]]:

@@ -26,7 +26,7 @@ cdef extern from "Python.h":
     int Py_DTSF_ADD_DOT_0
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
 
-INTERFACE = 9
+INTERFACE = 10
 
 include "numbers.pxi"
 include "values.pxi"
@@ -38,6 +38,7 @@ include "result_set.pxi"
 include "row_image.pxi"
 include "binary_json.pxi"
 include "rows.pxi"
+include "key_cover.pxi"
 include "events.pxi"
 include "sender.pxi"
 include "emitter.pxi"

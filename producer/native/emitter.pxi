@@ -226,7 +226,7 @@ cdef struct Group:  # the records of one event
 
 @cython.final
 cdef class ChangeEmitter:
-    """Emits the changes of usual transactions of streaming tables."""
+    """Emits the changes of usual transactions, those of tables under snapshot as their covers decide."""
 
     cdef type begin_event
     cdef type rows_event
@@ -234,6 +234,7 @@ cdef class ChangeEmitter:
     cdef tuple ops
     cdef Sender sender
     cdef object output
+    cdef object cover_of
     cdef bint include_query
     cdef Records records
     cdef Output head
@@ -255,14 +256,14 @@ cdef class ChangeEmitter:
     cdef readonly Py_ssize_t failed_at
 
     def __cinit__(
-        self, type begin, type rows, type commit, *, tuple ops not None, output, include_query
+        self, type begin, type rows, type commit, *, tuple ops not None, output, cover_of, include_query
     ):
         if len(ops) != OPS:
             raise ValueError("other operations")
         self.begin_event = event_type(begin, BEGIN_FIELDS)
         self.rows_event = event_type(rows, ROWS_FIELDS)
         self.commit_event = event_type(commit, COMMIT_FIELDS)
-        self.ops, self.output, self.include_query = ops, output, include_query
+        self.ops, self.output, self.cover_of, self.include_query = ops, output, cover_of, include_query
         self.records = Records.__new__(Records)
         self.touched, self.ended = [], []
         self.failed_at = -1
@@ -352,6 +353,19 @@ cdef class ChangeEmitter:
             data.data, data.room = NULL, 0
         self.group_count = self.group_at = self.texts.size = 0
 
+    cdef int _add_event(self, TableEmitter table, version, int op, int64_t rows, Py_ssize_t records) except -1:
+        """Count an event of the open transaction."""
+        if not table.touched:
+            table.touched, table.owner = True, version
+            self.touched.append(table)
+        if table.serial != self.serial:
+            table.serial, table.rows = self.serial, 0
+        table.rows += rows
+        table.events[op] += 1
+        table.records[op] += records
+        table.empty[op] += not records
+        return 0
+
     cdef int _add_group(
         self, TableEmitter table, int op, Py_ssize_t records, Py_ssize_t event, object number
     ) except -1:
@@ -382,10 +396,11 @@ cdef class ChangeEmitter:
         cdef EventValues values
         cdef timespec now
         cdef TableEmitter table = None
+        cdef KeyCover cover = None
         cdef ImageEncoder encoder
         cdef PyObject *found
         cdef Text head, tail
-        cdef int op
+        cdef int op, decision
         cdef int64_t rows
         cdef int64_t commit_ts_us = 0
         definition = None
@@ -401,10 +416,13 @@ cdef class ChangeEmitter:
                 if field(event, 1) is not definition:
                     definition = field(event, 1)
                     found = PyDict_GetItemWithError(versions, <size_t> <PyObject *> definition)
-                    table = None
+                    table = cover = None
                     if found != NULL:
                         version = <object> found
-                        if version.tracked.mode is streaming:
+                        tracked = version.tracked
+                        if tracked.mode is not streaming:
+                            cover = self.cover_of(tracked)
+                        if tracked.mode is streaming or cover is not None:
                             table = version.emitter
                 if table is None:
                     break
@@ -413,6 +431,16 @@ cdef class ChangeEmitter:
                     op += 1
                 if op == OPS or not table.knows(op):
                     break
+                encoder = <ImageEncoder?> table.encoders[op]
+                if cover is not None:
+                    decision = encoder.decide(field(event, 2), field(event, 3), field(event, 4), cover, begin, &rows)
+                    if decision == UNDECIDED:
+                        break
+                    if decision == SKIPPED:
+                        self._add_event(table, version, op, rows, 0)
+                        self.number, self.pos = field(event, 11), field(event, 6)
+                        at += 1
+                        continue
                 clock_gettime(CLOCK_REALTIME, &now)
                 values.now_us = <int64_t> now.tv_sec * 1000000 + now.tv_nsec // 1000
                 values.ts_us = commit_ts_us if commit_ts_us else <int64_t> field(event, 8) * 1000000
@@ -425,23 +453,14 @@ cdef class ChangeEmitter:
                 head.data, head.size = self.head.data, self.head.size
                 tail.data, tail.size = self.tail.data, self.tail.size
                 records, size = self.records.count, self.records.data.size
-                encoder = <ImageEncoder?> table.encoders[op]
                 rows = encoder.append(
                     field(event, 2), field(event, 3), field(event, 4), &head, &tail, 0, None, None, self.records
                 )
                 if rows < 0:
                     self.records.count, self.records.data.size = records, size
                     break
-                if not table.touched:
-                    table.touched, table.owner = True, version
-                    self.touched.append(table)
-                if table.serial != self.serial:
-                    table.serial, table.rows = self.serial, 0
-                table.rows += rows
                 records = self.records.count - records
-                table.events[op] += 1
-                table.records[op] += records
-                table.empty[op] += not records
+                self._add_event(table, version, op, rows, records)
                 if records:
                     self._add_group(table, op, records, at, field(event, 11))
                 self.number, self.pos = field(event, 11), values.pos

@@ -112,6 +112,49 @@ cdef class ImageEncoder:
         finally:
             self.busy = False
 
+    cdef int decide(
+        self, bytes data, Py_ssize_t at, Py_ssize_t end, KeyCover cover, begin, int64_t *rows
+    ) except -1:
+        """Return the decision on the keys of an event, UNDECIDED if they differ; ``rows`` is set to its rows.
+
+        The first column of the key decides, which must be an integer.
+        """
+        cdef int found
+        if at < 0 or end > PyBytes_GET_SIZE(data) or self.busy or not self.raw_count or self.raw[0].call != NULL:
+            return UNDECIDED
+        self.busy = True
+        try:
+            found = self._decide(<const unsigned char *> PyBytes_AS_STRING(data), at, end, cover, begin, rows)
+            return UNDECIDED if found < 0 else found
+        finally:
+            self.busy = False
+
+    cdef int _decide(
+        self, const unsigned char *data, Py_ssize_t at, Py_ssize_t end, KeyCover cover, begin, int64_t *rows
+    ) except -2:
+        """Return the decision on all keys; -1: there is none."""
+        cdef const Column *column = &self.rows.columns[self.raw[0].column]
+        cdef const Span *value = &self.rows.values[self.raw[0].column]
+        cdef Py_ssize_t images = 0
+        cdef int64_t key
+        cdef int shared = -1, found
+        while at < end:
+            at = self.rows.find_values(data, at, end)
+            if not at or value.start < 0:
+                return -1
+            key = <int64_t> integer_bits(column, data + value.start)
+            if key < 0 and not column.signed:
+                return -1  # it is greater than all that a cover knows
+            found = cover.of(key, begin)
+            if found == UNDECIDED or (found != shared and shared >= 0):
+                return -1
+            shared = found
+            images += 1
+        if self.pairs and images % 2:
+            return -1
+        rows[0] = images // 2 if self.pairs else images
+        return shared
+
     cdef list _raw_keys(self, const unsigned char *data, Py_ssize_t at, Py_ssize_t end):
         cdef list found = []
         cdef tuple raw, old_raw

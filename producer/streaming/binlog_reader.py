@@ -43,6 +43,8 @@ from tailrace.runtime.errors import SchemaError, TailraceError
 _STREAMING: Final = TableMode.STREAMING
 _WAITING: Final = TableMode.WAITING
 _PLANNING: Final = TableMode.PLANNING
+_HANDLED_EVENTS: Final = 4
+"""Events after which the emitter is asked again: one that it declines is often followed by others."""
 
 
 class SignalTable(Protocol):
@@ -149,7 +151,7 @@ class BinlogReader:
         transaction.commit()
 
     def _read(self, events: list[Event]) -> None:
-        """Emit many events in one call; what is declined is handled here, up to the end of its transaction."""
+        """Emit many events in one call; what is declined is handled here, and some of what follows it."""
         handlers, emitter, transaction = self._handlers, self._emitter, self._transaction
         at, count = 0, len(events)
         while at < count:
@@ -158,12 +160,13 @@ class BinlogReader:
                 if transaction.full:
                     transaction.commit()
                     continue
+            until = at + _HANDLED_EVENTS
             try:
                 while at < count:
                     event = events[at]
                     handlers[type(event)](event)
                     at += 1
-                    if emitter is not None and type(event) is TransactionCommit:
+                    if emitter is not None and (at >= until or type(event) is TransactionCommit):
                         break
             except (SchemaError, RecordTooLargeError) as error:
                 if not isinstance(error, RecordRefusedError):

@@ -1,16 +1,18 @@
 """Emits the changes of usual transactions by the compiled extension: many events in one call.
 
-It emits what needs no decision: changes of streaming tables whose version is in use, while no transaction of an earlier
-start is resumed, and no transaction metadata is written. ``BinlogReader`` handles each event that is declined, and
-raises the errors of those that cannot be written.
+It emits what needs no decision, while no transaction of an earlier start is resumed and no transaction metadata is
+written: changes of streaming tables whose version is in use, and those of a table under snapshot whose keys have one
+decision, to write or to skip them (``key_cover.py``). ``BinlogReader`` handles each event that is declined: those that
+are held or belong to a split, the first of a version. It raises the errors of those that cannot be written.
 
-Invariant: the commit at which a split ends, or a table is to be finished, is declined. So all that a decision depends on
+Invariant: the commit at which a split ends, or a table is to be finished, is declined. So all that decisions depend on
 changes only between two calls.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
@@ -18,6 +20,7 @@ from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionB
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.envelope.source_info import source_time_us
 from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.key_cover import cover_of
 from tailrace.producer.streaming.table_emitter import OPS
 from tailrace.producer.streaming.table_versions import StreamedVersion, TableVersions
 
@@ -47,7 +50,7 @@ class ChangeEmitter:
         from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
 
         self._transaction = context.transaction
-        self._offset = context.transaction.offset
+        offset = self._offset = context.transaction.offset
         self._registry = context.registry
         self._versions = versions
         self._native: codec.ChangeEmitter = codec.ChangeEmitter(
@@ -56,6 +59,7 @@ class ChangeEmitter:
             TransactionCommit,
             ops=OPS,
             output=context.transaction,
+            cover_of=partial(cover_of, read=lambda: offset.position),
             include_query=context.settings.include_query,
         )
         self._batch: list[Event] = []

@@ -72,7 +72,7 @@ class SnapshotCoordinator:
         if tracked is None:
             return None
         self._registry.start_planning(table)
-        tracked.order = order
+        tracked.compare_by(order)
         self._status.table_mode(table, tracked.mode)
         # The stream may be behind the planned definition: known versions must be checked against its key.
         self._versions.forget(table)
@@ -82,7 +82,7 @@ class SnapshotCoordinator:
 
     def replace_order(self, table: TableId, order: KeyOrdering) -> None:
         """Compare the table's keys in another order: the table turned out to be one split."""
-        self._registry.tables[table].order = order
+        self._registry.tables[table].compare_by(order)
 
     def set_range(
         self, table: TableId, state: TableState, greatest: SortKey | None, above: tuple[Split, SplitState] | None
@@ -112,7 +112,7 @@ class SnapshotCoordinator:
         """Continue the initial snapshot of a table whose plan was stored before a restart."""
         self._registry.start_planning(table)
         self._registry.set_range(table, greatest)
-        self._registry.tables[table].order = order
+        self._registry.tables[table].compare_by(order)
         self._start_snapshot(table, state)
 
     # -- incremental snapshots ---------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class SnapshotCoordinator:
     def resume_incremental(self, table: TableId, order: KeyOrdering, state: TableState) -> None:
         """Continue an incremental snapshot that was running when the capture stopped."""
         self._registry.start_incremental(table)
-        self._registry.tables[table].order = order
+        self._registry.tables[table].compare_by(order)
         self._start_snapshot(table, state)
 
     def end_stored(self, table: TableId, state: State) -> None:

@@ -39,6 +39,7 @@ from tailrace.producer.model.table_mode import TableMode, check_transition
 from tailrace.producer.streaming.tracked_table import (
     EMIT,
     SKIP,
+    WITH_SPLITS,
     ChangeDecision,
     Decision,
     HasPosition,
@@ -100,7 +101,7 @@ class SplitRegistry:
     def set_range(self, table: TableId, greatest: SortKey | None) -> None:
         """Set the greatest planned key; None: the splits are unbounded."""
         self.tables[table].move_to(TableMode.SNAPSHOT)
-        self.tables[table].greatest = greatest
+        self.tables[table].plan(greatest)
 
     def start_incremental(self, table: TableId) -> None:
         """Start an incremental snapshot of a streaming table."""
@@ -162,15 +163,13 @@ class SplitRegistry:
 
     def commit(self, split: Split, low: Offset, high: Offset, *, rows: int = 0, backfill: int = 0) -> None:
         """The split's rows are in Kafka."""
-        tracked = self.tables[split.table].opened[split.id]
-        assert tracked.high is None, f"split {split.id} committed twice"
-        tracked.low, tracked.high, tracked.rows, tracked.backfill = low, high, rows, backfill
+        tracked = self.tables[split.table].commit(split.id, low, high, rows=rows, backfill=backfill)
         heappush(self._committed, _ByHigh(tracked))
 
     def abandon_split(self, split: Split) -> None:
         """The split will not be read: its table is missing."""
         table = self.tables[split.table]
-        table.opened.pop(split.id).abandoned = True
+        table.abandon(split.id)
         self._check_complete(table)
 
     def end_passed(self, offset: Offset) -> list[Ending]:
@@ -222,7 +221,7 @@ class SplitRegistry:
     def decide(self, table: TrackedTable, key: SortKey, transaction: TransactionBegin, begin: HasPosition) -> Decision:
         """Return the decision for a change of ``key`` in a transaction, which begins at the position of ``begin``."""
         mode = table.mode
-        if mode in _WITH_SPLITS:
+        if mode in WITH_SPLITS:
             incremental = mode is _INCREMENTAL
             found = table.find(key)
             if isinstance(found, TrackedSplit):
@@ -240,4 +239,3 @@ class SplitRegistry:
 
 _HOLD: Final = (ChangeDecision.HOLD, None)
 _INCREMENTAL: Final = TableMode.INCREMENTAL
-_WITH_SPLITS: Final = (TableMode.SNAPSHOT, TableMode.RESTARTING, TableMode.INCREMENTAL)

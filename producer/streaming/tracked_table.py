@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.protocols import KeyOrdering, Offset
@@ -13,6 +14,9 @@ from tailrace.producer.model.split import EndedRange, SortKey, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence, check_transition
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
+
+if TYPE_CHECKING:
+    from tailrace.producer.native.codec import KeyCover
 
 
 class ChangeDecision(Enum):
@@ -37,6 +41,9 @@ Decision = tuple[ChangeDecision, "TrackedSplit | None"]
 
 EMIT: Final[Decision] = (ChangeDecision.EMIT, None)
 SKIP: Final[Decision] = (ChangeDecision.SKIP, None)
+
+WITH_SPLITS: Final = (TableMode.SNAPSHOT, TableMode.RESTARTING, TableMode.INCREMENTAL)
+"""The modes in which the splits of a table decide on its changes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +108,8 @@ class TrackedTable:
     """Greatest planned key; None in mode SNAPSHOT: the splits are unbounded."""
     order: KeyOrdering | None = None
     """How the table's keys compare; None unless a snapshot of the table is running."""
+    cover: KeyCover | None = None
+    """What the compiled extension decides by (``key_cover.py``); None: not made since the table changed."""
     opened: dict[str, TrackedSplit] = field(default_factory=dict)
     """Splits that are being read, or committed without END."""
     _above: TrackedSplit | None = None
@@ -112,6 +121,17 @@ class TrackedTable:
         """Change the mode. Raises IllegalTransitionError if the step is not allowed."""
         check_transition(self.id, self.mode, mode)
         self.mode = mode
+        self.cover = None
+
+    def plan(self, greatest: SortKey | None) -> None:
+        """Set the greatest planned key."""
+        self.greatest = greatest
+        self.cover = None
+
+    def compare_by(self, order: KeyOrdering) -> None:
+        """Set how the table's keys compare."""
+        self.order = order
+        self.cover = None
 
     @property
     def being_read(self) -> bool:
@@ -123,11 +143,22 @@ class TrackedTable:
         """The ranges of ended splits, in key order."""
         return [each for each in self._ordered if isinstance(each, EndedRange)]
 
+    @property
+    def ordered(self) -> Sequence[TrackedSplit | EndedRange]:
+        """What covers the keys up to the greatest planned one, in key order; the rest of them is not opened."""
+        return self._ordered
+
+    @property
+    def above(self) -> TrackedSplit | None:
+        """The split of the keys above the greatest planned one; None after its END."""
+        return self._above
+
     def add(self, split: Split) -> TrackedSplit:
         """Open a split; opening one twice is an error in the caller."""
         tracked = TrackedSplit(split, split.id)
         assert tracked.id not in self.opened, f"split {tracked.id} opened twice"
         self.opened[tracked.id] = tracked
+        self.cover = None
         if split.range.lower_open:
             self._above = tracked
         else:
@@ -138,11 +169,25 @@ class TrackedTable:
         """Restore a range whose splits had ended before a restart."""
         self._insert(ended, ended.lower_order)
 
+    def commit(self, split_id: str, low: Offset, high: Offset, *, rows: int, backfill: int) -> TrackedSplit:
+        """The rows of an opened split are in Kafka."""
+        tracked = self.opened[split_id]
+        assert tracked.high is None, f"split {split_id} committed twice"
+        tracked.low, tracked.high, tracked.rows, tracked.backfill = low, high, rows, backfill
+        self.cover = None
+        return tracked
+
+    def abandon(self, split_id: str) -> None:
+        """An opened split will not be read: the table is missing."""
+        self.opened.pop(split_id).abandoned = True
+        self.cover = None
+
     def _insert(self, covers: TrackedSplit | EndedRange, lower: SortKey | None) -> None:
         lower = lower if lower is not None else ()  # () sorts before every key
         at = bisect_right(self._lowers, lower)
         self._lowers.insert(at, lower)
         self._ordered.insert(at, covers)
+        self.cover = None
 
     def end(self, tracked: TrackedSplit) -> tuple[EndedRange | None, EndedRange | None]:
         """Join an ended split with the ended ranges that it touches; return the new range and one that it absorbed.
@@ -151,6 +196,7 @@ class TrackedTable:
         split above the greatest key: changes there need no range to be emitted.
         """
         del self.opened[tracked.id]
+        self.cover = None
         if tracked is self._above:
             self._above = None
             return None, None
@@ -184,7 +230,7 @@ class TrackedTable:
     def end_snapshot(self) -> None:
         """Forget the snapshot that is complete or cancelled."""
         self.presence = TablePresence.PRESENT
-        self.order = self.greatest = self._above = None
+        self.order = self.greatest = self._above = self.cover = None
         self.opened.clear()
         self._lowers.clear()
         self._ordered.clear()
