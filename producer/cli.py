@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -48,6 +48,7 @@ def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug =
     with _configured(config, settings, debug) as loaded:
         # The database and Kafka clients are imported late, so that an error of the configuration appears at once.
         from tailrace.producer.app.capture import run  # noqa: PLC0415
+        from tailrace.producer.app.snapshot_factory import fork_server  # noqa: PLC0415
         from tailrace.producer.ops.http import open_http_port  # noqa: PLC0415
         from tailrace.producer.ops.status import Phase, Status  # noqa: PLC0415
 
@@ -55,15 +56,20 @@ def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug =
         for warning in loaded.warnings:
             log.warning("setting has no effect", setting=warning)
         status = Status(loaded.topics.prefix)
-        stop = stop_on_signals()
         _set_up_collector()
-        with open_http_port(status, address=loaded.ops.http_address, port=loaded.ops.http_port):
-            run(loaded, stop, status=status)
+        # Before there is a thread, a connection or a client.
+        with fork_server(loaded) or nullcontext() as server:
+            stop = stop_on_signals()
+            with open_http_port(status, address=loaded.ops.http_address, port=loaded.ops.http_port):
+                run(loaded, stop, status=status, fork_server=server)
         status.phase(Phase.STOPPED)
 
 
 def _set_up_collector() -> None:
-    """Collect cycles less often: the events of a poll all live until the last is written, and are not part of any."""
+    """Collect cycles less often: the events of a poll all live until the last is written, and are not part of any.
+
+    What is imported is never looked at again, so that a forked process shares its memory.
+    """
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS)
 

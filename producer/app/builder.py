@@ -20,7 +20,7 @@ from tailrace.producer.app.resources import Resources
 from tailrace.producer.app.resume import ResumeRules, resume_point
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
 from tailrace.producer.app.signals import SignalService, ensure_signal_topics
-from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory, new_workers
+from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
 from tailrace.producer.app.validation import faults_of_new_tables, validate_tables
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import PrerequisiteError
@@ -36,9 +36,9 @@ from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
+from tailrace.producer.snapshot.fork_server import ForkServer
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
-from tailrace.producer.snapshot.workers import ProcessWorkers
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.change_emitter import ChangeEmitter
@@ -55,7 +55,6 @@ from tailrace.producer.streaming.stream_transaction import CommitSettings, Strea
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.producer.streaming.topics import CaptureTopics
-from tailrace.schemas.names import state_topic
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +69,7 @@ class CaptureProcess:
     ownership: Ownership
     hooks: SnapshotHooks | None = None
     """For tests: snapshot readers then run as threads of this process."""
+    fork_server: ForkServer | None = None
 
 
 @contextmanager
@@ -123,7 +123,6 @@ class SessionBuilder:
         self._stop = stop
         self._auxiliary = AuxiliaryTopics(process.config)
         self._created_topics: set[str] = set()
-        self._waiting: ProcessWorkers | None = None
         self._headers: Headers = list(
             context_headers(
                 process.config.topics.prefix,
@@ -139,7 +138,7 @@ class SessionBuilder:
         session = self._resources.add(self._source.open_snapshot_session())
         tables = CapturedTables(config, session.describe, source_offset=session.current_offset)
         checked = self._check_source(session, tables)
-        topics = self._ensure_topics(checked.captured)
+        topics = self._ensure_topics()
         restored = self._restore(checked.captured, topics, tables, session)
         checked = replace(checked, captured=restored.captured)
         captured = checked.captured
@@ -216,13 +215,9 @@ class SessionBuilder:
             checked = self._check_tables(session, CapturedTables(self._config, session.describe), new)
         return sorted([*present, *(table for table in checked.captured if table not in checked.faults)])
 
-    def _ensure_topics(self, captured: Sequence[TableId]) -> CaptureTopics:
+    def _ensure_topics(self) -> CaptureTopics:
         """Create the topics that do not belong to a table."""
-        admin, reads = Topics(kafka_settings(self._config)), self._config.snapshot.should_snapshot
-        has_readers = self._process.hooks is None and any(reads(str(table)) for table in captured)
-        if has_readers and admin.missing([state_topic(self._config.topics.prefix)]):
-            # Nothing is captured yet: snapshot readers are needed in a moment, and each imports for a while.
-            self._waiting = self._resources.add(new_workers(self._config))
+        admin = Topics(kafka_settings(self._config))
         topics = CaptureTopics(self._config, admin)
         self._created_topics = topics.ensure_own()
         ensure_signal_topics(self._config, admin)
@@ -359,7 +354,7 @@ class SessionBuilder:
             process.hooks,
             coordinator.known_keys,
             lambda: coordinator.mailbox.call(coordinator.confirm_ownership),
-            waiting=self._waiting,
+            server=process.fork_server,
         )
         factory = SnapshotFactory(
             process.config, state, coordinator, signals.processor, status=process.status, workers=workers

@@ -20,6 +20,7 @@ from tailrace.producer.kafka import native_sender
 from tailrace.producer.kafka.client import check_options
 from tailrace.producer.native import loader
 from tailrace.producer.ops.status import Status
+from tailrace.producer.snapshot.fork_server import ForkServer
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.runtime.errors import Retryable, TailraceError
 
@@ -32,11 +33,13 @@ def run(
     *,
     status: Status | None = None,
     hooks: SnapshotHooks | None = None,
+    fork_server: ForkServer | None = None,
 ) -> None:
     """Capture until ``stop`` is set, or until the initial snapshot is complete with snapshot.mode=initial_only.
 
     If the first session cannot start, the error is raised at once. Later, retryable errors start a new session after
-    growing delays. ``hooks`` are for tests: snapshot readers then run as threads of this process.
+    growing delays. ``hooks`` are for tests: snapshot readers then run as threads of this process. ``fork_server``
+    starts the processes of snapshot readers; without one they are spawned, and each imports what it needs.
     """
     check_options(kafka_settings(config))
     if reason := loader.unused_because():
@@ -49,7 +52,7 @@ def run(
             log.info("records are sent by the compiled extension")
     status = status if status is not None else Status()
     ownership = Ownership(config, stop)
-    process = CaptureProcess(config, stop, status, ownership, hooks)
+    process = CaptureProcess(config, stop, status, ownership, hooks, fork_server)
     started = threading.Event()
 
     def may_retry(error: BaseException) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from multiprocessing.connection import Connection as Pipe
 from typing import Any
+
+import structlog
 
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
 from tailrace.producer.app.snapshot_worker import open_reader, process_main
@@ -15,17 +18,34 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.snapshot.enumerator import Enumerator
+from tailrace.producer.snapshot.fork_server import ForkServer, ForkServerLostError, may_fork
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.policy import IncrementalSnapshot, InitialSnapshot, SnapshotControl
 from tailrace.producer.snapshot.splitter import SplitterSettings
 from tailrace.producer.snapshot.table_planner import TablePlanner
-from tailrace.producer.snapshot.workers import ProcessWorkers, ThreadWorkers, Workers
+from tailrace.producer.snapshot.workers import Process, ProcessWorkers, SpawnedProcess, ThreadWorkers, Workers
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 
+log = structlog.get_logger(__name__)
 
-def new_workers(config: ProducerConfig) -> ProcessWorkers:
+
+def fork_server(config: ProducerConfig) -> ForkServer | None:
+    """Return a process that forks snapshot readers, if this one may fork; the caller closes it."""
+    return ForkServer(partial(process_main, config)) if may_fork() else None
+
+
+def new_workers(config: ProducerConfig, server: ForkServer | None) -> ProcessWorkers:
     """Return the configured number of snapshot readers, which wait for ``begin``; the caller closes them."""
-    return ProcessWorkers(config.snapshot.max_threads, partial(process_main, config))
+
+    def start(worker: int, pipe: Pipe) -> Process:
+        if server is not None:
+            try:
+                return server.start(worker, pipe)
+            except ForkServerLostError as error:
+                log.warning("a snapshot reader imports what it needs", reason=str(error))
+        return SpawnedProcess(partial(process_main, config), worker, pipe)
+
+    return ProcessWorkers(config.snapshot.max_threads, start)
 
 
 class WorkerFactory:
@@ -39,18 +59,18 @@ class WorkerFactory:
         known_keys: Callable[[], Mapping[str, Mapping[str, Any]]],
         confirm_ownership: Callable[[], None],
         *,
-        waiting: ProcessWorkers | None = None,
+        server: ForkServer | None = None,
     ) -> None:
         """``known_keys`` returns what the stream knows of keys (``KeyMemory.dump``).
 
-        ``confirm_ownership`` commits a transaction of the stream. ``waiting`` are readers for the first start.
+        ``confirm_ownership`` commits a transaction of the stream. ``server`` forks the processes.
         """
         self._config = config
         self._fence = fence
         self._hooks = hooks
         self._known_keys = known_keys
         self._confirm_ownership = confirm_ownership
-        self._waiting = waiting
+        self._server = server
 
     def start(self) -> Workers:
         """Start the configured number of readers; the caller closes them."""
@@ -59,7 +79,7 @@ class WorkerFactory:
         fence = self._fence = self._fence.moved_to_end(kafka_settings(config), self._confirm_ownership)
         keys = self._known_keys()
         if self._hooks is None:
-            workers, self._waiting = self._waiting or new_workers(config), None
+            workers = new_workers(config, self._server)
             workers.begin(fence, keys)
             return workers
         readers = range(config.snapshot.max_threads)

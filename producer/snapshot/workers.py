@@ -11,16 +11,16 @@ import multiprocessing.connection
 import multiprocessing.resource_tracker
 import os
 import queue
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Any, Protocol
 
 from tailrace.producer.errors import ProducerFencedError, TableMissingError
 from tailrace.producer.model.split import Split
+from tailrace.producer.snapshot.fork_server import ignore_interrupts, interrupts_blocked
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
 from tailrace.runtime.errors import Retryable, TailraceError
 
@@ -135,23 +135,29 @@ class ThreadWorkers:
             thread.join(timeout=30)
 
 
+class Process(Protocol):
+    """The process of a worker."""
+
+    def exit_code(self) -> int | None:
+        """Return the exit code of a process that has closed its pipe; None: unknown."""
+
+    def end(self) -> None:
+        """End the process, and wait for that."""
+
+
 class ProcessWorkers:
     """Workers as processes: decoding holds the interpreter lock, so threads would share one CPU core."""
 
-    def __init__(self, count: int, main: Callable[[int, Pipe], None]) -> None:
-        """``main(worker, pipe)`` runs in the child and calls ``serve_pipe``; it must be importable (spawn)."""
+    def __init__(self, count: int, start: Callable[[int, Pipe], Process]) -> None:
+        """``start(worker, pipe)`` starts a process that calls ``serve_pipe``."""
         self.count = count
-        context = multiprocessing.get_context("spawn")
         self._pipes: list[Pipe] = []
-        self._processes: list[multiprocessing.process.BaseProcess] = []
+        self._processes: list[Process] = []
         for worker in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=main, args=(worker, theirs), name=f"tailrace-reader-{worker}", daemon=True)
-            with _without_interrupts():
-                process.start()
-            theirs.close()
+            ours, theirs = multiprocessing.Pipe()
             self._pipes.append(ours)
-            self._processes.append(process)
+            with theirs:
+                self._processes.append(start(worker, theirs))
 
     def begin(self, *arguments: object) -> None:
         """Let the workers open their readers, with ``arguments``; until then they import what they need, and wait."""
@@ -175,37 +181,46 @@ class ProcessWorkers:
             try:
                 message: Message = self._pipes[worker].recv()
             except (EOFError, ConnectionError):
-                process = self._processes[worker]
-                process.join(timeout=5)
-                return SplitFailed(
-                    worker, f"snapshot reader {worker} ended with code {process.exitcode}", retryable=True
-                )
+                code = self._processes[worker].exit_code()
+                return SplitFailed(worker, f"snapshot reader {worker} ended with code {code}", retryable=True)
             return message
         return None
 
     def close(self) -> None:
         """End all workers."""
         for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            process.join(timeout=10)
-            if process.is_alive():
-                process.kill()
-                process.join()
+            process.end()
         for pipe in self._pipes:
             pipe.close()
 
 
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Block SIGINT in this thread: a child that starts meanwhile inherits that, until ``serve_pipe`` ignores it."""
-    # Otherwise the first child starts it, which unblocks the signal.
-    multiprocessing.resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+class SpawnedProcess:
+    """A process that imports what it needs: for a producer that has threads already, and no fork server."""
+
+    def __init__(self, main: Callable[[int, Pipe], None], worker: int, pipe: Pipe) -> None:
+        """``main(worker, pipe)`` runs in the child; it must be importable."""
+        # Otherwise the first child starts it, which unblocks the signal.
+        multiprocessing.resource_tracker.ensure_running()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=main, args=(worker, pipe), name=f"tailrace-reader-{worker}", daemon=True
+        )
+        with interrupts_blocked():
+            self._process.start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Return the exit code of a process that has closed its pipe; None: unknown."""
+        self._process.join(timeout=5)
+        return self._process.exitcode
+
+    def end(self) -> None:
+        """End the process, and wait for that."""
+        self._process.kill()
+        self._process.join()
 
 
 def serve_pipe(worker: int, new_opener: Callable[..., OpenReader], pipe: Pipe) -> None:
@@ -213,9 +228,7 @@ def serve_pipe(worker: int, new_opener: Callable[..., OpenReader], pipe: Pipe) -
 
     ``new_opener`` is called with the arguments of ``begin``.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to the whole group; the parent decides
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ignore_interrupts()
     _end_with_parent()
 
     def receive() -> Any:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,22 +17,26 @@ import pytest
 
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.snapshot import workers
-from tailrace.producer.snapshot.workers import ProcessWorkers, RowsRead, serve_pipe
+from tailrace.producer.snapshot.workers import ProcessWorkers, RowsRead, SpawnedProcess, serve_pipe
 from tests.support.capture import eventually
 from tests.support.idle_worker import main
 
 _ROOT: Final = Path(__file__).parents[2]
 _PRODUCER: Final = """
-import json, sys
-from tailrace.producer.snapshot.workers import ProcessWorkers
+import json, os, signal, sys
+from functools import partial
+from tailrace.producer.snapshot.fork_server import ForkServer
+from tailrace.producer.snapshot.workers import ProcessWorkers, SpawnedProcess
 from tests.support.idle_worker import main
 
-workers = ProcessWorkers(2, main)
+workers = ProcessWorkers(2, {start})
 workers.begin("process")
 found = [workers.next(60) for _ in range(2)]
 print(json.dumps([(message.worker, message.split, message.rows) for message in found]), flush=True)
-sys.stdin.read()
+{then}
 """
+_SPAWN: Final = "partial(SpawnedProcess, main)"
+_FORK: Final = "ForkServer(main).start"
 
 
 @pytest.fixture
@@ -57,10 +62,15 @@ def test_a_reader_without_its_parent_ends_without_a_traceback(monkeypatch: pytes
     serve_pipe(0, lambda: open_reader, pipe)
 
 
-def test_readers_end_with_a_killed_producer() -> None:
+@pytest.mark.parametrize("start", [_SPAWN, _FORK])
+def test_readers_end_with_a_killed_producer(start: str) -> None:
     """Also one that waits for a server, and does not notice that its pipe is closed."""
     with subprocess.Popen(
-        [sys.executable, "-c", _PRODUCER], cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _PRODUCER.format(start=start, then="sys.stdin.read()")],
+        cwd=_ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as producer:
         try:
             assert producer.stdout is not None
@@ -73,9 +83,10 @@ def test_readers_end_with_a_killed_producer() -> None:
 
 def test_readers_that_import_are_not_interrupted() -> None:
     """Ctrl-C in a terminal reaches them too; the producer ends them."""
-    workers = ProcessWorkers(1, main)
+    workers = ProcessWorkers(1, partial(SpawnedProcess, main))
     [process] = workers._processes
     try:
+        assert isinstance(process, SpawnedProcess)
         assert process.pid is not None
         os.kill(process.pid, signal.SIGINT)
         workers.begin("process")
@@ -88,11 +99,11 @@ def test_readers_that_import_are_not_interrupted() -> None:
 
 def test_readers_that_are_not_needed_end_when_they_are_closed() -> None:
     """A start that fails closes them while they import or wait for ``begin``."""
-    workers = ProcessWorkers(2, main)
+    workers = ProcessWorkers(2, partial(SpawnedProcess, main))
 
     workers.close()
 
-    assert [process.exitcode for process in workers._processes] == [-signal.SIGTERM] * 2
+    assert [process.exit_code() for process in workers._processes] == [-signal.SIGKILL] * 2
     workers.close()
 
 
