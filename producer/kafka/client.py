@@ -28,6 +28,9 @@ _PRODUCER_DEFAULTS: Final[Mapping[str, str | int | float | bool]] = {
     "delivery.report.only.error": True,
 }
 _QUEUE_KBYTES: Final = 65_536
+_RECONNECT_MS: Final = 20
+"""A new client waits half of it before its second connection, which its first request needs: 50 ms by the default of
+the library, several times in a start. After each failure it doubles, up to ten seconds."""
 _NOT_CREATED: Final = "Failed to create producer"
 
 
@@ -50,6 +53,7 @@ class KafkaSettings:
             "ssl.",
             "client.",
             "socket.",
+            "reconnect.",
             "debug",
             "broker.",
             "enable.ssl.",
@@ -58,6 +62,7 @@ class KafkaSettings:
         return {
             "bootstrap.servers": self.bootstrap_servers,
             "log_level": 3,
+            "reconnect.backoff.ms": _RECONNECT_MS,
             **{name: value for name, value in self.overrides.items() if name.startswith(prefixes)},
         }
 

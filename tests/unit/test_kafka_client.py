@@ -49,6 +49,17 @@ def test_java_names_of_debezium_configurations() -> None:
     check_options(settings)
 
 
+def test_the_second_connection_of_every_client_comes_soon() -> None:
+    """The client waits half of the time between two attempts, also if the first succeeded. The time can be chosen."""
+    chosen = _settings(reconnect_backoff_ms="70")
+
+    for settings in (_settings().common(), _settings().producer("id"), _settings().consumer()):
+        assert settings["reconnect.backoff.ms"] == 20
+    for settings in (chosen.common(), chosen.producer("id"), chosen.consumer()):
+        assert settings["reconnect.backoff.ms"] == "70"
+    check_options(chosen)
+
+
 def test_stores_of_java() -> None:
     """PEM and PKCS12 can be read; the empty host name check of Java is `none`."""
     pem = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem"}
