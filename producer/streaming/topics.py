@@ -22,8 +22,8 @@ class CaptureTopics:
     def ensure_own(self) -> set[str]:
         """Create Tailrace's own topics and the auxiliary topics that are configured; return those that were missing."""
         topics = self._config.topics
-        created = self._topics.ensure(own_topics(topics.prefix, replication_factor=topics.replication_factor))
-        return created | self._topics.ensure(self._auxiliary())
+        own = own_topics(topics.prefix, replication_factor=topics.replication_factor)
+        return self._topics.ensure([*own, *self._auxiliary()])
 
     def without_topic(self, tables: Iterable[TableId]) -> list[TableId]:
         """Return the tables whose data topics do not exist."""
