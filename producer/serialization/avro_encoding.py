@@ -26,14 +26,21 @@ def _varint(z: int) -> str:
     return text + chr(z)
 
 
-_SHORT_VARINTS: Final = [_varint(z) for z in range(1 << 14)]
-"""Numbers of one or two bytes."""
-_VARINT_PREFIXES: Final = [chr(z & 127 | 128) + chr(z >> 7 | 128) for z in range(1 << 14)]
-"""The first two bytes of longer numbers."""
+_SHORT_VARINTS: Final[list[str]] = []
+"""Numbers of one or two bytes; filled at the first use, since few processes write Avro."""
+_VARINT_PREFIXES: Final[list[str]] = []
+"""The first two bytes of longer numbers; filled together with the others."""
+
+
+def _fill_tables() -> None:
+    _VARINT_PREFIXES[:] = [chr(z & 127 | 128) + chr(z >> 7 | 128) for z in range(1 << 14)]
+    _SHORT_VARINTS[:] = [_varint(z) for z in range(1 << 14)]
 
 
 def zigzag(number: int) -> str:
     """Return an Avro int or long."""
+    if not _SHORT_VARINTS:
+        _fill_tables()
     z = number << 1 if number >= 0 else ~(number << 1)
     if z < 16384:
         return _SHORT_VARINTS[z]
