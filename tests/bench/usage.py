@@ -17,6 +17,10 @@ _PERIOD_S: Final = 0.1
 _MB: Final = 1024
 _LEAST_SAMPLES: Final = 3
 """A process with fewer samples is a fork before its exec: it has no load of its own."""
+_FORKED: Final = {"tailrace-forker": "forker of readers", "tailrace-read": "snapshot reader"}
+"""What a process of the producer is, by the name that it gives itself; its command line is that of the producer."""
+_SHARING: Final = {*_FORKED.values(), "producer"}
+"""Processes that share memory: of a page that n of them have, each has one n-th."""
 
 
 @dataclass(slots=True)
@@ -93,9 +97,12 @@ class Usage:
             with self._lock:
                 line = self._timelines.get(pid)
                 if line is None or not line.name:
-                    line = self._timelines[pid] = Timeline(_name(Path(f"/proc/{pid}/cmdline").read_bytes()))
-                line.samples.append((now, (int(fields[11]) + int(fields[12])) * TICK_S, _mb(status, "VmRSS:")))
-                line.peak_mb = max(line.peak_mb, _mb(status, "VmHWM:"))
+                    line = self._timelines[pid] = Timeline(_name(pid))
+                resident, peak = _mb(status, "VmRSS:"), _mb(status, "VmHWM:")
+                if line.name in _SHARING:
+                    resident = peak = _mb(Path(f"/proc/{pid}/smaps_rollup").read_text(), "Pss:")
+                line.samples.append((now, (int(fields[11]) + int(fields[12])) * TICK_S, resident))
+                line.peak_mb = max(line.peak_mb, peak)
         except (FileNotFoundError, ProcessLookupError):
             return  # the process has ended
 
@@ -124,13 +131,15 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def _name(command: bytes) -> str:
-    """Return the name of a command line; '' if it is unknown, such as after a fork and before exec."""
-    text = command.replace(b"\0", b" ").decode(errors="replace")
+def _name(pid: int) -> str:
+    """Return what a process is; '' if it is unknown, such as after a fork and before exec."""
+    own = Path(f"/proc/{pid}/comm").read_text().rstrip("0123456789\n")
+    if own in _FORKED:
+        return _FORKED[own]
+    text = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     known = {
         "mysqld": "MySQL",
         "kafka.Kafka": "Kafka",
-        "spawn_main": "snapshot reader",
         "SparkSubmit": "Spark",
         "producer produce": "producer",
         "ConnectStandalone": "Debezium",
