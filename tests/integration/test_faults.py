@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import state_topic, watermarks_topic
+from tests.bench.usage import descendants
 from tests.support.background_writes import writing
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, verified_rows
 from tests.support.topics import read_topic
@@ -89,6 +92,28 @@ def test_kill_during_the_snapshot(  # noqa: PLR0917 - fixtures
         assert producer.stop() == 0
 
     _equal(kafka_broker, prefix, database)
+
+
+def test_the_parent_of_the_readers_is_killed(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """The producer forks its readers through it. They end with it, and the next ones import what they need."""
+    _fill(database)
+    with CaptureProcess(properties(mysql_server, kafka_broker, prefix, database.name), tmp_path) as producer:
+        eventually(lambda: _topics_exist(kafka_broker, prefix), "the first split")
+        [forker] = [pid for pid in descendants(producer.pid) if _name(pid) == "tailrace-forker"]
+        assert [_name(pid) for pid in descendants(forker)] == ["tailrace-read0", "tailrace-read1"]
+        os.kill(forker, signal.SIGKILL)
+        eventually(lambda: _finished(kafka_broker, prefix), "snapshot complete")
+        eventually(lambda: _position_reached(kafka_broker, prefix, database), "binlog read to its end")
+        assert producer.stop() == 0
+
+    assert "restarting from the stored state" in producer.log.read_text()
+    _equal(kafka_broker, prefix, database)
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip()
 
 
 def test_repeated_kills_while_changes_stream(
