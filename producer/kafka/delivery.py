@@ -38,14 +38,20 @@ class DeliveryReports:
     def __init__(self) -> None:
         self.connections = ConnectionErrors()
         self._failed: tuple[int, str | None, object, int] | None = None
+        self.inferred = False
+        """A record was acknowledged by the success of a later one alone."""
 
     def callbacks(self) -> dict[str, Any]:
         """Return the settings that register the callbacks."""
         return {"error_cb": self.connections.note, "on_delivery": self._on_delivery}
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        """Called for failed records only (delivery.report.only.error)."""
-        if error is None or error.code() in PURGED:
+        """Called for failed records; for all of them where the extension does not see them."""
+        if error is None:
+            if message.offset() is None:
+                self.inferred = True
+            return
+        if error.code() in PURGED:
             return
         key, value = message.key(), message.value()
         self.note(error.code(), message.topic(), key, len(key or b"") + len(value or b""))

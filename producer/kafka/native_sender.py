@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 _PLUGINS: Final = "plugin.library.paths"
 _SEPARATOR: Final = ";"
+_ALL_REPORTS: Final = {"delivery.report.only.error": False}
+"""Without the extension the reports of delivered records tell which acknowledgements are inferred."""
 _MAJOR: Final = 2
 """The version of librdkafka whose functions are called."""
 _creating: Final = threading.Lock()
@@ -57,7 +59,7 @@ def _library_problem() -> str:
 def new_client(config: ClientConfig) -> tuple[Producer, Sender | None]:
     """Return a producer, and what sends its records; None: the producer itself."""
     if unused_because():
-        return Producer(config), None
+        return Producer({**config, **_ALL_REPORTS}), None
     from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
 
     plugins = [str(config[_PLUGINS])] if config.get(_PLUGINS) else []
@@ -68,6 +70,6 @@ def new_client(config: ClientConfig) -> tuple[Producer, Sender | None]:
             return client, codec.Sender(client)
         except (KafkaException, ValueError) as error:
             # If the configuration is wrong, this raises the same error again.
-            client = Producer(config)
+            client = Producer({**config, **_ALL_REPORTS})
             log.warning("records are sent by Kafka's Python binding", reason=str(error))
             return client, None

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.delivery import ConnectionErrors
-from tailrace.producer.kafka.errors import translate
+from tailrace.producer.kafka.errors import NO_LEADER, UNKNOWN_PARTITION, translate
 from tailrace.runtime.errors import KafkaRequestError
 
 log = structlog.get_logger(__name__)
@@ -27,6 +28,8 @@ _RECORDS_PER_REQUEST: Final = 2_000
 """A KRaft controller refuses a request that would write more than 10,000 records of its own log."""
 _SLICE_S: Final = 5.0
 """After this part of a wait the reports of refused connections are looked at."""
+_LEADER_PAUSE_S: Final = 0.01
+_NOT_LED_YET: Final = NO_LEADER | UNKNOWN_PARTITION
 _ASSUMED_PARTITIONS: Final = 12
 """For topics whose number of partitions is the broker's default, which clients cannot always read."""
 
@@ -87,6 +90,7 @@ class Topics:
         missing = [spec for name, spec in unchecked.items() if name not in existing]
         for batch in request_batches(missing):
             self._create(batch)
+            self._await_leaders(batch)
         self._known.update(unchecked)
         return {spec.name for spec in missing}
 
@@ -126,9 +130,38 @@ class Topics:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise translate(error, f"creating topic {name}") from error
 
+    def _await_leaders(self, specs: Iterable[TopicSpec]) -> None:
+        """Wait until the leader of each partition of new topics answers: a broker learns late what it leads.
+
+        A producer may lose the first records that it sends before that (``TransactionalProducer``).
+        """
+        until = time.monotonic() + self._timeout
+        missing = self._partitions(specs, until)
+        while missing:
+            newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            answers = self._admin.list_offsets(dict.fromkeys(missing, newest), request_timeout=self._timeout)
+            missing = []
+            for partition, answer in answers.items():
+                try:
+                    answer.result()
+                except KafkaException as error:
+                    if error.args[0].code() not in _NOT_LED_YET or time.monotonic() >= until:
+                        raise translate(error, f"asking the leader of new topic {partition.topic}") from error
+                    missing.append(partition)
+            if missing:
+                time.sleep(_LEADER_PAUSE_S)
+
+    def _partitions(self, specs: Iterable[TopicSpec], until: float) -> list[TopicPartition]:
+        """Return the partitions of new topics; their number is the broker's default where a topic has none given."""
+        counts = {spec.name: spec.partitions for spec in specs}
+        while any(count <= 0 for count in counts.values()) and time.monotonic() < until:
+            found = self._existing()
+            counts = {name: count if count > 0 else _partition_count(found, name) for name, count in counts.items()}
+        return [TopicPartition(name, number) for name, count in counts.items() for number in range(count)]
+
     def _verify(self, specs: list[TopicSpec], existing: Mapping[str, object]) -> None:
         for spec in specs:
-            partitions = len(getattr(existing[spec.name], "partitions", {}))
+            partitions = _partition_count(existing, spec.name)
             if spec.exact_partitions and partitions != spec.partitions:
                 raise KafkaRequestError(
                     f"topic {spec.name} must have {spec.partitions} partition(s)",
@@ -145,6 +178,10 @@ class Topics:
             except KafkaException as error:
                 raise translate(error, f"describing topic {resource.name}") from error
             _verify_kept(checked[resource.name], seen)
+
+
+def _partition_count(existing: Mapping[str, object], name: str) -> int:
+    return len(getattr(existing.get(name), "partitions", {}))
 
 
 def _verify_kept(spec: TopicSpec, seen: Mapping[str, str]) -> None:

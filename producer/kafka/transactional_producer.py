@@ -2,6 +2,13 @@
 
 Delivery is not tracked per record: in a transaction, librdkafka fails the commit if any record failed. The report of a
 failed record is kept, since the client's next answer is only that its state is erroneous.
+
+One loss is not an error for librdkafka (2.16). It sends several batches of a partition at once. If the broker refuses
+the first one, since it does not lead the partition yet, and takes the second one, the client takes that success for an
+acknowledgement of both, and the commit succeeds without the first. A broker takes the second one if it knows nothing of
+this producer, so this happens to the first batches of a partition. An acknowledgement that was inferred in this way has
+no offset: the transaction is then not committed. See also ``Topics``, which waits for the leaders of a new topic, and
+https://github.com/confluentinc/confluent-kafka-go/issues/921.
 """
 
 from __future__ import annotations
@@ -166,22 +173,43 @@ class TransactionalProducer:
         self.records_in_transaction += count
 
     def commit(self) -> None:
-        """Make the transaction's records visible. Returns when they are committed; raises if any record failed."""
-        self._flush()
-        self._repeat(self._producer.commit_transaction, self._timeout * 2, "committing a transaction")
+        """Make the transaction's records visible. Returns when they are committed.
+
+        Raises if any record failed, and KafkaUnavailableError if one may be lost.
+        """
+        until = time.monotonic() + self._timeout * 2
+        self._flush(until)
+        self._require_answers()
+        self._repeat(self._producer.commit_transaction, until - time.monotonic(), "committing a transaction")
+        self._require_answers()  # if the time was up before all were delivered, the commit has waited for the rest
         self.in_transaction = False
 
-    def _flush(self) -> None:
-        """Wait for a moment until the records are delivered, which the commit waits for as well.
+    def _flush(self, until: float) -> None:
+        """Wait until all records are delivered or have failed; the commit says what is wrong if the time is up.
 
         Since delivery is not reported, the client looks for it only every 10 ms, and at the end of its time.
         """
         wait_s = _FIRST_FLUSH_S
+        stop_at: float | None = None
         try:
-            while wait_s < _LAST_FLUSH_S and self._producer.flush(wait_s):
-                wait_s *= 1.2
+            while self._producer.flush(wait_s):
+                wait_s = min(wait_s * 1.2, _LAST_FLUSH_S)
+                stop_at = self._stop_deadline(stop_at)
+                now = time.monotonic()
+                if now >= until or (stop_at is not None and now >= stop_at):
+                    return
         except KafkaException as error:
             raise self._translated(error, "sending records") from error
+
+    def _require_answers(self) -> None:
+        """Raise if a record was acknowledged without an answer of its own: it may be missing in its partition."""
+        if self._reports.inferred or (self._sender is not None and self._sender.inferred()):
+            raise KafkaUnavailableError(
+                "a record may not be in Kafka: the client has only an answer to a later one, so its transaction is not "
+                "committed",
+                hint="none: the records are written again from the stored state",
+                transactional_id=self.transactional_id,
+            )
 
     def abort(self) -> None:
         """Abort the open transaction, if any.

@@ -91,6 +91,9 @@ class Sender:
         Of those that fail with the same error, the largest one.
         """
 
+    def inferred(self) -> bool:
+        """Return whether a record was acknowledged by the success of a later one alone."""
+
 class CachedTable(Protocol):
     """What rows events of a captured table have in common."""
 

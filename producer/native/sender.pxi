@@ -42,6 +42,7 @@ cdef struct Message:  # rd_kafka_message_t
     size_t value_size
     void *key
     size_t key_size
+    int64_t offset  # negative: no broker has answered with one
 
 
 cdef enum:
@@ -84,6 +85,7 @@ cdef struct Client:
     unsigned char *key
     size_t key_size
     size_t size
+    bint inferred  # a record was acknowledged without an answer of its own
 
 
 cdef Library _library
@@ -117,7 +119,11 @@ cdef int _on_acknowledgement(void *handle, Message *message, void *opaque) noexc
     cdef Client *client = <Client *> opaque
     cdef size_t size
     cdef unsigned char *key
-    if not message.error or message.error == PURGED_IN_FLIGHT or message.error == PURGED_IN_QUEUE:
+    if not message.error:
+        if message.offset < 0:
+            client.inferred = True
+        return 0
+    if message.error == PURGED_IN_FLIGHT or message.error == PURGED_IN_QUEUE:
         return 0
     size = message.key_size + message.value_size
     PyThread_acquire_lock(client.lock, 1)
@@ -271,3 +277,7 @@ cdef class Sender:
             return client.failed, (<bytes> client.topic).decode(), key, client.size
         finally:
             PyThread_release_lock(client.lock)
+
+    def inferred(self):
+        """Return whether a record was acknowledged by the success of a later one alone."""
+        return self.client.inferred

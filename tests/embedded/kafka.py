@@ -88,12 +88,24 @@ class KafkaBroker(SupervisedServer):
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create_topic(self, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
-        """Create a topic and wait until it exists."""
+        """Create a topic and wait until the broker leads its partitions: records before that may be lost."""
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # noqa: PLC0415
         from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
 
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings or {}))
         admin = self.admin()  # a reference: its requests end with it
         admin.create_topics([topic])[name].result(120)
+
+        def led() -> bool:
+            newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            wanted = {TopicPartition(name, number): newest for number in range(partitions)}
+            try:
+                return all(answer.result(60) is not None for answer in admin.list_offsets(wanted).values())
+            except KafkaException:
+                return False
+
+        supervised.wait_until(led, what=f"the leaders of {name}", deadline_s=120, pause_s=0.01)
 
     def _end_old_session(self, data: Path) -> None:
         """Run the controller alone until it has fenced the killed broker, before the broker starts again.

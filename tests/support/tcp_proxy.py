@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 _BLOCK: Final = 1 << 16
 
@@ -23,7 +25,7 @@ class TcpProxy:
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
 
-    def __enter__(self) -> TcpProxy:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
@@ -58,18 +60,23 @@ class TcpProxy:
                 continue
             with self._lock:
                 self._sockets += [client, server]
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=_forward, args=(source, sink), daemon=True).start()
+            for forward in (self._forward_requests, self._forward_answers):
+                threading.Thread(target=_run, args=(forward, client, server), daemon=True).start()
+
+    def _forward_requests(self, client: socket.socket, server: socket.socket) -> None:
+        while data := client.recv(_BLOCK):
+            server.sendall(data)
+
+    def _forward_answers(self, client: socket.socket, server: socket.socket) -> None:
+        while data := server.recv(_BLOCK):
+            client.sendall(data)
 
 
-def _forward(source: socket.socket, sink: socket.socket) -> None:
-    try:
-        while data := source.recv(_BLOCK):
-            sink.sendall(data)
-    except OSError:
-        pass
-    _end(source)
-    _end(sink)
+def _run(forward: Callable[[socket.socket, socket.socket], None], client: socket.socket, server: socket.socket) -> None:
+    with suppress(OSError):
+        forward(client, server)
+    _end(client)
+    _end(server)
 
 
 def _end(connection: socket.socket) -> None:
