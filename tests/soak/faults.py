@@ -125,14 +125,24 @@ def kill_kafka(context: RoundContext) -> None:
 
 
 def rotate_and_purge(context: RoundContext) -> None:
-    """Rotate the binlog, and purge what the producer has read."""
-    run(context.cluster.primary, "FLUSH BINARY LOGS")
-    context.round.audit.read(context.cluster.primary)
+    """Rotate the binlog, and purge what the producer has read.
+
+    A binlog must be kept until the end of each XA transaction that it prepares is read (docs/operations.md).
+    """
+    primary = context.cluster.primary
+    run(primary, "FLUSH BINARY LOGS")
+    prepared = run(primary, "XA RECOVER") if context.round.has_xa else ()
+    [(executed,)] = run(primary, "SELECT @@global.gtid_executed")
+    context.round.audit.read(primary)
     context.cluster.wait_replicated()
     stream = context.round.status().get("stream") or {}
-    if stream.get("file"):
+    if not stream.get("file") or prepared:
+        return
+    # Of the transactions that were prepared before, the end is among what was executed then.
+    [(ended,)] = run(primary, f"SELECT GTID_SUBSET('{executed}', '{stream.get('gtids') or ''}')")
+    if ended or not context.round.has_xa:
         with suppress(pymysql.MySQLError):
-            run(context.cluster.primary, f"PURGE BINARY LOGS TO '{stream['file']}'")
+            run(primary, f"PURGE BINARY LOGS TO '{stream['file']}'")
 
 
 def fail_over(context: RoundContext) -> None:

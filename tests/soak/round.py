@@ -71,7 +71,7 @@ class Round:
         self._port = free_port()
         self.audit: BinlogAudit
         # Before 8.0.29 a crash between XA PREPARE and its binlog event leaves server and binlog different.
-        self._xa = number % 2 == 1
+        self.has_xa = number % 2 == 1
 
     def run(self, faults: int, until: float) -> RoundResult:
         """Run until so many faults happened, or the time (monotonic) is over."""
@@ -91,7 +91,7 @@ class Round:
             # A prepared transaction whose writer lost its connection holds its locks until the faults are over.
             login["init_command"] = "SET lock_wait_timeout = 3, innodb_lock_wait_timeout = 3"
             seed = self.rng.randrange(10**6)
-            writers = stack.enter_context(Writers(proxy, login, seed=seed, rows=self._rows, xa=self._xa))
+            writers = stack.enter_context(Writers(proxy, login, seed=seed, rows=self._rows, xa=self.has_xa))
             context = RoundContext(self, self._broker, proxy, producer, writers, settings, self._folder)
             seen, signals = Counter[str](), Counter[str]()
             longest, slowest = 0.0, ""
@@ -118,7 +118,7 @@ class Round:
 
     def _burst(self, context: RoundContext, seen: Counter[str], signals: Counter[str], until: float) -> str:
         """Make some faults, each while the recovery from the one before may be under way; return their names."""
-        available = XA_FAULTS if self._xa else FAULTS
+        available = XA_FAULTS if self.has_xa else FAULTS
         names: list[str] = []
         for _ in range(self.rng.choice((1, 4, 8, 10, 12, 16))):
             if self.rng.random() < 0.3:
@@ -169,7 +169,7 @@ class Round:
             "decimal.handling.mode": "string",
             "skipped.operations": "none",
             # TRUNCATE has an order to changes only within its partition.
-            "topic.creation.default.partitions": "3" if self._xa else "1",
+            "topic.creation.default.partitions": "3" if self.has_xa else "1",
             "signal.enabled.channels": "kafka",
             "signal.kafka.topic": f"{self.prefix}-signal",
             "tailrace.http.port": str(self._port),
@@ -203,7 +203,7 @@ class Round:
     def _recovered(self, context: RoundContext, what: str) -> None:
         """Wait until the producer has written everything that was committed when the fault was over."""
         with self._session() as session, session.cursor() as cursor:
-            if what == "the end of the round" or self._xa:
+            if what == "the end of the round" or self.has_xa:
                 finish_prepared(cursor)
             cursor.execute("SELECT @@global.gtid_executed")
             wanted = cursor.fetchone()[0]
