@@ -48,6 +48,7 @@ NO_LEADER: Final = frozenset(
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError._NOENT,  # noqa: SLF001 - of the client: it found no leader of any partition that it was to query
     }
 )
 """A partition has no leader for a moment, or another one than the client knows: Kafka's clients retry these errors, but

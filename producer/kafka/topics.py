@@ -150,6 +150,7 @@ class Topics:
                     missing.append(partition)
             if missing:
                 time.sleep(_LEADER_PAUSE_S)
+                self._existing()  # the client would go on with what it knows of the topics, for minutes
 
     def _partitions(self, specs: Iterable[TopicSpec], until: float) -> list[TopicPartition]:
         """Return the partitions of new topics; their number is the broker's default where a topic has none given."""
