@@ -2,8 +2,9 @@
 
 python -m tests.bench.many_tables [--tables N] [--changes N] [--rounds N] [--set NAME=VALUE]
 
-The first round creates the tables; the others change them. The topics have what a producer would write. Last, Spark
-alone appends one row to each of these tables on as many threads: the least that a commit of Delta costs here.
+One query runs for all rounds. The first round creates the tables; the others change them. The topics have what a
+producer would write. Last, Spark alone appends one row to each of these tables on as many threads: the least that a
+commit of Delta costs here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 PREFIX = "bench"
 _TOPICS_AT_ONCE = 200
+_IDLE_S = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
     feed = Feed(broker, PREFIX)
     tables = _tables(broker, feed, options.tables)
-    given = settings(broker, PREFIX, work) | {
+    given = settings(broker, PREFIX, work, trigger__availableNow="false") | {
+        "trigger.processingTime": "1 second",
         "spark.ui.retainedJobs": "1000000",
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work),
@@ -73,14 +76,26 @@ def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
     spark = session.build(parsed, [sink.plugin for sink in sinks])
     paths = [str(work / "tables" / table.schema.database / table.schema.table) for table in tables]
     try:
-        for number in range(options.rounds):
-            feed.write(message for table in tables for message in _changes(table, number, options.changes))
-            before, cpu = _jobs(spark), spark_cpu_s(spark)
-            status = Status(parsed.name, parsed.sink_names)
-            started = time.monotonic()
-            RunningQuery(spark, parsed, sinks, status).wait()
-            seconds = time.monotonic() - started, spark_cpu_s(spark) - cpu
-            _report(number, seconds, status, _jobs(spark) - before, len(tables))
+        status = Status(parsed.name, parsed.sink_names)
+        query = RunningQuery(spark, parsed, sinks, status)
+        with ThreadPoolExecutor(1) as waiting:
+            ended = waiting.submit(query.wait)
+            try:
+                for number in range(options.rounds):
+                    before, cpu = status.phases.totals(), spark_cpu_s(spark)
+                    jobs, batches = _jobs(spark), _batches(status)
+                    feed.write(message for table in tables for message in _changes(table, number, options.changes))
+                    _wait_for_batch(query, status, batches)
+                    found = {
+                        "round": number,
+                        "batches": _batches(status) - batches,
+                        "cpu_seconds": round(spark_cpu_s(spark) - cpu, 1),
+                        "states": status.as_dict()["table_states"],
+                    }
+                    _report(found, _since(status, before), _jobs(spark) - jobs, len(tables))
+            finally:
+                query.stop()
+            ended.result()
         for _ in range(options.appends):
             _append_to_each(spark, paths)
     finally:
@@ -153,16 +168,29 @@ def _jobs(spark: SparkSession) -> Counter[str]:
     return names
 
 
-def _report(number: int, seconds: tuple[float, float], status: Status, jobs: Counter[str], tables: int) -> None:
-    now = status.as_dict()
-    found = {
-        "round": number,
-        "query_seconds": round(seconds[0], 1),
-        "cpu_seconds": round(seconds[1], 1),
-        "batch_seconds": now["last_batch_seconds"],
-        "batches": now["batches"],
-        "states": now["table_states"],
-        "phases": {name: round(value, 1) for name, value in now["phases"].items()},
+def _batches(status: Status) -> int:
+    return int(status.as_dict()["batches"])
+
+
+def _since(status: Status, before: Mapping[str, float]) -> dict[str, float]:
+    return {name: value - before.get(name, 0) for name, value in status.phases.totals().items()}
+
+
+def _wait_for_batch(query: RunningQuery, status: Status, before: int) -> None:
+    """Return when the query has processed a batch, and waits for records again."""
+    idle_since: float | None = None
+    while idle_since is None or time.monotonic() < idle_since + _IDLE_S:
+        time.sleep(0.2)
+        is_busy = bool(query.query.status["isTriggerActive"]) or _batches(status) == before
+        idle_since = None if is_busy else (idle_since or time.monotonic())
+        if not query.query.isActive:
+            raise RuntimeError("the query has ended")
+
+
+def _report(found: dict[str, object], phases: Mapping[str, float], jobs: Counter[str], tables: int) -> None:
+    found |= {
+        "seconds": round(phases.get("spark.addBatch", 0), 1),
+        "phases": {name: round(value, 1) for name, value in phases.items()},
         "jobs_per_table": {name: round(count / tables, 2) for name, count in jobs.most_common(12)},
     }
     sys.stdout.write(json.dumps(found) + "\n")
