@@ -18,18 +18,27 @@ def local_rows(rows: DataFrame) -> DataFrame:
     """Compute rows and return them as a DataFrame of values that are known. The rows stay in the JVM."""
     spark = rows.sparkSession
     execution = _execution(rows)
-    found = execution.executedPlan().executeCollect()
-    data = companion(spark, "scala.collection.immutable.ArraySeq").unsafeWrapArray(found)
+    data = _computed(spark, execution)
     none = java_class(spark, "scala.Option").empty()
     relation = java_class(spark, _LOCAL)(execution.analyzed().output(), data, False, none)
     datasets: Any = java_class(spark, "org.apache.spark.sql.classic.Dataset")
     return DataFrame(datasets.ofRows(_session(spark), relation), spark)
 
 
+def row_sequence(rows: DataFrame) -> Any:
+    """Compute rows and return them as a sequence of Scala with internal rows."""
+    return _computed(rows.sparkSession, _execution(rows))
+
+
 def read_bytes(rows: DataFrame) -> int:
     """Return an estimate of the bytes that rows are computed from; exact for what is cached."""
     leaves = _execution(rows).optimizedPlan().collectLeaves()
     return sum(int(str(leaves.apply(index).stats().sizeInBytes())) for index in range(leaves.size()))
+
+
+def _computed(spark: SparkSession, execution: Any) -> Any:
+    found = execution.executedPlan().executeCollect()
+    return companion(spark, "scala.collection.immutable.ArraySeq").unsafeWrapArray(found)
 
 
 def _execution(rows: DataFrame) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -15,6 +16,7 @@ from pyspark.sql import types as tp
 from tailrace.spark_consumer.files import read_text
 from tailrace.spark_consumer.jvm import companion, java_class
 from tailrace.spark_consumer.sink.delta_files import DataFile, KnownFiles, deletions
+from tailrace.spark_consumer.sink.delta_row_writer import RowLayout, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,12 +53,12 @@ class LogTransaction:
         self._transaction: Any = self._log.startTransaction()
         self._snapshot: Any = self._transaction.snapshot()
 
-    @property
+    @cached_property
     def version(self) -> int:
         """The version that the transaction reads; -1 if the table does not exist."""
         return int(self._snapshot.version())
 
-    @property
+    @cached_property
     def metadata(self) -> dict[str, Any]:
         """The ``metaData`` action of the table, as it is in the log."""
         found: dict[str, Any] = json.loads(self._snapshot.metadata().json())["metaData"]
@@ -87,13 +89,13 @@ class LogTransaction:
 
     def files(self, most: int) -> Sequence[DataFile] | None:
         """Return the data files of the table, None if there are more than ``most``."""
-        files = self._known.of(self._path, self._table_id, self.version)
+        files = self._known.of(self._path, self.table_id, self.version)
         if files is None:
             actions = self._actions(most)
             if actions is None:
                 return None
             files = tuple(map(DataFile, actions))
-            self._known.set(self._path, self._table_id, self.version, files)
+            self._known.set(self._path, self.table_id, self.version, files)
         return None if len(files) > most else files
 
     def _actions(self, most: int) -> Iterable[Any] | None:
@@ -120,7 +122,7 @@ class LogTransaction:
         """Delete rows, which are numbered in each file, and add some, in one commit."""
         # As for MERGE, any other commit that changes rows meanwhile is a conflict.
         self._transaction.readWholeTable()
-        files = self._known.of(self._path, self._table_id, self.version)
+        files = self._known.of(self._path, self.table_id, self.version)
         actions = self._class("java.util.ArrayList")()
         marked: list[DataFile] = []
         if deleted:
@@ -137,7 +139,7 @@ class LogTransaction:
         if files is not None and version == self.version + 1:
             # Otherwise somebody else's commit came between, which may have added files.
             left = (file for file in files if file not in deleted)
-            self._known.set(self._path, self._table_id, version, (*left, *marked))
+            self._known.set(self._path, self.table_id, version, (*left, *marked))
 
     def replace(self, rows: Callable[[DataFrame], DataFrame], author: Author) -> None:
         """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``is_within`` was true."""
@@ -151,6 +153,24 @@ class LogTransaction:
         actions.addAll(self._as_java(self._transaction.writeFiles(rows(stored)._jdf)))  # noqa: SLF001
         self._commit(actions, author)
 
+    def layout(self, rows: DataFrame) -> RowLayout:
+        """Return how rows of the table are written; ``rows`` are such rows."""
+        return RowLayout(self._spark, self._transaction, rows)
+
+    def replace_files(self, files: Sequence[DataFile], layout: RowLayout, rows: Any, author: Author) -> int:
+        """Replace all files of the table by one with ``rows``, a collection of Scala; return the new version."""
+        self._transaction.trackFilesRead(self._sequence(file.action for file in files))
+        actions = self._class("java.util.ArrayList")()
+        for file in files:
+            actions.add(file.action.remove())
+        added = [] if rows.isEmpty() else write_rows(self._spark, self._transaction, layout, rows)
+        for action in added:
+            actions.add(action)
+        version = self._commit(actions, author)
+        if version == self.version + 1:
+            self._known.set(self._path, self.table_id, version, map(DataFile, added))
+        return version
+
     def _commit(self, actions: Any, author: Author) -> int:
         mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
         metadata = self._class("scala.Option").apply(author.user_metadata)
@@ -158,8 +178,9 @@ class LogTransaction:
         return int(self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation))
 
     @property
-    def _table_id(self) -> str:
-        return str(self._snapshot.metadata().id())
+    def table_id(self) -> str:
+        """The id of the table: another one at the same path has another id."""
+        return str(self.metadata["id"])
 
     def _sequence(self, found: Iterable[Any]) -> Any:
         listed = self._class("java.util.ArrayList")()

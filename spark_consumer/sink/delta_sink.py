@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext
+from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
+from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
 from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
 from tailrace.spark_consumer.sink.delta_rewrite import rewrite_small
 from tailrace.spark_consumer.sink.delta_small_merge import MOST_CHANGES, merge_small
@@ -43,6 +45,7 @@ class DeltaSink(TableSink[DeltaTable]):
         super().__init__(spark, options, context, DeltaUpkeep(options.optimize_batches, options.purge_percent))
         self._location = partial(location, path=options.path, template=options.table)
         self._files = KnownFiles()
+        self._rows = KnownRows()
 
     def _open_table(self, schema: TableSchema) -> DeltaTable:
         return DeltaTable(self._spark, self._location(schema.database, schema.table), self._files)
@@ -58,7 +61,7 @@ class DeltaSink(TableSink[DeltaTable]):
 
         def commit() -> Merged:
             transaction = table.transaction(spark)
-            if rewrite_small(transaction, changes):
+            if rewrite_in_driver(transaction, changes, self._rows) or rewrite_small(transaction, changes):
                 return Merged.TABLE
             return Merged.ROWS if merge_small(transaction, changes) else Merged.NOT
 

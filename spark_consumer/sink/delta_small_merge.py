@@ -66,8 +66,8 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
         changes.most > MOST_CHANGES
         or _OURS.intersection(name.lower() for name in changes.own)
         or not can_be_rewritten(metadata["configuration"], columns, changes.own, changes.others)
-        or not all(_stored_as_given(field["metadata"]) for field in fields)
-        or not _are_types_of(columns, changes)
+        or not all(is_stored_as_given(field["metadata"]) for field in fields)
+        or not are_types_of(columns, changes)
         or not transaction.has_deletion_vectors
     ):
         return False
@@ -147,15 +147,17 @@ def _is_added(kept: Collection[int]) -> Column:
     return fn.expr(f"{condition} AND {_NUMBER} NOT IN ({', '.join(map(str, kept))})" if kept else condition)
 
 
-def _are_types_of(columns: tp.StructType, changes: RowChanges) -> bool:
-    """Whether the table has all columns of the changes, in their types: Delta writes files with what it is given.
+def are_types_of(columns: tp.StructType, changes: RowChanges) -> bool:
+    """Return whether the table has all columns of the changes, in their types.
 
-    Somebody may have changed the columns since they were read. The statement casts the values or fails.
+    Delta writes files with what it is given. Somebody may have changed the columns since they were read. The statement
+    casts the values or fails.
     """
     stored = {column.name.lower(): column.dataType.simpleString() for column in columns}
     given = {column.name.lower(): column.dataType.simpleString() for column in changes.rows.schema}
     return all(stored.get(name) == kind for name, kind in given.items() if name != DELETED_COLUMN)
 
 
-def _stored_as_given(metadata: Mapping[str, Any]) -> bool:
+def is_stored_as_given(metadata: Mapping[str, Any]) -> bool:
+    """Whether a column with this metadata stores a value as it is."""
     return all(name.startswith(_HARMLESS) for name in metadata)

@@ -70,13 +70,13 @@ def created(spark: SparkSession, path: Path, schema: TableSchema) -> DeltaTable:
 def changes(table: DeltaTable, schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> RowChanges:
     """Return changes: the values of the columns, the position, whether the row is deleted."""
     spark, own = table.rows().sparkSession, [column.name for column in schema.columns]
-    columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in table.columns if f.name in own)
+    columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in table.columns if f.name in own)
     given = spark.createDataFrame(list(rows), f"{columns}, pos BIGINT, {DELETED_COLUMN} BOOLEAN")
     fields = table.columns[SEQUENCE_COLUMN].dataType.names  # type: ignore[attr-defined]
     sequence = ", ".join(f"'{name}', {'pos' if name == 'pos' else '0L'}" for name in fields)
     named = f"named_struct({sequence}) AS {SEQUENCE_COLUMN}"
     # Of cached rows the bytes are known, as of the records of a batch.
-    source = given.selectExpr(*own, named, DELETED_COLUMN).persist()
+    source = given.selectExpr(*(f"`{name}`" for name in own), named, DELETED_COLUMN).persist()
     source.count()
     return RowChanges(source, schema, own, (), lambda: "", METADATA, len(rows), "q", 1)
 

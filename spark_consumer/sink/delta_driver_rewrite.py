@@ -1,0 +1,177 @@
+"""Writes a Delta table of a few kilobytes again in the driver: without a query of the table and without a job.
+
+The result is that of delta_rewrite.py, whose query costs several times as much as the commit: it is analyzed, planned
+and described, and runs a job. The rows that this query of the consumer has written last are known; others are read by a
+query once. A table or a batch that is not plain is left to the other ways.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.jvm import companion
+from tailrace.spark_consumer.local_rows import row_sequence
+from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, VersionRows
+from tailrace.spark_consumer.sink.delta_log import Author, columns_of
+from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, table_row
+from tailrace.spark_consumer.sink.delta_row_writer import sequence
+from tailrace.spark_consumer.sink.delta_small_merge import FEW_CHANGES, are_types_of, is_stored_as_given
+from tailrace.spark_consumer.small_data import interpreted
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.spark_consumer.sink.delta_files import DataFile
+    from tailrace.spark_consumer.sink.delta_log import LogTransaction
+    from tailrace.spark_consumer.sink.target_table import RowChanges
+
+MOST_ROWS: Final = 2000
+"""The driver looks at the key of each row."""
+
+_OF_ONE_FORM: Final = (
+    tp.BooleanType,
+    tp.ByteType,
+    tp.ShortType,
+    tp.IntegerType,
+    tp.LongType,
+    tp.DecimalType,
+    tp.StringType,
+    tp.BinaryType,
+    tp.DateType,
+    tp.TimestampType,
+    tp.TimestampNTZType,
+)
+"""Types whose equal values have the same bytes, text unless it has a collation."""
+_PLAIN: Final = (*_OF_ONE_FORM, tp.FloatType, tp.DoubleType)
+_HARMLESS: Final = frozenset(
+    (
+        "delta.checkpointInterval",
+        "delta.columnMapping.maxColumnId",
+        "delta.columnMapping.mode",
+        "delta.dataSkippingNumIndexedCols",
+        "delta.dataSkippingStatsColumns",
+        "delta.deletedFileRetentionDuration",
+        "delta.enableChangeDataFeed",
+        "delta.enableDeletionVectors",
+        "delta.enableRowTracking",
+        "delta.enableTypeWidening",
+        "delta.logRetentionDuration",
+    )
+)
+"""Properties with which files are written as without them, unless ``can_be_rewritten`` is false."""
+_MAX_RECORDS: Final = "spark.sql.files.maxRecordsPerFile"
+
+
+def rewrite_in_driver(transaction: LogTransaction, changes: RowChanges, known: KnownRows) -> bool:
+    """Write all rows of a table; return False if nothing was done, because the table or the changes do not fit."""
+    if changes.most > FEW_CHANGES or not transaction.is_within(REWRITTEN_FILES, REWRITTEN_BYTES):
+        return False
+    # Of the transaction, and not what the table knows: somebody may have changed them meanwhile.
+    metadata = transaction.metadata
+    columns = columns_of(metadata)
+    if not _is_plain(metadata, columns, changes):
+        return False
+    files = transaction.files(REWRITTEN_FILES)
+    if files is None or sum(MOST_ROWS + 1 if file.records is None else file.records for file in files) > MOST_ROWS:
+        return False
+    spark = changes.rows.sparkSession
+    if int(spark.conf.get(_MAX_RECORDS) or 0):
+        return False
+    with interpreted(spark, when=True):
+        stored = _stored(transaction, files, columns, changes.schema.key, known)
+        if not stored.form.layout.is_plain:
+            return False
+        given = frozenset(name.lower() for name in changes.rows.columns)
+        found = row_sequence(changes.rows.select(*table_row(columns, given), fn.col(DELETED_COLUMN)))
+        merged = _merged(spark, stored, found)
+        if merged is None:
+            return False
+        author = Author(changes.query, changes.batch, changes.metadata)
+        version = transaction.replace_files(files, stored.form.layout, merged, author)
+    if version == transaction.version + 1:
+        known.set(spark, transaction.table_id, VersionRows(stored.form, version, merged))
+    else:
+        # Somebody else's commit came between, which may have added files.
+        known.forget(transaction.table_id)
+    return True
+
+
+def _is_plain(metadata: Mapping[str, Any], columns: tp.StructType, changes: RowChanges) -> bool:
+    """Return whether values are compared and stored in a simple way."""
+    properties, key = metadata["configuration"], {name.lower() for name in changes.schema.key}
+    return (
+        can_be_rewritten(properties, columns, changes.own, changes.others)
+        and not any(name.startswith("delta.") and name not in _HARMLESS for name in properties)
+        and all(is_stored_as_given(field["metadata"]) for field in json.loads(metadata["schemaString"])["fields"])
+        and all(_is_plain_column(column, is_key=column.name.lower() in key) for column in columns)
+        and are_types_of(columns, changes)
+    )
+
+
+def _is_plain_column(column: tp.StructField, *, is_key: bool) -> bool:
+    if column.name == SEQUENCE_COLUMN:
+        return column.dataType == SEQUENCE_TYPE
+    if isinstance(column.dataType, tp.StringType):
+        return column.dataType == tp.StringType()
+    return isinstance(column.dataType, _OF_ONE_FORM if is_key else _PLAIN)
+
+
+def _stored(
+    transaction: LogTransaction,
+    files: Sequence[DataFile],
+    columns: tp.StructType,
+    key: Sequence[str],
+    known: KnownRows,
+) -> VersionRows:
+    """Return the rows of the table; a query reads them if this query has not written this version."""
+    metadata = transaction.metadata
+    given = metadata["schemaString"], metadata["configuration"], metadata["partitionColumns"], tuple(key)
+    found = known.of(transaction.table_id)
+    if found is not None and found.form.given != given:
+        found = None
+    if found is not None and found.version == transaction.version:
+        return found
+    rows = transaction.rows(files)
+    spark = rows.sparkSession
+    form = RowForm(spark, given, columns, key, transaction.layout(rows)) if found is None else found.form
+    return VersionRows(form, transaction.version, row_sequence(rows) if files else sequence(spark))
+
+
+def _merged(spark: SparkSession, stored: VersionRows, found: Any) -> Any | None:
+    """Return the rows of the table after changes; None if that is not simple.
+
+    A row changes if the sequence of its change is greater (merge_statement.py).
+    """
+    form = stored.form
+    changes = form.changes(found)
+    by_key: defaultdict[str, list[tuple[int, KeyedRow]]] = defaultdict(list)
+    for index, row in enumerate(form.stored(stored.rows)):
+        by_key[row.key].append((index, row))
+    if len({change.key for change in changes}) < len(changes):
+        return None
+    replaced: list[int] = []
+    left_out: list[int] = []
+    for index, change in enumerate(changes):
+        same = by_key.get(change.key, ())
+        if change.sequence is None or any(row.sequence is None for _, row in same):
+            return None
+        earlier = [at for at, row in same if row.sequence is not None and change.sequence > row.sequence]
+        replaced += earlier
+        if change.deleted or len(earlier) < len(same):
+            left_out.append(index)
+    buffers = companion(spark, "scala.collection.mutable.ArrayBuffer")
+    rows, added = getattr(buffers, "from")(stored.rows), getattr(buffers, "from")(form.without_deleted(found))
+    for buffer, indexes in ((rows, replaced), (added, left_out)):
+        for index in sorted(indexes, reverse=True):
+            buffer.remove(index, 1)
+    rows.addAll(added)
+    return rows

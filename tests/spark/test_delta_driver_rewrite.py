@@ -1,0 +1,175 @@
+"""A table of a few kilobytes is written again in the driver: it is as after the MERGE statement."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.sink import delta_driver_rewrite
+from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
+from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
+from tailrace.spark_consumer.sink.delta_rewrite import rewrite_small
+from tailrace.spark_consumer.sink.delta_upkeep import is_conflict
+from tailrace.spark_consumer.sink.merge_statement import SOURCE
+from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
+from tailrace.spark_consumer.sink.target_table import TargetTable
+from tailrace.spark_consumer.small_data import with_settings
+from tests.spark.records import connect, table_schema
+from tests.spark.running import count_jobs
+from tests.spark.test_delta_small_merge import FIELDS, METADATA, SCHEMA, changes, content, created, some_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.spark_consumer.sink.delta_table import DeltaTable
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("key", [("id",), ("id", "text"), ("day", "number"), ("data", "at")], ids="-".join)
+def test_as_merge(spark: SparkSession, tmp_path: Path, key: tuple[str, ...]) -> None:
+    """Updates, deletes, inserts and late changes of random keys, each batch both ways."""
+    schema = replace(SCHEMA, key=key)
+    merged, rewritten = (created(spark, tmp_path / name, schema) for name in ("merged table", "small%table"))
+    known = KnownRows()
+    for seed in range(3):
+        rows = some_rows(random.Random(seed), schema, 30)
+        batch = changes(merged, schema, rows)
+        batch.rows.createOrReplaceTempView(SOURCE)
+        with with_settings(spark, merged.commit_settings(METADATA)):
+            TargetTable.merge(merged, batch)
+        given = changes(rewritten, schema, rows)
+        before = count_jobs(spark)
+        assert rewrite_in_driver(rewritten.transaction(spark), given, known)
+        assert count_jobs(spark) - before == 1
+        assert content(rewritten) == content(merged)
+    spark.catalog.dropTempView(SOURCE)
+
+    history = spark.sql(f"DESCRIBE HISTORY {rewritten.sql_name}").collect()
+    assert {(row["operation"], row["userMetadata"]) for row in history[:-1]} == {("STREAMING UPDATE", METADATA)}
+    assert int(history[0]["operationMetrics"]["numOutputRows"]) == len(content(rewritten))
+
+
+def test_the_file_is_as_one_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Names and types of its columns, its statistics; a column whose name needs a mapping is stored under another."""
+    schema = table_schema("p", "t", *FIELDS, ConnectField("a b", connect("string")))
+    whole, rewritten = (created(spark, tmp_path / name, schema) for name in ("whole", "rewritten"))
+    rows = [(*row[:-2], f"{number}", *row[-2:]) for number, row in enumerate(some_rows(random.Random(1), SCHEMA, 30))]
+    assert rewrite_small(whole.transaction(spark), changes(whole, schema, rows))
+    assert rewrite_in_driver(rewritten.transaction(spark), changes(rewritten, schema, rows), KnownRows())
+
+    assert only_file(spark, rewritten) == only_file(spark, whole)
+    # Delta reads what is left after a row is marked as deleted.
+    spark.sql(f"DELETE FROM {rewritten.sql_name} WHERE id = {rows[0][0]}")
+    later = changes(rewritten, schema, [(*rows[0][:-2], 100, False)])
+    assert rewrite_in_driver(rewritten.transaction(spark), later, KnownRows())
+    spark.sql(f"DELETE FROM {whole.sql_name} WHERE id = {rows[0][0]}")
+    assert rewrite_small(whole.transaction(spark), changes(whole, schema, [(*rows[0][:-2], 100, False)]))
+    assert content(rewritten) == content(whole)
+
+
+def only_file(spark: SparkSession, table: DeltaTable) -> Any:
+    """Return the statistics and the columns of the only file of a table, under the names that the table has."""
+    (file,) = table.transaction(spark).files(1) or ()
+    found = json.loads(file.action.json())["add"]
+    schema = spark.read.parquet(str(Path(table.name) / found["path"])).schema
+    text = json.dumps([json.loads(found["stats"]), schema.jsonValue()])
+    fields: list[dict[str, Any]] = []
+
+    def keep(found: dict[str, Any]) -> dict[str, Any]:
+        fields.append(found)
+        return found
+
+    json.loads(table.transaction(spark).metadata["schemaString"], object_hook=keep)
+    for field in fields:
+        if "metadata" in field:
+            text = text.replace(field["metadata"]["delta.columnMapping.physicalName"], field["name"])
+    return json.loads(text)
+
+
+def test_what_others_commit_is_seen(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows that are known are those of one version of one table."""
+    schema, known = table_schema("p", "t"), KnownRows()
+    table = created(spark, tmp_path / "t", schema)
+
+    def write(*rows: tuple[Any, ...], before: Callable[[], object] = lambda: None) -> None:
+        transaction = table.transaction(spark)
+        before()
+        assert rewrite_in_driver(transaction, changes(table, schema, rows), known)
+
+    def names() -> dict[int, str]:
+        return {row["id"]: row["name"] for row in table.rows().collect()}
+
+    write((1, "a", 1, False), (2, "b", 1, False))
+    spark.sql(f"UPDATE {table.sql_name} SET name = 'theirs' WHERE id = 2")
+    write((1, "c", 2, False))
+    assert names() == {1: "c", 2: "theirs"}
+
+    other = changes(table, schema, [(3, "appended", 1, False)]).rows.drop(DELETED_COLUMN)
+    with pytest.raises(SPARK_ERRORS) as caught:
+        write((1, "d", 3, False), before=lambda: table.append(other, METADATA))
+    assert is_conflict(str(caught.value))
+    write((1, "e", 4, False))
+    assert names() == {1: "e", 2: "theirs", 3: "appended"}
+    write((1, "f", 5, False), (2, None, 5, True), (3, None, 5, True))
+    assert names() == {1: "f"}
+
+    write((1, None, 6, True))
+    assert table.has_no_files
+    write((1, "late", 5, False), (2, "x", 7, False))
+    assert names() == {1: "late", 2: "x"}
+
+
+def test_tables_and_batches_that_are_left_to_queries(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = table_schema("p", "t")
+    table = created(spark, tmp_path / "t", schema)
+
+    def fits(*rows: tuple[Any, ...]) -> bool:
+        return rewrite_in_driver(table.transaction(spark), changes(table, schema, rows), KnownRows())
+
+    def fits_after(change: str, undo: str) -> bool:
+        table.alter(change)
+        try:
+            return fits((1, "a", 2, False))
+        finally:
+            table.alter(undo)
+
+    assert fits((1, "a", 1, False))
+    # The statement decides which change of a key counts, and about rows without a sequence.
+    assert not fits((1, "a", 2, False), (1, "b", 3, False))
+    spark.sql(f"INSERT INTO {table.sql_name} (id, name) VALUES (7, 'theirs')")
+    assert not fits((7, "a", 2, False))
+    assert fits((1, "a", 2, False))
+    for name in ("delta.enableChangeDataFeed", "delta.autoOptimize.optimizeWrite"):
+        assert not fits_after(f"SET TBLPROPERTIES ('{name}' = 'true')", f"UNSET TBLPROPERTIES ('{name}')")
+    assert not fits_after("ADD CONSTRAINT few CHECK (id < 100)", "DROP CONSTRAINT few")
+    monkeypatch.setattr(delta_driver_rewrite, "MOST_ROWS", 1)
+    assert not fits((1, "a", 3, False))
+
+
+def test_a_key_of_floats_is_left_to_queries(spark: SparkSession, tmp_path: Path) -> None:
+    """Zero and -0.0 are equal, and their bytes differ."""
+    schema = replace(SCHEMA, key=("ratio",))
+    table = created(spark, tmp_path / "t", schema)
+    batch = changes(table, schema, some_rows(random.Random(1), schema, 3))
+    assert not rewrite_in_driver(table.transaction(spark), batch, KnownRows())
+
+
+def test_rows_of_few_tables_are_kept(spark: SparkSession, tmp_path: Path) -> None:
+    schema, known = table_schema("p", "t"), KnownRows(most_bytes=1)
+    table = created(spark, tmp_path / "t", schema)
+    assert rewrite_in_driver(table.transaction(spark), changes(table, schema, [(1, "a", 1, False)]), known)
+    transaction = table.transaction(spark)
+    assert known.of(transaction.table_id) is None
+    assert rewrite_in_driver(transaction, changes(table, schema, [(1, "b", 2, False)]), known)
+    assert [row["name"] for row in table.rows().collect()] == ["b"]
