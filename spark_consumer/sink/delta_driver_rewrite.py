@@ -2,15 +2,19 @@
 
 The result is that of delta_rewrite.py, whose query costs several times as much as the commit: it is analyzed, planned
 and described, and runs a job. The rows that this query of the consumer has written last are known; others are read by a
-query once. A table or a batch that is not plain is left to the other ways.
+query once, from the second batch of a table on. A table or a batch that is not plain is left to the other ways.
+
+Classes of Delta and Spark are called here that other versions may not have. Whatever fails before the commit therefore
+has another way: ``NotStagedError``. What fails in the commit may have been committed, and only the ledger tells.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
@@ -19,11 +23,12 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.jvm import companion
 from tailrace.spark_consumer.local_rows import row_sequence
-from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, VersionRows
+from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, TableRows
 from tailrace.spark_consumer.sink.delta_log import Author, columns_of
 from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, table_row
 from tailrace.spark_consumer.sink.delta_row_writer import sequence
 from tailrace.spark_consumer.sink.delta_small_merge import FEW_CHANGES, are_types_of, is_stored_as_given
+from tailrace.spark_consumer.sink.delta_upkeep import is_conflict
 from tailrace.spark_consumer.small_data import interpreted
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.spark_consumer.sink.delta_files import DataFile
-    from tailrace.spark_consumer.sink.delta_log import LogTransaction
+    from tailrace.spark_consumer.sink.delta_log import LogTransaction, Staged
     from tailrace.spark_consumer.sink.target_table import RowChanges
 
 MOST_ROWS: Final = 2000
@@ -71,38 +76,72 @@ _HARMLESS: Final = frozenset(
 _MAX_RECORDS: Final = "spark.sql.files.maxRecordsPerFile"
 
 
+class NotStagedError(Exception):
+    """Nothing was committed, and the transaction cannot be used for anything else."""
+
+
+class _Rewritten(NamedTuple):
+    """A table that is written again, before the commit."""
+
+    staged: Staged
+    rows: TableRows
+
+
 def rewrite_in_driver(transaction: LogTransaction, changes: RowChanges, known: KnownRows) -> bool:
-    """Write all rows of a table; return False if nothing was done, because the table or the changes do not fit."""
-    if changes.most > FEW_CHANGES or not transaction.is_within(REWRITTEN_FILES, REWRITTEN_BYTES):
+    """Write all rows of a table; return False if nothing was done, because the table or the changes do not fit.
+
+    Raises NotStagedError if something fails before the commit.
+    """
+    with _before_commit():
+        if changes.most > FEW_CHANGES or not _fits(transaction, changes) or known.is_first(transaction.table_id):
+            return False
+    with interpreted(changes.rows.sparkSession, when=True):
+        with _before_commit():
+            rewritten = _rewritten(transaction, changes, known)
+        if rewritten is None:
+            return False
+        transaction.commit_staged(rewritten.staged, Author(changes.query, changes.batch, changes.metadata))
+    known.set(changes.rows.sparkSession, transaction.table_id, rewritten.rows)
+    return True
+
+
+@contextmanager
+def _before_commit() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if is_conflict(str(error)):
+            raise
+        raise NotStagedError from error
+
+
+def _fits(transaction: LogTransaction, changes: RowChanges) -> bool:
+    """Return whether the table and the changes are small and plain."""
+    if not transaction.is_within(REWRITTEN_FILES, REWRITTEN_BYTES):
         return False
     # Of the transaction, and not what the table knows: somebody may have changed them meanwhile.
     metadata = transaction.metadata
-    columns = columns_of(metadata)
-    if not _is_plain(metadata, columns, changes):
+    if not _is_plain(metadata, columns_of(metadata), changes):
         return False
-    files = transaction.files(REWRITTEN_FILES)
-    if files is None or sum(MOST_ROWS + 1 if file.records is None else file.records for file in files) > MOST_ROWS:
-        return False
-    spark = changes.rows.sparkSession
-    if int(spark.conf.get(_MAX_RECORDS) or 0):
-        return False
-    with interpreted(spark, when=True):
-        stored = _stored(transaction, files, columns, changes.schema.key, known)
-        if not stored.form.layout.is_plain:
-            return False
-        given = frozenset(name.lower() for name in changes.rows.columns)
-        found = row_sequence(changes.rows.select(*table_row(columns, given), fn.col(DELETED_COLUMN)))
-        merged = _merged(spark, stored, found)
-        if merged is None:
-            return False
-        author = Author(changes.query, changes.batch, changes.metadata)
-        version = transaction.replace_files(files, stored.form.layout, merged, author)
-    if version == transaction.version + 1:
-        known.set(spark, transaction.table_id, VersionRows(stored.form, version, merged))
-    else:
-        # Somebody else's commit came between, which may have added files.
-        known.forget(transaction.table_id)
-    return True
+    return not int(changes.rows.sparkSession.conf.get(_MAX_RECORDS) or 0)
+
+
+def _rewritten(transaction: LogTransaction, changes: RowChanges, known: KnownRows) -> _Rewritten | None:
+    """Write the file; return None if nothing was done, because the rows do not fit."""
+    spark, columns = changes.rows.sparkSession, columns_of(transaction.metadata)
+    files = transaction.listed()
+    if sum(MOST_ROWS + 1 if file.records is None else file.records for file in files) > MOST_ROWS:
+        return None
+    stored = _stored(transaction, files, columns, changes.schema.key, known)
+    if not stored.form.layout.is_plain:
+        return None
+    given = frozenset(name.lower() for name in changes.rows.columns)
+    found = row_sequence(changes.rows.select(*table_row(columns, given), fn.col(DELETED_COLUMN)))
+    rows = _merged(spark, stored, found)
+    if rows is None:
+        return None
+    staged = transaction.stage(files, stored.form.layout, rows)
+    return _Rewritten(staged, TableRows(stored.form, _content(staged.added), rows))
 
 
 def _is_plain(metadata: Mapping[str, Any], columns: tp.StructType, changes: RowChanges) -> bool:
@@ -110,6 +149,7 @@ def _is_plain(metadata: Mapping[str, Any], columns: tp.StructType, changes: RowC
     properties, key = metadata["configuration"], {name.lower() for name in changes.schema.key}
     return (
         can_be_rewritten(properties, columns, changes.own, changes.others)
+        and not metadata["partitionColumns"]
         and not any(name.startswith("delta.") and name not in _HARMLESS for name in properties)
         and all(is_stored_as_given(field["metadata"]) for field in json.loads(metadata["schemaString"])["fields"])
         and all(_is_plain_column(column, is_key=column.name.lower() in key) for column in columns)
@@ -118,6 +158,8 @@ def _is_plain(metadata: Mapping[str, Any], columns: tp.StructType, changes: RowC
 
 
 def _is_plain_column(column: tp.StructField, *, is_key: bool) -> bool:
+    if not column.nullable:
+        return False  # Delta checks it
     if column.name == SEQUENCE_COLUMN:
         return column.dataType == SEQUENCE_TYPE
     if isinstance(column.dataType, tp.StringType):
@@ -131,22 +173,26 @@ def _stored(
     columns: tp.StructType,
     key: Sequence[str],
     known: KnownRows,
-) -> VersionRows:
-    """Return the rows of the table; a query reads them if this query has not written this version."""
+) -> TableRows:
+    """Return the rows of the table; a query reads them if this query has not written these files."""
     metadata = transaction.metadata
     given = metadata["schemaString"], metadata["configuration"], metadata["partitionColumns"], tuple(key)
     found = known.of(transaction.table_id)
     if found is not None and found.form.given != given:
         found = None
-    if found is not None and found.version == transaction.version:
+    if found is not None and found.content == _content(files):
         return found
     rows = transaction.rows(files)
     spark = rows.sparkSession
     form = RowForm(spark, given, columns, key, transaction.layout(rows)) if found is None else found.form
-    return VersionRows(form, transaction.version, row_sequence(rows) if files else sequence(spark))
+    return TableRows(form, _content(files), row_sequence(rows) if files else sequence(spark))
 
 
-def _merged(spark: SparkSession, stored: VersionRows, found: Any) -> Any | None:
+def _content(files: Iterable[DataFile]) -> tuple[str, ...]:
+    return tuple(sorted(file.content for file in files))
+
+
+def _merged(spark: SparkSession, stored: TableRows, found: Any) -> Any | None:
     """Return the rows of the table after changes; None if that is not simple.
 
     A row changes if the sequence of its change is greater (merge_statement.py).

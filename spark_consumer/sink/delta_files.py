@@ -34,6 +34,8 @@ class DataFile:
         self.size: int = found["size"]
         self.records: int | None = stats.get("numRecords")
         """The rows with those that are deleted; None if the table has no statistics of the file."""
+        self.content = json.dumps([self.path, found.get("deletionVector")], sort_keys=True)
+        """What tells the rows of the table in it: a file is never changed, rows of it are only marked as deleted."""
         greatest = stats.get("maxValues", {})
         self._bounds = {
             name: (least, greatest[name])

@@ -87,11 +87,12 @@ class RowForm:
         return found
 
 
-class VersionRows(NamedTuple):
-    """The rows of a version of a table."""
+class TableRows(NamedTuple):
+    """The rows of a table with certain files."""
 
     form: RowForm
-    version: int
+    content: tuple[str, ...]
+    """Of its files (``DataFile.content``): a number of a version does not tell them if a backup was restored."""
     rows: Any
     """A buffer of Scala, which nobody changes."""
 
@@ -99,6 +100,7 @@ class VersionRows(NamedTuple):
 class KnownRows:
     """The rows of the small tables that were written last, by the id of the table.
 
+    To read them costs more than they save in one batch. They are kept for tables of which this query writes more.
     Thread-safe; one thread at a time writes a table.
     """
 
@@ -106,29 +108,34 @@ class KnownRows:
         """At most so many bytes are kept."""
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._tables: OrderedDict[str, tuple[VersionRows, int]] = OrderedDict()
+        self._tables: OrderedDict[str, tuple[TableRows, int]] = OrderedDict()
         self._bytes = 0
+        self._written: set[str] = set()
 
-    def of(self, table: str) -> VersionRows | None:
-        """Return what is known of a table; its version need not be the newest."""
+    def is_first(self, table: str) -> bool:
+        """Return whether nothing is known of a table, and note that there was a batch of it."""
+        with self._lock:
+            is_first = table not in self._written
+            self._written.add(table)
+            return is_first
+
+    def of(self, table: str) -> TableRows | None:
+        """Return what is known of a table; its files need not be those that the table has now."""
         with self._lock:
             return self._tables.get(table, (None, 0))[0]
 
-    def set(self, spark: SparkSession, table: str, found: VersionRows) -> None:
+    def set(self, spark: SparkSession, table: str, found: TableRows) -> None:
         """Keep the rows of a table; those of tables that were written earlier make room."""
         size = int(java_class(spark, "org.apache.spark.util.SizeEstimator").estimate(found.rows))
         with self._lock:
             self._forget(table)
             self._tables[table] = found, size
+            self._written.add(table)
             self._bytes += size
             while self._bytes > self._most_bytes:
                 self._forget(next(iter(self._tables)))
 
-    def forget(self, table: str) -> None:
-        """Forget a table."""
-        with self._lock:
-            self._forget(table)
-
     def _forget(self, table: str) -> None:
         _, size = self._tables.pop(table, (None, 0))
         self._bytes -= size
+        self._written.discard(table)

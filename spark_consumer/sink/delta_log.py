@@ -35,6 +35,15 @@ class Author(NamedTuple):
     user_metadata: str
 
 
+class Staged(NamedTuple):
+    """Files of a table that is written again, before the commit."""
+
+    actions: Any
+    """A sequence of Scala with the actions of the commit."""
+    added: tuple[DataFile, ...]
+    """The new files."""
+
+
 class LogTransaction:
     """A transaction on the newest version of a table; given up if neither ``change`` nor ``replace`` is called."""
 
@@ -144,7 +153,8 @@ class LogTransaction:
     def replace(self, rows: Callable[[DataFrame], DataFrame], author: Author) -> None:
         """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``is_within`` was true."""
         files = self._snapshot.checksumOpt().get().allFiles().get()
-        self._transaction.trackFilesRead(files)
+        # The list of an empty table has nothing that another commit could conflict with.
+        self._transaction.readWholeTable()
         none = self._class("scala.Option").empty()
         stored = DataFrame(self._log.createDataFrame(self._snapshot, files, False, none), self._spark)
         actions = self._class("java.util.ArrayList")()
@@ -153,29 +163,38 @@ class LogTransaction:
         actions.addAll(self._as_java(self._transaction.writeFiles(rows(stored)._jdf)))  # noqa: SLF001
         self._commit(actions, author)
 
+    def listed(self) -> Sequence[DataFile]:
+        """Return the data files as the snapshot lists them, whatever this query knows; ``is_within`` was true."""
+        found = self._snapshot.checksumOpt().get().allFiles().get()
+        return [DataFile(found.apply(index)) for index in range(int(found.size()))]
+
     def layout(self, rows: DataFrame) -> RowLayout:
         """Return how rows of the table are written; ``rows`` are such rows."""
         return RowLayout(self._spark, self._transaction, rows)
 
-    def replace_files(self, files: Sequence[DataFile], layout: RowLayout, rows: Any, author: Author) -> int:
-        """Replace all files of the table by one with ``rows``, a collection of Scala; return the new version."""
-        self._transaction.trackFilesRead(self._sequence(file.action for file in files))
-        actions = self._class("java.util.ArrayList")()
-        for file in files:
-            actions.add(file.action.remove())
+    def stage(self, files: Sequence[DataFile], layout: RowLayout, rows: Any) -> Staged:
+        """Write a file with ``rows``, a collection of Scala, that replaces all files of the table; commit nothing."""
+        # As for MERGE, any other commit that changes rows meanwhile is a conflict.
+        self._transaction.readWholeTable()
         added = [] if rows.isEmpty() else write_rows(self._spark, self._transaction, layout, rows)
-        for action in added:
-            actions.add(action)
-        version = self._commit(actions, author)
+        actions = self._sequence([*(file.action.remove() for file in files), *added])
+        return Staged(actions, tuple(map(DataFile, added)))
+
+    def commit_staged(self, staged: Staged, author: Author) -> int:
+        """Commit what was staged; return the new version."""
+        version = int(self._transaction.commit(staged.actions, self._operation(author)))
         if version == self.version + 1:
-            self._known.set(self._path, self.table_id, version, map(DataFile, added))
+            self._known.set(self._path, self.table_id, version, staged.added)
         return version
 
     def _commit(self, actions: Any, author: Author) -> int:
+        operation = self._operation(author)
+        return int(self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation))
+
+    def _operation(self, author: Author) -> Any:
         mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
         metadata = self._class("scala.Option").apply(author.user_metadata)
-        operation = self._class(_OPERATION)(mode, author.query, author.batch, metadata)
-        return int(self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation))
+        return self._class(_OPERATION)(mode, author.query, author.batch, metadata)
 
     @property
     def table_id(self) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext
-from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
+from tailrace.spark_consumer.sink.delta_driver_rewrite import NotStagedError, rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
 from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 
+log = structlog.get_logger(__name__)
+
 
 class DeltaSink(TableSink[DeltaTable]):
     """Writes the tables at ``sink.path`` or with the names of ``sink.table``."""
@@ -45,7 +50,9 @@ class DeltaSink(TableSink[DeltaTable]):
         super().__init__(spark, options, context, DeltaUpkeep(options.optimize_batches, options.purge_percent))
         self._location = partial(location, path=options.path, template=options.table)
         self._files = KnownFiles()
-        self._rows = KnownRows()
+        self._rows: KnownRows | None = KnownRows()
+        """Of tables that are written in the driver; None if that does not work."""
+        self._lock = threading.Lock()
 
     def _open_table(self, schema: TableSchema) -> DeltaTable:
         return DeltaTable(self._spark, self._location(schema.database, schema.table), self._files)
@@ -60,12 +67,29 @@ class DeltaSink(TableSink[DeltaTable]):
         spark = changes.rows.sparkSession
 
         def commit() -> Merged:
-            transaction = table.transaction(spark)
-            if rewrite_in_driver(transaction, changes, self._rows) or rewrite_small(transaction, changes):
+            rows, transaction = self._rows, table.transaction(spark)
+            try:
+                if rows is not None and rewrite_in_driver(transaction, changes, rows):
+                    return Merged.TABLE
+            except NotStagedError as error:
+                self._give_up(table, error.__cause__)
+                transaction = table.transaction(spark)
+            if rewrite_small(transaction, changes):
                 return Merged.TABLE
             return Merged.ROWS if merge_small(transaction, changes) else Merged.NOT
 
         return retried(commit, table.name, is_conflict)
+
+    def _give_up(self, table: DeltaTable, cause: BaseException | None) -> None:
+        """Write no more tables in the driver: what fails for one of them would fail for each batch of all."""
+        with self._lock:
+            given_up, self._rows = self._rows is None, None
+        if not given_up:
+            log.warning(
+                "small tables are written by queries from now on: a table could not be written in the driver",
+                table=table.name,
+                cause=" ".join(f"{type(cause).__name__}: {cause}".splitlines()[:2]),
+            )
 
 
 SINK = SinkPlugin(

@@ -1,0 +1,152 @@
+"""Small Delta tables in a running query: the driver writes them; what fails there is left to the other ways."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from structlog.testing import capture_logs
+
+from tailrace.spark_consumer.sink import delta_driver_rewrite, delta_log, delta_row_writer, delta_sink
+from tailrace.spark_consumer.sink.delta_log import LogTransaction
+from tailrace.spark_consumer.sink.delta_rewrite import rewrite_small
+from tailrace.spark_consumer.sink.delta_small_merge import merge_small
+from tests.embedded.kafka import KafkaBroker
+from tests.spark.records import Feed, table_schema
+from tests.spark.running import consume, run_query, settings, table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+BATCHES = 5
+"""After the first one, each has ten records of each of two tables."""
+NAMES = ("t0", "t1")
+EXPECTED = {key: {"id": key, "name": f"{BATCHES}.{key}"} for key in range(8)} | {100: {"id": 100, "name": "last"}}
+
+
+@pytest.fixture(name="given")
+def written_topics(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> dict[str, str]:
+    """Write two topics and return the configuration of a query that needs several batches for them."""
+    feed = Feed(kafka_broker, prefix)
+    tables = [feed.table(table_schema(prefix, name)) for name in NAMES]
+    for number in range(BATCHES + 1):
+        for table in tables:
+            for key in range(8):
+                row = {"id": key, "name": f"{number}.{key}"}
+                feed.write(table.change("u" if number else "c", row if number else None, row, pos=1000 * number + key))
+            # A key that is deleted and inserted again in each batch.
+            feed.write(table.change("d", {"id": 100, "name": "x"}, None, pos=1000 * number + 90))
+            feed.write(table.change("c", None, {"id": 100, "name": "last"}, pos=1000 * number + 91))
+    return settings(kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=36)
+
+
+def operations(spark: SparkSession, tmp_path: Path, name: str) -> Counter[str]:
+    """Count the operations that the history of a table has."""
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{tmp_path}/tables/shop/{name}`").collect()
+    return Counter(row["operation"] for row in history)
+
+
+def test_a_running_query(
+    spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch of a table that exists is left to a query."""
+    found: list[bool] = []
+
+    def rewritten(*arguments: Any) -> bool:
+        found.append(delta_driver_rewrite.rewrite_in_driver(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(delta_sink, "rewrite_in_driver", rewritten)
+    consume(spark, given)
+    assert [table_rows(spark, tmp_path, name) for name in NAMES] == [EXPECTED, EXPECTED]
+    assert found.count(False) == len(NAMES)
+    assert found.count(True) >= len(NAMES)
+    assert sum(operations(spark, tmp_path, name)["STREAMING UPDATE"] for name in NAMES) == len(found)
+
+
+def fails(*_: object) -> Any:
+    """Fail as a call of a method that the JVM does not have."""
+    raise Py4JError("An error occurred while calling o1.none. Trace: Method none([]) does not exist")
+
+
+def fails_after(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a step that fails when all is done."""
+
+    def run(*arguments: Any) -> Any:
+        step(*arguments)
+        return fails()
+
+    return run
+
+
+@pytest.mark.parametrize("failure", ["class", "form", "layout", "written"])
+def test_a_failure_before_the_commit(
+    spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    """The batch is written in another way, as are all that follow; one line tells it."""
+    if failure == "class":
+        monkeypatch.setattr(delta_row_writer, "_SOURCES", "org.apache.nothing")
+    elif failure == "form":
+        monkeypatch.setattr(delta_driver_rewrite, "RowForm", fails)
+    elif failure == "layout":
+        monkeypatch.setattr(delta_log, "RowLayout", fails)
+    else:
+        monkeypatch.setattr(delta_log, "write_rows", fails_after(delta_row_writer.write_rows))
+    with capture_logs() as logs:
+        consume(spark, given)
+    assert [table_rows(spark, tmp_path, name) for name in NAMES] == [EXPECTED, EXPECTED]
+    told = [line for line in logs if "in the driver" in line["event"]]
+    assert [line["log_level"] for line in told] == ["warning"]
+    assert told[0]["cause"]
+    for name in NAMES:
+        assert operations(spark, tmp_path, name)["STREAMING UPDATE"] >= 2
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_commit_whose_result_is_not_known(
+    spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, committed: bool
+) -> None:
+    """No other way is tried: the next attempt asks the ledger."""
+    commit = LogTransaction.commit_staged
+    written: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(LogTransaction, "commit_staged", fails_after(commit) if committed else fails)
+        patched.setattr(delta_sink, "rewrite_small", noted(rewrite_small, written))
+        patched.setattr(delta_sink, "merge_small", noted(merge_small, written))
+        with capture_logs() as logs:
+            _, error = run_query(spark, given)
+    states = [line for line in logs if "in the driver" in line["event"]]
+    assert error is not None
+    assert not states
+    # Those of the batch before, and none for the batch that failed.
+    assert len(written) == len(NAMES)
+    before = {name: operations(spark, tmp_path, name)["STREAMING UPDATE"] for name in NAMES}
+    assert sum(before.values()) > len(NAMES) if committed else sum(before.values()) == len(NAMES)
+
+    consume(spark, given)
+    assert [table_rows(spark, tmp_path, name) for name in NAMES] == [EXPECTED, EXPECTED]
+    for name in NAMES:
+        metadata = [
+            row["userMetadata"]
+            for row in spark.sql(f"DESCRIBE HISTORY delta.`{tmp_path}/tables/shop/{name}`").collect()
+            if row["operation"] == "STREAMING UPDATE"
+        ]
+        assert len(metadata) == len(set(metadata)), "a batch was applied twice"
+
+
+def noted(step: Callable[..., bool], written: list[str]) -> Callable[..., bool]:
+    """Return a step that is noted when it has written something."""
+
+    def run(*arguments: Any) -> bool:
+        done = step(*arguments)
+        if done:
+            written.append(step.__name__)
+        return done
+
+    return run
