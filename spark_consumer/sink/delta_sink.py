@@ -67,20 +67,23 @@ class DeltaSink(TableSink[DeltaTable]):
         spark = changes.rows.sparkSession
 
         def commit() -> Merged:
-            rows, transaction = self._rows, table.transaction(spark)
+            rows, transaction, failure = self._rows, table.transaction(spark), None
             try:
                 if rows is not None and rewrite_in_driver(transaction, changes, rows):
                     return Merged.TABLE
             except NotStagedError as error:
-                self._give_up(table, error.__cause__)
-                transaction = table.transaction(spark)
-            if rewrite_small(transaction, changes):
-                return Merged.TABLE
-            return Merged.ROWS if merge_small(transaction, changes) else Merged.NOT
+                failure, transaction = error.__cause__, table.transaction(spark)
+            merged = Merged.TABLE if rewrite_small(transaction, changes) else Merged.NOT
+            if merged is Merged.NOT and merge_small(transaction, changes):
+                merged = Merged.ROWS
+            if failure is not None:
+                # The other way did not fail, as it would if the records could not be read, or the query were stopped.
+                self._give_up(table, failure)
+            return merged
 
         return retried(commit, table.name, is_conflict)
 
-    def _give_up(self, table: DeltaTable, cause: BaseException | None) -> None:
+    def _give_up(self, table: DeltaTable, cause: BaseException) -> None:
         """Write no more tables in the driver: what fails for one of them would fail for each batch of all."""
         with self._lock:
             given_up, self._rows = self._rows is None, None
