@@ -108,6 +108,25 @@ def test_a_failure_before_the_commit(
         assert operations(spark, tmp_path, name)["STREAMING UPDATE"] >= 2
 
 
+def test_a_batch_that_no_way_can_write(
+    spark: SparkSession, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says nothing about the driver: the query may have been stopped."""
+    unreadable: list[bool] = []
+
+    def read(*_: object) -> Any:
+        unreadable.append(True)
+        return fails()
+
+    monkeypatch.setattr(delta_driver_rewrite, "row_sequence", read)
+    monkeypatch.setattr(delta_sink, "rewrite_small", lambda *given: fails() if unreadable else rewrite_small(*given))
+    with capture_logs() as logs:
+        _, error = run_query(spark, given)
+    assert error is not None
+    assert unreadable
+    assert not [line for line in logs if "in the driver" in line["event"]]
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_commit_whose_result_is_not_known(
     spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, committed: bool
