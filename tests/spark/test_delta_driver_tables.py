@@ -103,8 +103,8 @@ def test_columns_change(spark: SparkSession, tmp_path: Path) -> None:
     # A column with the name of one that was dropped is another one.
     given.table.drop("title")
     given.table.alter("ADD COLUMNS (title STRING)")
-    given.write_after_command((3, "x", None, 6, False))
-    given.write((3, "f", 3, 7, False))
+    given.write_after_command((3, None, "x", 6, False))
+    given.write((3, 3, "f", 7, False))
     assert given.rows() == [(1, None, 7), (2, None, 1 << 40), (3, "f", 3)]
     assert given.write((1, None, None, 8, True)) == 1
     assert given.rows() == [(2, None, 1 << 40), (3, "f", 3)]
