@@ -101,9 +101,9 @@ def test_a_failure_before_the_commit(
     with capture_logs() as logs:
         consume(spark, given)
     assert [table_rows(spark, tmp_path, name) for name in NAMES] == [EXPECTED, EXPECTED]
-    told = [line for line in logs if "in the driver" in line["event"]]
-    assert [line["log_level"] for line in told] == ["warning"]
-    assert told[0]["cause"]
+    warnings = [line for line in logs if "in the driver" in line["event"]]
+    assert [line["log_level"] for line in warnings] == ["warning"]
+    assert warnings[0]["cause"]
     for name in NAMES:
         assert operations(spark, tmp_path, name)["STREAMING UPDATE"] >= 2
 

@@ -161,7 +161,7 @@ def test_commands_of_others(spark: SparkSession, tmp_path: Path) -> None:
     assert given.rows() == [(1, "e"), (5, "g")]
 
 
-def test_a_table_that_is_created_again_or_put_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_that_is_replaced_or_put_back(spark: SparkSession, tmp_path: Path) -> None:
     """The version alone does not tell the rows."""
     path, backup, later = (tmp_path / name for name in ("t", "backup", "later"))
     given = Written(created(spark, path, SCHEMA))
@@ -199,15 +199,15 @@ def test_two_queries_write_one_table(spark: SparkSession, tmp_path: Path) -> Non
     ours.write(*((key, None, 4, True) for key in (1, 2, 3)))
     assert table.has_no_files
     batch = changes(table, SCHEMA, [(1, "ours", 6, False)])
-    ways: Sequence[Callable[..., bool]] = (
+    rewrites: Sequence[Callable[..., bool]] = (
         lambda transaction: rewrite_in_driver(transaction, batch, ours.known),
         lambda transaction: rewrite_small(transaction, batch),
     )
-    for way in ways:
+    for rewrite in rewrites:
         transaction = table.transaction(spark)
         table.append(changes(table, SCHEMA, [(1, "theirs", 5, False)]).rows.drop(DELETED_COLUMN), METADATA)
         with pytest.raises(SPARK_ERRORS) as caught:
-            way(transaction)
+            rewrite(transaction)
         assert is_conflict(str(caught.value))
         ours.write((1, None, 6, True))
     ours.write((1, "ours", 7, False))
