@@ -193,7 +193,8 @@ class TransactionalProducer:
         stop_at: float | None = None
         try:
             while self._producer.flush(wait_s):
-                wait_s = min(wait_s * 1.2, _LAST_FLUSH_S)
+                # Each call wakes the client's threads, so the later ones are long.
+                wait_s = wait_s * 1.2 if wait_s < _LAST_FLUSH_S else _SLICE_S
                 stop_at = self._stop_deadline(stop_at)
                 now = time.monotonic()
                 if now >= until or (stop_at is not None and now >= stop_at):
