@@ -71,6 +71,9 @@ FUNCTIONS: tuple[str, ...]
 def use_library(addresses: Sequence[int]) -> None:
     """Take the addresses of ``FUNCTIONS``; before anything below is used."""
 
+def checksum(data: bytes) -> int:
+    """Return the CRC-32 of bytes, as ``zlib.crc32`` does."""
+
 @final
 class Sender:
     """Hands records to the client that was made last with this module as its plugin; ``owner`` keeps it alive."""
@@ -89,6 +92,13 @@ class Sender:
         """Return error code, topic, key and size of the first record whose delivery failed; None if none has.
 
         Of those that fail with the same error, the largest one.
+        """
+
+    def wait_for_batches(self, batch_bytes: int, most_ns: int, idle_ns: int) -> bool:
+        """Wait until nothing is in flight and no topic has a batch to send; return False after ``most_ns``.
+
+        A topic has one if more than ``batch_bytes`` for each of its partitions are unanswered. Partitions that have not
+        answered yet are not known, so the wait also ends after ``idle_ns`` in which nothing was sent or answered.
         """
 
     def inferred(self) -> bool:

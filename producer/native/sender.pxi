@@ -10,6 +10,40 @@ cdef extern from "pythread.h":
     int PyThread_acquire_lock(PyThread_type_lock lock, int wait) noexcept nogil
     void PyThread_release_lock(PyThread_type_lock lock) noexcept nogil
 
+cdef extern from *:
+    """
+    #include <time.h>
+
+    /* Numbers that several threads change. Nothing else is published by them. */
+    static int64_t add_to(int64_t *number, int64_t value) {
+        return __atomic_add_fetch(number, value, __ATOMIC_RELAXED);
+    }
+
+    static int64_t value_of(const int64_t *number) {
+        return __atomic_load_n(number, __ATOMIC_RELAXED);
+    }
+
+    static void set_to(int64_t *number, int64_t value) {
+        __atomic_store_n(number, value, __ATOMIC_RELAXED);
+    }
+
+    static int64_t now_ns(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return now.tv_sec * (int64_t) 1000000000 + now.tv_nsec;
+    }
+
+    static void sleep_ns(int64_t duration) {
+        struct timespec rest = {0, duration};
+        nanosleep(&rest, NULL);
+    }
+    """
+    int64_t add_to(int64_t *number, int64_t value) noexcept nogil
+    int64_t value_of(const int64_t *number) noexcept nogil
+    void set_to(int64_t *number, int64_t value) noexcept nogil
+    int64_t now_ns() noexcept nogil
+    void sleep_ns(int64_t duration) noexcept nogil
+
 cdef struct Memory:
     void *data
     size_t size
@@ -57,9 +91,22 @@ cdef enum:
     OUT_OF_MEMORY = -1  # any error: the client does not start
     PURGED_IN_FLIGHT = -151
     PURGED_IN_QUEUE = -152
+    TOPICS = 256
+    PRODUCE = 0  # the protocol's number of the request
+
+cdef int64_t LOOK_NS = 300_000  # between two looks at what is in flight
+cdef int64_t ANSWERED_NS = 1_000_000_000  # a request without an answer for so long is not waited for
 
 ctypedef int (*OnNew)(void *client, const void *conf, void *opaque, char *text, size_t size) noexcept nogil
 ctypedef int (*OnAcknowledgement)(void *client, Message *message, void *opaque) noexcept nogil
+ctypedef int (*OnRequestSent)(
+    void *client, int socket, const char *name, int broker, short key, short version, int correlation, size_t size,
+    void *opaque,
+) noexcept nogil
+ctypedef int (*OnResponseReceived)(
+    void *client, int socket, const char *name, int broker, short key, short version, int correlation, size_t size,
+    int64_t round_trip, int error, void *opaque,
+) noexcept nogil
 ctypedef int (*OnConfDestroy)(void *opaque) noexcept nogil
 
 cdef struct Library:
@@ -67,8 +114,15 @@ cdef struct Library:
     int (*conf_interceptor_add_on_conf_destroy)(
         void *conf, const char *name, OnConfDestroy call, void *opaque
     ) noexcept nogil
+    int (*interceptor_add_on_send)(void *client, const char *name, OnAcknowledgement call, void *opaque) noexcept nogil
     int (*interceptor_add_on_acknowledgement)(
         void *client, const char *name, OnAcknowledgement call, void *opaque
+    ) noexcept nogil
+    int (*interceptor_add_on_request_sent)(
+        void *client, const char *name, OnRequestSent call, void *opaque
+    ) noexcept nogil
+    int (*interceptor_add_on_response_received)(
+        void *client, const char *name, OnResponseReceived call, void *opaque
     ) noexcept nogil
     void *(*topic_new)(void *client, const char *name, void *conf) noexcept nogil
     void (*topic_destroy)(void *topic) noexcept nogil
@@ -86,6 +140,10 @@ cdef struct Client:
     size_t key_size
     size_t size
     bint inferred  # a record was acknowledged without an answer of its own
+    int64_t in_flight  # requests to produce
+    int64_t given[TOPICS]  # bytes of keys and values since the client was made, by topic; topics may share a place
+    int64_t answered[TOPICS]  # of them, those that are acknowledged or have failed
+    int64_t partitions[TOPICS]  # that were seen
 
 
 cdef Library _library
@@ -95,7 +153,10 @@ cdef const char *_NAME = b"tailrace"
 FUNCTIONS = (
     "conf_interceptor_add_on_new",
     "conf_interceptor_add_on_conf_destroy",
+    "interceptor_add_on_send",
     "interceptor_add_on_acknowledgement",
+    "interceptor_add_on_request_sent",
+    "interceptor_add_on_response_received",
     "topic_new",
     "topic_destroy",
     "topic_name",
@@ -114,11 +175,44 @@ def use_library(addresses):
         functions[i] = <void *> <size_t> addresses[i]
 
 
+cdef inline size_t place_of(void *topic) noexcept nogil:
+    """Return the place of a topic's numbers, by the address of its object."""
+    return (<size_t> topic >> 4) * 0x9E3779B97F4A7C15ULL >> 56
+
+
+cdef int _on_send(void *handle, Message *message, void *opaque) noexcept nogil:
+    add_to(&(<Client *> opaque).given[place_of(message.topic)], <int64_t> (message.key_size + message.value_size))
+    return 0
+
+
+cdef int _on_request_sent(
+    void *handle, int socket, const char *name, int broker, short key, short version, int correlation, size_t size,
+    void *opaque,
+) noexcept nogil:
+    if key == PRODUCE:
+        add_to(&(<Client *> opaque).in_flight, 1)
+    return 0
+
+
+cdef int _on_response_received(
+    void *handle, int socket, const char *name, int broker, short key, short version, int correlation, size_t size,
+    int64_t round_trip, int error, void *opaque,
+) noexcept nogil:
+    """Called with an error as well, also for a request that was not sent: the number may become negative."""
+    if key == PRODUCE:
+        add_to(&(<Client *> opaque).in_flight, -1)
+    return 0
+
+
 cdef int _on_acknowledgement(void *handle, Message *message, void *opaque) noexcept nogil:
     """Keep the first failed record, or the largest one of those that fail with the same error. Any thread calls this."""
     cdef Client *client = <Client *> opaque
-    cdef size_t size
+    cdef size_t size, at
     cdef unsigned char *key
+    at = place_of(message.topic)
+    add_to(&client.answered[at], <int64_t> (message.key_size + message.value_size))
+    if message.partition >= value_of(&client.partitions[at]):
+        set_to(&client.partitions[at], message.partition + 1)
     if not message.error:
         if message.offset < 0:
             client.inferred = True
@@ -142,6 +236,12 @@ cdef int _on_new(void *handle, const void *conf, void *opaque, char *text, size_
     global _newest
     cdef Client *client = <Client *> opaque
     cdef int error = _library.interceptor_add_on_acknowledgement(handle, _NAME, _on_acknowledgement, client)
+    if not error:
+        error = _library.interceptor_add_on_send(handle, _NAME, _on_send, client)
+    if not error:
+        error = _library.interceptor_add_on_request_sent(handle, _NAME, _on_request_sent, client)
+    if not error:
+        error = _library.interceptor_add_on_response_received(handle, _NAME, _on_response_received, client)
     if not error:
         client.handle = handle
         _newest = client
@@ -179,6 +279,19 @@ cdef public int conf_init(void *conf, void **opaque, char *text, size_t size) no
     if error:
         _on_conf_destroy(client)
     return error
+
+
+cdef int64_t unanswered(Client *client, int64_t batch_bytes, bint *full) noexcept nogil:
+    """Return the bytes without an answer; ``full``: of a topic, they are more than parts of batches can be."""
+    cdef int64_t all_topics = 0, of_topic
+    cdef int i
+    full[0] = False
+    for i in range(TOPICS):
+        of_topic = value_of(&client.given[i]) - value_of(&client.answered[i])
+        all_topics += of_topic
+        if of_topic >= batch_bytes * max(value_of(&client.partitions[i]), 1):
+            full[0] = True
+    return all_topics
 
 
 cdef int put_headers(Vu *arguments, list headers) except -1:
@@ -277,6 +390,32 @@ cdef class Sender:
             return client.failed, (<bytes> client.topic).decode(), key, client.size
         finally:
             PyThread_release_lock(client.lock)
+
+    def wait_for_batches(self, int64_t batch_bytes, int64_t most_ns, int64_t idle_ns):
+        cdef Client *client = self.client
+        cdef int64_t now, until, since, left, in_flight, last_left = -1, last_in_flight = -1
+        cdef bint full
+        with nogil:
+            now = now_ns()
+            until, since = now + most_ns, now
+            while True:
+                left = unanswered(client, batch_bytes, &full)
+                in_flight = value_of(&client.in_flight)
+                if left <= 0:
+                    set_to(&client.in_flight, 0)
+                    break
+                if in_flight <= 0 and not full:
+                    break
+                if left != last_left or in_flight != last_in_flight:
+                    last_left, last_in_flight, since = left, in_flight, now
+                elif now - since >= (ANSWERED_NS if in_flight > 0 else idle_ns):
+                    break
+                if now >= until:
+                    with gil:
+                        return False
+                sleep_ns(LOOK_NS)
+                now = now_ns()
+        return True
 
     def inferred(self):
         """Return whether a record was acknowledged by the success of a later one alone."""

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
 
 from tailrace.producer.errors import RecordTooLargeError
-from tailrace.producer.kafka import native_sender
+from tailrace.producer.kafka import native_sender, transactional_producer
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.native.loader import SWITCH
 from tailrace.runtime.errors import KafkaUnavailableError
+from tests.embedded.kafka import KafkaBroker
+from tests.support.refusing_proxy import RefusingProxy
 from tests.support.topics import read_topic
-
-if TYPE_CHECKING:
-    from tests.embedded.kafka import KafkaBroker
 
 pytestmark = pytest.mark.skipif(
     bool(native_sender.unused_because()), reason=f"the extension sends nothing: {native_sender.unused_because()}"
 )
 
 _PARTITIONS = 3
+_LONG_NS = 120_000_000_000
 _RECORDS: list[tuple[bytes, bytes | None]] = [
     (b"", b"value of the empty key"),
     (b"empty value", b""),
@@ -103,6 +103,87 @@ def test_full_queue_loses_and_repeats_nothing(kafka_broker: KafkaBroker, prefix:
 
     found = _read(kafka_broker, prefix, len(sent))
     assert [record[1] for partition in found for record in partition] == [value for _, value in sent]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("native", [True, False])
+def test_parts_of_batches_make_room_in_a_full_queue(kafka_broker: KafkaBroker, prefix: str, *, native: bool) -> None:
+    """No batch is full, and none is old enough to be sent: the records would wait for linger.ms."""
+    kafka_broker.create_topic(prefix, partitions=_PARTITIONS)
+    sent: list[tuple[bytes, bytes | None]] = [(b"%d" % i, b"v") for i in range(400)]
+    settings = _settings(kafka_broker, queue_buffering_max_messages="50", linger_ms="50000")
+    with closing(_producer(settings, prefix, native=native)) as producer:
+        producer.begin()
+        producer.send_all(prefix, sent)
+        producer.commit()
+
+    found = _read(kafka_broker, prefix, len(sent))
+    assert sorted(record[0] for partition in found for record in partition) == sorted(key for key, _ in sent)
+
+
+def test_full_batches_are_sent_before_a_commit_flushes(
+    kafka_broker: KafkaBroker, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a flush the client polls without a pause while a request is in flight, so little may be left for it."""
+    monkeypatch.setattr(transactional_producer, "_IDLE_NS", 60_000_000_000)
+    kafka_broker.create_topic(prefix)
+    with closing(_producer(_settings(kafka_broker), prefix)) as producer:
+        client, left = producer._producer, list[int]()
+
+        class Observed:
+            """The client, of which the records in its queue are counted when it flushes."""
+
+            def __len__(self) -> int:
+                return len(client)
+
+            def __getattr__(self, name: str) -> object:
+                if name == "flush":
+                    client.poll(0)  # delivered records are counted until their reports are processed
+                    left.append(len(client))
+                return getattr(client, name)
+
+        producer._client = Observed()  # type: ignore[assignment]
+        producer.begin()
+        producer.send_all(prefix, [(b"k", os.urandom(1000))] * 5500)
+        producer.commit()
+        producer._client = client
+
+    assert left[0] < 1000
+    assert len(_read(kafka_broker, prefix, 5500)[0]) == 5500
+
+
+def test_parts_of_batches_of_several_partitions_are_not_waited_for(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Together they are more than a batch. How many partitions there are is known from their answers."""
+    kafka_broker.create_topic(prefix, partitions=_PARTITIONS)
+    records: list[tuple[bytes, bytes | None]] = [(b"%d" % i, os.urandom(1000)) for i in range(1500)]
+    with closing(_producer(_settings(kafka_broker, linger_ms="50000"), prefix)) as producer:
+        sender = producer.sender
+        assert sender is not None
+        for idle_ns in (0, _LONG_NS):
+            producer.begin()
+            producer.send_all(prefix, records)
+            assert sender.wait_for_batches(1_000_000, _LONG_NS, idle_ns)
+            assert len(producer._producer) == len(records)
+            producer.commit()
+
+
+def test_what_is_in_flight_is_waited_for() -> None:
+    """The answer is held back for a while, or for good."""
+    broker = KafkaBroker()
+    with RefusingProxy(broker.port, "held") as proxy:
+        broker.listen(broker.host, advertised=f"{proxy.host}:{proxy.port}")
+        with broker:
+            broker.create_topic("held")
+            settings = KafkaSettings(f"{proxy.host}:{proxy.target}", {"linger.ms": "0"}, transaction_timeout_ms=60_000)
+            with closing(_producer(settings, "id")) as producer:
+                sender = producer.sender
+                assert sender is not None
+                assert sender.wait_for_batches(1_000_000, 0, 0)
+                producer.begin()
+                producer.send_all("held", [(b"k", b"v")])
+                assert proxy.held.wait(30)
+                assert not sender.wait_for_batches(1_000_000, 50_000_000, 0)
+                assert sender.wait_for_batches(1_000_000, _LONG_NS, 0)
 
 
 @pytest.mark.parametrize("native", [True, False])

@@ -98,6 +98,12 @@ def test_options_that_cannot_be_used(name: str, value: str, remedy: str) -> None
     assert "hush" not in str(caught.value)
 
 
+@pytest.mark.parametrize("transaction_timeout_ms", [1000, 60_000])
+def test_records_linger_for_less_than_they_may_take(transaction_timeout_ms: int) -> None:
+    """The client refuses other settings."""
+    check_options(KafkaSettings("b:1", {}, transaction_timeout_ms))
+
+
 def test_options_of_java_alone_are_reported() -> None:
     config = load(None, {}, {**BASE, "producer.override.max.block.ms": "1"})
 
