@@ -65,7 +65,10 @@ def run_query(
 
 
 def count_jobs(spark: SparkSession) -> int:
-    """Return the number of jobs so far, by the scheduler: the status store drops old jobs and learns of new ones later."""
+    """Return the number of jobs so far, as the scheduler counts them.
+
+    The status store drops old jobs, and learns of new ones later.
+    """
     context: Any = spark.sparkContext
     return int(context._jsc.sc().dagScheduler().numTotalJobs())
 
