@@ -71,7 +71,7 @@ FUNCTIONS: tuple[str, ...]
 def use_library(addresses: Sequence[int]) -> None:
     """Take the addresses of ``FUNCTIONS``; before anything below is used."""
 
-def checksum(data: bytes) -> int:
+def checksum(data: bytes | memoryview) -> int:
     """Return the CRC-32 of bytes, as ``zlib.crc32`` does."""
 
 @final
