@@ -33,6 +33,8 @@ Of a partition, librdkafka (2.16) has one request in flight: it compares its lim
 records. While a record waits for the answer and is older than linger.ms, the thread that sends polls without a pause.
 With 20 ms that took half of the CPU time of a snapshot.
 """
+_TIMEOUTS: Final = ("delivery.timeout.ms", "message.timeout.ms")
+"""The names of the time to deliver a record."""
 _QUEUE_KBYTES: Final = 65_536
 _RECONNECT_MS: Final = 20
 """A new client waits half of it before its second connection, which its first request needs: 50 ms by the default of
@@ -78,15 +80,24 @@ class KafkaSettings:
             **self.common(),
             **_PRODUCER_DEFAULTS,
             "transaction.timeout.ms": self.transaction_timeout_ms,
-            # The client requires that it is less than the time to deliver a record, which is the transaction's.
-            "linger.ms": min(_LINGER_MS, self.transaction_timeout_ms // 4),
+            "linger.ms": self._linger_ms(),
             **self.overrides,
             "transactional.id": transactional_id,
         }
+        # Of less, the client sends nothing before linger.ms; of more, it makes several batches.
+        largest = int(settings["message.max.bytes"])
+        settings["batch.size"] = min(int(settings["batch.size"]), largest)
         # A record that is larger than the queue could never be sent.
-        largest_kbytes = int(settings["message.max.bytes"]) // 1024 + 1
+        largest_kbytes = largest // 1024 + 1
         settings.setdefault("queue.buffering.max.kbytes", max(_QUEUE_KBYTES, 2 * largest_kbytes))
         return settings
+
+    def _linger_ms(self) -> int:
+        """Return less than the time to deliver a record, as the client requires; by default the transaction's."""
+        # Zero: without an end. What is no number is refused by the client.
+        chosen = (self.overrides.get(name, "") for name in _TIMEOUTS)
+        limits = [int(text) for text in chosen if text.isdecimal() and int(text)]
+        return min(_LINGER_MS, *(limit // 4 for limit in [self.transaction_timeout_ms, *limits]))
 
     def consumer(self) -> ClientConfig:
         """Return the configuration of a consumer that reads committed records of one assigned partition."""

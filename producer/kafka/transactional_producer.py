@@ -69,7 +69,7 @@ class TransactionalProducer:
         self._client: Producer | None
         self._sender: Sender | None
         options = settings.producer(transactional_id)
-        self._batch_bytes = min(int(options["batch.size"]), int(options["message.max.bytes"]))
+        self._batch_bytes = int(options["batch.size"])
         self._client, self._sender = new_client({**options, **self._reports.callbacks()})
         self._unpolled = 0
         """Records since delivery reports were processed."""
@@ -280,7 +280,13 @@ class TransactionalProducer:
         # The count includes records whose delivery is not processed yet, so it is taken before they are.
         before = len(self._producer)
         was_empty = not before
-        self._poll(_ROOM_S)
+        if self._sender is None:
+            self._poll(_ROOM_S)
+        else:
+            # Parts of batches alone can fill the queue, if there are many partitions: nothing is in flight then.
+            room_ns = int(_ROOM_S * 1e9)
+            self._sender.wait_for_batches(self._batch_bytes, room_ns, room_ns)
+            self._poll(0)
         if before and len(self._producer) >= before:
             self._push()
         if was_empty:

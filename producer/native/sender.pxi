@@ -323,9 +323,11 @@ cdef class Sender:
 
     cdef object owner
     cdef Client *client
+    cdef int64_t left, in_flight, since  # of the last look of ``wait_for_batches``, and when they were new
 
     def __cinit__(self, owner):
         global _newest
+        self.left = -1
         if _newest == NULL:
             raise ValueError("the client was not made with this module as its plugin")
         self.owner, self.client, _newest = owner, _newest, NULL
@@ -393,11 +395,11 @@ cdef class Sender:
 
     def wait_for_batches(self, int64_t batch_bytes, int64_t most_ns, int64_t idle_ns):
         cdef Client *client = self.client
-        cdef int64_t now, until, since, left, in_flight, last_left = -1, last_in_flight = -1
+        cdef int64_t now, until, left, in_flight
         cdef bint full
         with nogil:
             now = now_ns()
-            until, since = now + most_ns, now
+            until = now + most_ns
             while True:
                 left = unanswered(client, batch_bytes, &full)
                 in_flight = value_of(&client.in_flight)
@@ -406,15 +408,16 @@ cdef class Sender:
                     break
                 if in_flight <= 0 and not full:
                     break
-                if left != last_left or in_flight != last_in_flight:
-                    last_left, last_in_flight, since = left, in_flight, now
-                elif now - since >= (ANSWERED_NS if in_flight > 0 else idle_ns):
+                if left != self.left or in_flight != self.in_flight:
+                    self.left, self.in_flight, self.since = left, in_flight, now
+                elif now - self.since >= (ANSWERED_NS if in_flight > 0 else idle_ns):
                     break
                 if now >= until:
                     with gil:
-                        return False
+                        return False  # the next call goes on with this wait
                 sleep_ns(LOOK_NS)
                 now = now_ns()
+            self.left = -1
         return True
 
     def inferred(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import closing
 from typing import Any
 
@@ -121,6 +122,42 @@ def test_parts_of_batches_make_room_in_a_full_queue(kafka_broker: KafkaBroker, p
     assert sorted(record[0] for partition in found for record in partition) == sorted(key for key, _ in sent)
 
 
+@pytest.mark.timeout(120)
+def test_parts_of_batches_make_room_at_once(
+    kafka_broker: KafkaBroker, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is in flight that would make room."""
+    monkeypatch.setattr(transactional_producer, "_ROOM_S", 300.0)
+    kafka_broker.create_topic(prefix, partitions=_PARTITIONS)
+    settings = _settings(kafka_broker, queue_buffering_max_messages="50", linger_ms="50000")
+    with closing(_producer(settings, prefix)) as producer:
+        producer.begin()
+        producer.send_all(prefix, [(b"%d" % i, b"v") for i in range(200)])
+        producer.commit()
+
+    assert sum(map(len, _read(kafka_broker, prefix, 200))) == 200
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"batch.size": "4000000"}, {"message.max.bytes": "300000"}],
+    ids=["a batch of several requests", "small requests"],
+)
+def test_less_than_a_batch_is_flushed_at_once(
+    kafka_broker: KafkaBroker, prefix: str, monkeypatch: pytest.MonkeyPatch, overrides: dict[str, str]
+) -> None:
+    """What the client would send only after linger.ms is not waited for."""
+    monkeypatch.setattr(transactional_producer, "_IDLE_NS", _LONG_NS)
+    kafka_broker.create_topic(prefix)
+    settings = KafkaSettings(kafka_broker.bootstrap, {"linger.ms": "50000", **overrides}, transaction_timeout_ms=60_000)
+    with closing(_producer(settings, prefix)) as producer:
+        producer.begin()
+        producer.send_all(prefix, [(b"k", os.urandom(1000))] * 2700)
+        began = time.monotonic()
+        producer.commit()
+        assert time.monotonic() - began < 40
+
+
 def test_full_batches_are_sent_before_a_commit_flushes(
     kafka_broker: KafkaBroker, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +220,8 @@ def test_what_is_in_flight_is_waited_for() -> None:
                 producer.send_all("held", [(b"k", b"v")])
                 assert proxy.held.wait(30)
                 assert not sender.wait_for_batches(1_000_000, 50_000_000, 0)
-                assert sender.wait_for_batches(1_000_000, _LONG_NS, 0)
+                # A commit waits in parts, which together are long enough.
+                assert any(sender.wait_for_batches(1_000_000, 300_000_000, 0) for _ in range(100))
 
 
 @pytest.mark.parametrize("native", [True, False])

@@ -99,9 +99,23 @@ def test_options_that_cannot_be_used(name: str, value: str, remedy: str) -> None
 
 
 @pytest.mark.parametrize("transaction_timeout_ms", [1000, 60_000])
-def test_records_linger_for_less_than_they_may_take(transaction_timeout_ms: int) -> None:
+@pytest.mark.parametrize("delivery_timeout", [{}, {"delivery.timeout.ms": "900"}, {"message.timeout.ms": "0"}])
+def test_records_linger_for_less_than_they_may_take(
+    transaction_timeout_ms: int, delivery_timeout: dict[str, str]
+) -> None:
     """The client refuses other settings."""
-    check_options(KafkaSettings("b:1", {}, transaction_timeout_ms))
+    check_options(KafkaSettings("b:1", delivery_timeout, transaction_timeout_ms))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "largest", "expected"),
+    [("4000000", "1048000", 1_048_000), ("4000000", "8000000", 4_000_000), ("16384", "1048000", 16_384)],
+)
+def test_a_batch_is_at_most_what_is_sent_at_once(batch_size: str, largest: str, expected: int) -> None:
+    """Full batches are waited for, so the client may not wait for more."""
+    overrides = {"batch.size": batch_size, "message.max.bytes": largest}
+
+    assert KafkaSettings("b:1", overrides, 60_000).producer("id")["batch.size"] == expected
 
 
 def test_options_of_java_alone_are_reported() -> None:
