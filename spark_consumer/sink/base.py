@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tailrace.spark_consumer.sink.shared_target import Shard
 from tailrace.spark_consumer.source.topic_ids import unknown_id
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as tp
 
     from tailrace.schemas import sequence
     from tailrace.schemas.alteration import Alteration
@@ -95,6 +96,26 @@ class TableBatch:
     """Images.UPSERT: whether the snapshot of the table is complete."""
 
 
+class NotStagedError(Exception):
+    """A way to write in the driver failed before a commit; its cause is the reason. Another way can be tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverBatch:
+    """The last change of each key of one table in a micro-batch, in the driver.
+
+    No change has a split, and none is a truncate event, or a row of an incremental snapshot.
+    """
+
+    spark: SparkSession
+    schema: TableSchema
+    type: tp.StructType
+    """That of decoded records (source/json_decoder.py)."""
+    rows: Any
+    """A sequence of Scala with internal rows."""
+    range: TopicRange
+
+
 class Sink(Protocol):
     """A target for all tables of a prefix, opened by its plug-in in the session of the first batch.
 
@@ -123,3 +144,17 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release resources after the last batch."""
+
+
+@runtime_checkable
+class DriverSink(Protocol):
+    """A sink that can write a few changes without a query of the records."""
+
+    def takes_from_driver(self, schema: TableSchema, offsets: int) -> bool:
+        """Return whether ``write_in_driver`` would probably write a batch of so many offsets."""
+
+    def write_in_driver(self, batch: DriverBatch, batch_id: int) -> bool:
+        """Write the changes of one table like ``write_batch``; return False if nothing was done.
+
+        Called after ``prepare_table``. Raises NotStagedError if something fails before the commit.
+        """

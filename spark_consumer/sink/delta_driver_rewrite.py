@@ -23,6 +23,8 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.jvm import companion
 from tailrace.spark_consumer.local_rows import row_sequence
+from tailrace.spark_consumer.sink.base import NotStagedError
+from tailrace.spark_consumer.sink.delta_driver_changes import DriverChanges
 from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, TableRows
 from tailrace.spark_consumer.sink.delta_log import Author, columns_of
 from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, table_row
@@ -76,10 +78,6 @@ _HARMLESS: Final = frozenset(
 _MAX_RECORDS: Final = "spark.sql.files.maxRecordsPerFile"
 
 
-class NotStagedError(Exception):
-    """Nothing was committed, and the transaction cannot be used for anything else."""
-
-
 class _Rewritten(NamedTuple):
     """A table that is written again, before the commit."""
 
@@ -87,21 +85,21 @@ class _Rewritten(NamedTuple):
     rows: TableRows
 
 
-def rewrite_in_driver(transaction: LogTransaction, changes: RowChanges, known: KnownRows) -> bool:
+def rewrite_in_driver(transaction: LogTransaction, changes: RowChanges | DriverChanges, known: KnownRows) -> bool:
     """Write all rows of a table; return False if nothing was done, because the table or the changes do not fit.
 
-    Raises NotStagedError if something fails before the commit.
+    Raises NotStagedError if something fails before the commit: the transaction cannot be used for anything else.
     """
     with _before_commit():
         if changes.most > FEW_CHANGES or not _fits(transaction, changes) or known.is_first(transaction.table_id):
             return False
-    with interpreted(changes.rows.sparkSession, when=True):
+    with interpreted(changes.spark, when=True):
         with _before_commit():
             rewritten = _rewritten(transaction, changes, known)
         if rewritten is None:
             return False
         transaction.commit_staged(rewritten.staged, Author(changes.query, changes.batch, changes.metadata))
-    known.set(changes.rows.sparkSession, transaction.table_id, rewritten.rows)
+    known.set(changes.spark, transaction.table_id, rewritten.rows)
     return True
 
 
@@ -115,7 +113,7 @@ def _before_commit() -> Iterator[None]:
         raise NotStagedError from error
 
 
-def _fits(transaction: LogTransaction, changes: RowChanges) -> bool:
+def _fits(transaction: LogTransaction, changes: RowChanges | DriverChanges) -> bool:
     """Return whether the table and the changes are small and plain."""
     if not transaction.is_within(REWRITTEN_FILES, REWRITTEN_BYTES):
         return False
@@ -123,28 +121,34 @@ def _fits(transaction: LogTransaction, changes: RowChanges) -> bool:
     metadata = transaction.metadata
     if not _is_plain(metadata, columns_of(metadata), changes):
         return False
-    return not int(changes.rows.sparkSession.conf.get(_MAX_RECORDS) or 0)
+    return not int(changes.spark.conf.get(_MAX_RECORDS) or 0)
 
 
-def _rewritten(transaction: LogTransaction, changes: RowChanges, known: KnownRows) -> _Rewritten | None:
+def _rewritten(transaction: LogTransaction, changes: RowChanges | DriverChanges, known: KnownRows) -> _Rewritten | None:
     """Write the file; return None if nothing was done, because the rows do not fit."""
-    spark, columns = changes.rows.sparkSession, columns_of(transaction.metadata)
+    spark, columns = changes.spark, columns_of(transaction.metadata)
     files = transaction.listed()
     if sum(MOST_ROWS + 1 if file.records is None else file.records for file in files) > MOST_ROWS:
         return None
     stored = _stored(transaction, files, columns, changes.schema.key, known)
     if not stored.form.layout.is_plain:
         return None
-    given = frozenset(name.lower() for name in changes.rows.columns)
-    found = row_sequence(changes.rows.select(*table_row(columns, given), fn.col(DELETED_COLUMN)))
-    rows = _merged(spark, stored, found)
+    rows = _merged(spark, stored, _rows_of(changes, columns))
     if rows is None:
         return None
     staged = transaction.stage(files, stored.form.layout, rows)
     return _Rewritten(staged, TableRows(stored.form, _content(staged.added), rows))
 
 
-def _is_plain(metadata: Mapping[str, Any], columns: tp.StructType, changes: RowChanges) -> bool:
+def _rows_of(changes: RowChanges | DriverChanges, columns: tp.StructType) -> Any:
+    """Return the changes as rows of the table, with one more column: whether the key is deleted."""
+    if isinstance(changes, DriverChanges):
+        return changes.rows_of(columns)
+    given = frozenset(name.lower() for name in changes.rows.columns)
+    return row_sequence(changes.rows.select(*table_row(columns, given), fn.col(DELETED_COLUMN)))
+
+
+def _is_plain(metadata: Mapping[str, Any], columns: tp.StructType, changes: RowChanges | DriverChanges) -> bool:
     """Return whether values are compared and stored in a simple way."""
     properties, key = metadata["configuration"], {name.lower() for name in changes.schema.key}
     return (
@@ -153,7 +157,7 @@ def _is_plain(metadata: Mapping[str, Any], columns: tp.StructType, changes: RowC
         and not any(name.startswith("delta.") and name not in _HARMLESS for name in properties)
         and all(is_stored_as_given(field["metadata"]) for field in json.loads(metadata["schemaString"])["fields"])
         and all(_is_plain_column(column, is_key=column.name.lower() in key) for column in columns)
-        and are_types_of(columns, changes)
+        and are_types_of(columns, changes.types)
     )
 
 

@@ -119,6 +119,11 @@ class KnownRows:
             self._written.add(table)
             return is_first
 
+    def was_written(self, table: str) -> bool:
+        """Return whether the next batch of a table is not a first one."""
+        with self._lock:
+            return table in self._written
+
     def of(self, table: str) -> TableRows | None:
         """Return what is known of a table; its files need not be those that the table has now."""
         with self._lock:

@@ -12,18 +12,23 @@ import structlog
 
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.sink.base import SinkContext
-from tailrace.spark_consumer.sink.delta_driver_rewrite import NotStagedError, rewrite_in_driver
+from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext
+from tailrace.spark_consumer.sink.delta_driver_changes import ChangePlan, DriverChanges, Target
+from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
 from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
 from tailrace.spark_consumer.sink.delta_rewrite import rewrite_small
-from tailrace.spark_consumer.sink.delta_small_merge import MOST_CHANGES, merge_small
+from tailrace.spark_consumer.sink.delta_small_merge import FEW_CHANGES, MOST_CHANGES, merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import DeltaUpkeep, is_conflict
+from tailrace.spark_consumer.sink.initial_load import InitialLoad
+from tailrace.spark_consumer.sink.ledger import overlaps
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
+from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
 from tailrace.spark_consumer.sink.table_names import location
+from tailrace.spark_consumer.sink.table_properties import TRUNCATED
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import retried
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges
@@ -32,8 +37,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.sink.ledger import Ledger
 
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_MOST_PLANS: Final = 4096
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +59,10 @@ class DeltaSink(TableSink[DeltaTable]):
         self._files = KnownFiles()
         self._rows: KnownRows | None = KnownRows()
         """Of tables that are written in the driver; None if that does not work."""
+        self._whole: set[str] = set()
+        """Topics whose last batch was written with all rows of the table."""
+        self._plans: dict[str, ChangePlan] = {}
+        """By topic; of such topics only."""
         self._lock = threading.Lock()
 
     def _open_table(self, schema: TableSchema) -> DeltaTable:
@@ -62,6 +73,15 @@ class DeltaSink(TableSink[DeltaTable]):
 
     def _merge_directly(self, table: DeltaTable, changes: RowChanges) -> Merged:
         """Write all rows of a small table, or a batch with few changes in a commit without the MERGE statement."""
+        merged, topic = self._merged(table, changes), changes.schema.topic
+        if merged is Merged.TABLE:
+            self._whole.add(topic)
+        else:
+            self._whole.discard(topic)
+            self._plans.pop(topic, None)
+        return merged
+
+    def _merged(self, table: DeltaTable, changes: RowChanges) -> Merged:
         if not table.is_at_path or changes.most > MOST_CHANGES:
             return Merged.NOT
         spark = changes.rows.sparkSession
@@ -80,6 +100,67 @@ class DeltaSink(TableSink[DeltaTable]):
                 # The other way did not fail, as it would if the records could not be read, or the query were stopped.
                 self._give_up(table, failure)
             return merged
+
+        return retried(commit, table.name, is_conflict)
+
+    def takes_from_driver(self, schema: TableSchema, offsets: int) -> bool:
+        """Return whether a batch of so many offsets would probably be written with all rows of the table."""
+        return self._rows is not None and schema.topic in self._whole and offsets <= FEW_CHANGES
+
+    def write_in_driver(self, batch: DriverBatch, batch_id: int) -> bool:
+        """Write all rows of a small table, with changes that the driver has."""
+        try:
+            with self._alone(batch.schema) as table:
+                changes, after = self._driver_changes(table, batch, batch_id)
+                if changes is None or not self._rewrite(table, changes):
+                    return False
+                self._ledgers[batch.schema.topic] = after
+                return True
+        except NotStagedError:
+            raise
+        except BaseException:
+            # The commit may have been made: the next attempt reads from the table what it has applied.
+            self._forget(batch.schema.topic)
+            raise
+
+    def _driver_changes(
+        self, table: DeltaTable, batch: DriverBatch, batch_id: int
+    ) -> tuple[DriverChanges | None, Ledger]:
+        """Return the changes and the ledger after them; no changes if ``write_batch`` would do more than merge them."""
+        schema, (ledger, found) = batch.schema, self._ledger(batch)
+        topic, layout, evolved = schema.topic, self._layout(schema), self._evolved[schema.topic]
+        after = ledger.appended(found).merged(found)
+        if (
+            topic in self._empty
+            or not table.is_at_path
+            or table.shard is not None
+            or layout.takes_changelog
+            or TRUNCATED in table.properties
+            or InitialLoad.from_properties(table.properties) is not None
+            or overlaps(ledger.merge, found)
+        ):
+            return None, after
+        spark = batch.spark
+        target = Target(batch.type, table, schema, evolved, layout)
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        try:
+            plan = self._plans[topic] = target.planned(spark, self._plans.get(topic))
+        except Exception as error:
+            raise NotStagedError from error
+        own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
+        query = self._context.query_id
+        changes = DriverChanges(
+            spark, plan, batch.rows, schema, own, kept, after.metadata, found.offsets, query, batch_id
+        )
+        return changes, after
+
+    def _rewrite(self, table: DeltaTable, changes: DriverChanges) -> bool:
+        def commit() -> bool:
+            rows, transaction = self._rows, table.transaction(changes.spark)
+            if rows is None or not rows.was_written(transaction.table_id):
+                return False
+            return rewrite_in_driver(transaction, changes, rows)
 
         return retried(commit, table.name, is_conflict)
 

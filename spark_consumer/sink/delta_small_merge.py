@@ -67,7 +67,7 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
         or _OURS.intersection(name.lower() for name in changes.own)
         or not can_be_rewritten(metadata["configuration"], columns, changes.own, changes.others)
         or not all(is_stored_as_given(field["metadata"]) for field in fields)
-        or not are_types_of(columns, changes)
+        or not are_types_of(columns, changes.types)
         or not transaction.has_deletion_vectors
     ):
         return False
@@ -147,14 +147,13 @@ def _is_added(kept: Collection[int]) -> Column:
     return fn.expr(f"{condition} AND {_NUMBER} NOT IN ({', '.join(map(str, kept))})" if kept else condition)
 
 
-def are_types_of(columns: tp.StructType, changes: RowChanges) -> bool:
-    """Return whether the table has all columns of the changes, in their types.
+def are_types_of(columns: tp.StructType, given: Mapping[str, str]) -> bool:
+    """Return whether the table has all columns of some changes, in their types.
 
     Delta writes files with what it is given. Somebody may have changed the columns since they were read. The statement
     casts the values or fails.
     """
     stored = {column.name.lower(): column.dataType.simpleString() for column in columns}
-    given = {column.name.lower(): column.dataType.simpleString() for column in changes.rows.schema}
     return all(stored.get(name) == kind for name, kind in given.items() if name != DELETED_COLUMN)
 
 

@@ -148,11 +148,16 @@ def is_applied(applied: AppliedOffsets, found: TopicRange) -> bool:
 
 def not_applied(records: DataFrame, applied: AppliedOffsets, found: TopicRange) -> DataFrame:
     """Return the records of a range without those that are applied."""
-    overlaps = {number: offset for number, offset in applied.items() if _overlaps(number, offset, found)}
-    if not overlaps:
+    within = overlaps(applied, found)
+    if not within:
         return records
-    skipped = [(fn.col("partition") == number) & (fn.col("offset") < offset) for number, offset in overlaps.items()]
+    skipped = [(fn.col("partition") == number) & (fn.col("offset") < offset) for number, offset in within.items()]
     return records.where(~reduce(_either, skipped))
+
+
+def overlaps(applied: AppliedOffsets, found: TopicRange) -> AppliedOffsets:
+    """Return the offsets that exclude records of a range."""
+    return {number: offset for number, offset in applied.items() if _overlaps(number, offset, found)}
 
 
 def _either(one: Column, other: Column) -> Column:

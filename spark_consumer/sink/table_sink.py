@@ -31,7 +31,7 @@ from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
-from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.base import DriverBatch, SinkContext, TableBatch
 from tailrace.spark_consumer.sink.history import history_rows
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
@@ -421,7 +421,7 @@ class TableSink(ABC, Generic[Table]):
         finally:
             spark.catalog.dropTempView(SOURCE)
 
-    def _ledger(self, batch: TableBatch) -> tuple[Ledger, TopicRange]:
+    def _ledger(self, batch: TableBatch | DriverBatch) -> tuple[Ledger, TopicRange]:
         assert batch.range is not None
         topic = batch.schema.topic
         ledger = self._ledgers[topic] or Ledger(topic)

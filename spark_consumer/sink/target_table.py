@@ -62,9 +62,24 @@ class RowChanges:
     """Who writes them."""
 
     @property
+    def spark(self) -> SparkSession:
+        """The session of the rows."""
+        return self.rows.sparkSession
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The types of the rows, by name in lower case."""
+        return type_names(self.rows.schema)
+
+    @property
     def within(self) -> str:
         """A condition on the table, with the alias t, that all keys meet; '' if there is none."""
         return self.ranges()
+
+
+def type_names(columns: tp.StructType) -> dict[str, str]:
+    """Return the types of columns as Spark writes them, by name in lower case."""
+    return {column.name.lower(): column.dataType.simpleString() for column in columns}
 
 
 class Merged(Enum):

@@ -78,6 +78,10 @@ class DeadLetters:
         log.error("record skipped", topic=found.topic, partition=partition, offset=offsets.start, reason=reason)
         return True
 
+    def has(self, topic: str) -> bool:
+        """Return whether records of a topic were taken."""
+        return bool(self._skipped.get(topic))
+
     def left(self, records: DataFrame, found: TopicRange) -> DataFrame:
         """Return the records of a range without those that were taken."""
         for partition, offset in sorted(self._skipped.get(found.topic, ())):

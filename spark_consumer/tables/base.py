@@ -28,7 +28,8 @@ from tailrace.spark_consumer.source.topic_ends import end_offsets
 from tailrace.spark_consumer.source.topic_ids import unknown_id
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
-from tailrace.spark_consumer.tables.shared_read import SharedReads
+from tailrace.spark_consumer.tables.driver_tables import DriverTables
+from tailrace.spark_consumer.tables.shared_read import RawRows, SharedReads
 from tailrace.spark_consumer.transform.table_transform import TableTransform
 from tailrace.spark_consumer.transform.transforms import Transforms
 
@@ -66,6 +67,7 @@ class TableServices:
     """Fields of the envelope that the sink stores as metadata columns."""
     shared: SharedReads | None = None
     """Has records of several tables that were read together."""
+    in_driver: DriverTables = field(default_factory=DriverTables)
     dead_letters: DeadLetters | None = None
     """Takes bad records; None: a bad record stops its table."""
 
@@ -88,6 +90,12 @@ class TableServices:
             # One task: no step of the batch exchanges records between tasks.
             records = records.coalesce(1)
         return records if self.dead_letters is None else self.dead_letters.left(records, found)
+
+    def rows_in_driver(self, found: TopicRange) -> RawRows | None:
+        """Return the raw records of a range in the driver; None if they are not there, or if some are left out."""
+        if self.shared is None or (self.dead_letters is not None and self.dead_letters.has(found.topic)):
+            return None
+        return self.shared.in_driver(found)
 
     def end_offsets(self, spark: SparkSession, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """Return the end offsets that a topic has now."""

@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
 from pyspark.storagelevel import StorageLevel
 
+from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type
+from tailrace.spark_consumer.local_rows import read_bytes, row_sequence
 from tailrace.spark_consumer.small_data import interpreted
 from tailrace.spark_consumer.source.kafka import read_raw, select_raw
 
@@ -21,9 +24,22 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.source.ranges import TopicRange
 
+MOST_BYTES: Final = 8 << 20
+"""The driver takes the records of a group of tables only if the cache needs at most so many bytes for them."""
+
 _CACHE: Final = StorageLevel.MEMORY_AND_DISK
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RawRows:
+    """The records of a range in the driver, without tombstones."""
+
+    type: tp.StructType
+    """RAW_COLUMNS."""
+    rows: Any
+    """A sequence of Scala with internal rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +48,39 @@ class _Read:
 
     found: TopicRange
     records: DataFrame
+    in_driver: InDriver
+
+
+class InDriver:
+    """The records of a group of ranges in the driver, if there are few; read from the cache when a table needs them."""
+
+    def __init__(self, records: DataFrame) -> None:
+        self._records = records
+        self._known: tuple[tp.StructType, dict[str, Any]] | None = None
+
+    def of(self, topic: str) -> RawRows | None:
+        if self._known is None:
+            self._known = self._read()
+        schema, by_topic = self._known
+        return RawRows(schema, by_topic[topic]) if topic in by_topic else None
+
+    def _read(self) -> tuple[tp.StructType, dict[str, Any]]:
+        records, spark = self._records, self._records.sparkSession
+        # The decoder need not look for tombstones then.
+        fields = [tp.StructField(f.name, f.dataType, f.nullable and f.name != "value") for f in records.schema]
+        schema = tp.StructType(fields)
+        with interpreted(spark, when=True):
+            if read_bytes(records) > MOST_BYTES:
+                return schema, {}
+            rows = row_sequence(records.where(fn.col("value").isNotNull()))
+        [topic] = RowFunction(rows_of_type(spark, schema).select("topic")).steps
+        groups = rows.groupBy(topic)
+        if not groups.size():
+            return schema, {}
+        # The text of a row with one column is the value in brackets; a name of a topic has no bracket.
+        names = str(groups.keysIterator().mkString(" ")).split(" ")
+        found = groups.values().toSeq()
+        return schema, {name[1:-1]: found.apply(index) for index, name in enumerate(names)}
 
 
 class SharedReads:
@@ -52,7 +101,8 @@ class SharedReads:
         if records is None:
             yield
             return
-        self._reads |= {found.topic: _Read(found, records) for found in ranges}
+        in_driver = InDriver(records)
+        self._reads |= {found.topic: _Read(found, records, in_driver) for found in ranges}
         try:
             yield
         finally:
@@ -67,6 +117,11 @@ class SharedReads:
             return None
         own = read.records.where(fn.col("topic") == found.topic)
         return own if found == read.found else own.where(_within(found))
+
+    def in_driver(self, found: TopicRange) -> RawRows | None:
+        """Return the raw records of a whole range in the driver; None if they are not there, or if there are none."""
+        read = self._reads.get(found.topic)
+        return None if read is None or read.found != found else read.in_driver.of(found.topic)
 
     def _read(self, spark: SparkSession, ranges: Sequence[TopicRange]) -> DataFrame | None:
         spark.sparkContext.setJobDescription(f"read: {len(ranges)} topics")

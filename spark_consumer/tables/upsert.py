@@ -16,10 +16,11 @@ from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later
-from tailrace.spark_consumer.sink.base import TableBatch
+from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStagedError, TableBatch
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
+from tailrace.spark_consumer.tables.driver_tables import before_commit
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 from tailrace.spark_consumer.transform.failing_record import failures_named
 
@@ -52,6 +53,61 @@ class UpsertTable(TableWork):
         if not left.partitions:
             known, _ = self._services.states.load(spark, self._topic, self._batch_id, None)
             return self._result(known)
+        failure = None
+        try:
+            written = self._write_in_driver(spark, newest, left)
+            if written is not None:
+                return written
+        except NotStagedError as error:
+            failure = error
+        result = self._write_by_queries(spark, left)
+        if failure is not None and self._is_for_driver(newest, left):
+            # Queries did not fail, as they would for a bad record, or if the query were stopped.
+            self._services.in_driver.give_up(self.topic, failure.__cause__)
+        return result
+
+    def _is_for_driver(self, schema: TableSchema, found: TopicRange) -> bool:
+        """Return whether a range of a table has so few records that queries cost more than they do."""
+        sink = self._services.sink
+        transform = self._services.transform(schema)
+        return (
+            self._services.in_driver.works
+            and isinstance(sink, DriverSink)
+            and transform.columns is None
+            and sink.takes_from_driver(transform.schema, found.offsets)
+            and not self._services.reads_twice(self.topic)
+            and not self._services.schemas.alterations(self.topic)
+        )
+
+    def _write_in_driver(self, spark: SparkSession, newest: TableSchema, found: TopicRange) -> TableResult | None:
+        """Process a range without queries; return None if nothing was written, because it is not plain.
+
+        Raises NotStagedError if something fails before the commit that need not fail in queries.
+        """
+        services, states = self._services, self._services.states
+        with self._phase(spark, "decode"), before_commit():
+            rows = services.rows_in_driver(found) if self._is_for_driver(newest, found) else None
+            before, _ = states.load(spark, self._topic, self._batch_id, self._range)
+            moved = before.moved_keys
+            if rows is None or before.truncated is not None or moved.deletes or moved.grown(len(self._ends)):
+                return None
+            decoder = services.in_driver.decoder(spark, rows.type, newest, self._images, services.fields)
+            changes = decoder.last_changes(spark, rows)
+            if changes is None:
+                return None
+            schema = services.transform(decoder.schema).schema
+        self._prepare(spark, schema)
+        with self._phase(spark, "state"):
+            state, before = self._advance(spark, [changes.stats], None, None)
+        if state.truncated is not None:
+            return None
+        with self._phase(spark, "write"):
+            assert isinstance(services.sink, DriverSink)
+            batch = DriverBatch(spark, schema, decoder.type, changes.rows, found)
+            is_written = services.sink.write_in_driver(batch, self._batch_id)
+        return self._result(state, [changes.stats]) if is_written else None
+
+    def _write_by_queries(self, spark: SparkSession, left: TopicRange) -> TableResult:
         raw = self._services.read(spark, left)
         # Records with one known schema are read once. Otherwise their schemas are found first.
         cached = self._services.reads_twice(self.topic)

@@ -18,11 +18,15 @@ LAYERS = (
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}
-    | {"local_rows", "metadata_fields", "small_data", "spark_line"},
+    | {"driver_plan", "local_rows", "metadata_fields", "small_data", "spark_line"},
 )
 """Modules and packages of each layer, the highest layer first."""
 
-WITHIN_A_LAYER = {("cli", "app"), ("files", "jvm"), ("jars", "artifacts"), ("local_rows", "jvm")}
+WITHIN_A_LAYER = {
+    ("cli", "app"),
+    ("jars", "artifacts"),
+    *((name, "jvm") for name in ("driver_plan", "files", "local_rows")),
+}
 """Imports between two members of one layer: importer, imported."""
 
 

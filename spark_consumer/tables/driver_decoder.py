@@ -1,0 +1,118 @@
+"""Decodes the records of a table in the driver, counts them, and finds the last change of each key, without a query.
+
+The expressions are those of the queries (json_decoder.py): they are planned once for a schema. The driver looks at
+numbers and keys of the records only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as fn
+
+from tailrace.schemas import sequence as seq
+from tailrace.schemas.rowkind import Op
+from tailrace.spark_consumer.column_cache import ColumnCache
+from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type, set_active
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.metadata_fields import MetadataField
+from tailrace.spark_consumer.normalize.split_stats import SplitStats
+from tailrace.spark_consumer.source.version_decoder import decode_versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import types as tp
+
+    from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.tables.shared_read import RawRows
+
+_OPS: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value)
+_DESCRIPTION: Final = ColumnCache["Column"]()
+
+
+@dataclass(frozen=True, slots=True)
+class LastChanges:
+    """The last change of each key among some records."""
+
+    rows: Any
+    """A buffer of Scala with decoded records."""
+    stats: SplitStats
+    """The counts of all records."""
+
+
+class DriverDecoder:
+    """Decodes records of one schema; for one thread at a time."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        raw: tp.StructType,
+        schema: TableSchema,
+        images: Images,
+        fields: Sequence[MetadataField],
+    ) -> None:
+        """``raw`` is the type of the records."""
+        self._raw = raw
+        self.schema, decoded = decode_versions(rows_of_type(spark, raw), [schema], images, fields=fields)
+        self.type = decoded.schema
+        """That of decoded records."""
+        self._decode = RowFunction(decoded)
+        description = _DESCRIPTION.get("", _description)
+        self._describe = RowFunction(rows_of_type(spark, self.type).select(description))
+
+    def takes(self, raw: tp.StructType) -> bool:
+        """Return whether it decodes records of a type."""
+        return raw == self._raw
+
+    def last_changes(self, spark: SparkSession, raw: RawRows) -> LastChanges | None:
+        """Decode records; return None if one of them is not a plain change.
+
+        Rows of snapshots, and truncate events, are left to queries.
+        """
+        set_active(spark)
+        decoded = self._decode.of(raw.rows)
+        described = self._describe.json(decoded)
+        if not described or any(each["op"] not in _OPS or each["split"] or each["incremental"] for each in described):
+            return None
+        last: dict[str, int] = {}
+        for index, each in enumerate(described):
+            known = last.setdefault(each["key"], index)
+            if each["order"] > described[known]["order"]:
+                last[each["key"]] = index
+        for index in sorted(set(range(len(described))) - set(last.values()), reverse=True):
+            decoded.remove(index, 1)
+        return LastChanges(decoded, _stats(described))
+
+
+def _description() -> Column:
+    """Return what the driver needs to know of a decoded record, as JSON."""
+    order = [*(fn.col("seq")[name] for name in seq.Sequence._fields), fn.col("partition"), fn.col("offset")]
+    return fn.to_json(
+        fn.struct(
+            fn.hex("key").alias("key"),
+            "op",
+            fn.col("split").isNotNull().alias("split"),
+            "incremental",
+            "ts_ms",
+            # The order of changes of a key (normalize/latest.py).
+            fn.array(*(number.cast("bigint") for number in order)).alias("order"),
+        )
+    )
+
+
+def _stats(described: Sequence[dict[str, Any]]) -> SplitStats:
+    """Return what ``summarize`` counts."""
+    ops = [each["op"] for each in described]
+    orders = [each["order"] for each in described]
+    file, pos = min((order[1], order[2]) for order in orders)
+    return SplitStats(
+        split=None,
+        rows=0,
+        changes=len(ops),
+        newest_ms=max((each["ts_ms"] for each in described if "ts_ms" in each), default=None),
+        earliest=seq.Sequence(min(order[0] for order in orders), file, pos, 0, 0),
+        updates=ops.count(Op.UPDATE.value),
+        deletes=ops.count(Op.DELETE.value),
+    )

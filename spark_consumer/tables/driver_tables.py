@@ -1,0 +1,81 @@
+"""Processes small tables in the driver, without a query: each query costs more than the few records of the table.
+
+What is not plain is left to queries (upsert.py), as is everything that fails before the commit. They have the same
+results and the same errors.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.metadata_fields import MetadataField
+from tailrace.spark_consumer.sink.base import NotStagedError
+from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql import types as tp
+
+    from tailrace.schemas.table import TableSchema
+
+_MOST: Final = 4096
+"""Decoders that are kept."""
+
+log = structlog.get_logger(__name__)
+
+
+class DriverTables:
+    """The decoders of a query, and whether they work; several threads use it, each for its own topics."""
+
+    def __init__(self) -> None:
+        self.works = True
+        self._lock = threading.Lock()
+        self._decoders: OrderedDict[object, DriverDecoder] = OrderedDict()
+
+    def decoder(
+        self,
+        spark: SparkSession,
+        raw: tp.StructType,
+        schema: TableSchema,
+        images: Images,
+        fields: tuple[MetadataField, ...],
+    ) -> DriverDecoder:
+        """Return a decoder of records of one schema."""
+        key = schema.topic, schema.fingerprint, images, fields
+        with self._lock:
+            found = self._decoders.get(key)
+        if found is not None and found.takes(raw):
+            return found
+        found = DriverDecoder(spark, raw, schema, images, fields)
+        with self._lock:
+            self._decoders[key] = found
+            while len(self._decoders) > _MOST:
+                self._decoders.popitem(last=False)
+        return found
+
+    def give_up(self, topic: str, cause: BaseException | None) -> None:
+        """Leave all tables to queries: what fails for one of them would fail for each batch of all."""
+        with self._lock:
+            works, self.works = self.works, False
+        if works:
+            log.warning(
+                "small tables are read by queries from now on: a table could not be processed in the driver",
+                topic=topic,
+                cause=" ".join(f"{type(cause).__name__}: {cause}".splitlines()[:2]),
+            )
+
+
+@contextmanager
+def before_commit() -> Iterator[None]:
+    """Raise NotStagedError for every error of the block."""
+    try:
+        yield
+    except Exception as error:
+        raise NotStagedError from error

@@ -1,0 +1,233 @@
+"""Small tables of a running query are processed in the driver; the target is as after queries."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from structlog.testing import capture_logs
+
+from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer.sink import delta_driver_changes
+from tailrace.spark_consumer.sink.base import DriverBatch
+from tailrace.spark_consumer.sink.delta_log import LogTransaction
+from tailrace.spark_consumer.sink.delta_sink import DeltaSink
+from tailrace.spark_consumer.tables import driver_tables
+from tailrace.spark_consumer.tables.driver_tables import DriverTables
+from tests.embedded.kafka import KafkaBroker
+from tests.spark.records import Feed, Message, Row, Table, connect, table_schema
+from tests.spark.running import consume, run_query, settings, table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+TABLES = 4
+"""On one thread two of them share a read."""
+BATCHES = 6
+PER_BATCH = 8
+
+
+def changes(chosen: random.Random, table: Table, number: int, rows: dict[int, Row]) -> Iterator[Message]:
+    """Yield some changes of a table, and apply them to its rows; a tombstone follows each delete."""
+    for index in range(PER_BATCH - 2):
+        key = chosen.randrange(4)
+        pos, before = 1000 * number + index, rows.get(key)
+        row = {"id": key, "name": f"{number}.{index}", **{f.name: pos for f in table.schema.columns[2:]}}
+        yield from table.change("u" if before else "c", before, row, pos=pos)
+        rows[key] = row
+    gone = chosen.choice(sorted(rows))
+    yield from table.change("d", rows.pop(gone), None, pos=1000 * number + 90)
+
+
+class Written:
+    """Tables whose topics need several batches."""
+
+    def __init__(self, broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
+        self.tmp_path, self.prefix = tmp_path, prefix
+        self.feed = Feed(broker, prefix)
+        schemas = [
+            table_schema(prefix, f"t{n}", *(ConnectField(f"c{i}", connect("int32")) for i in range(n)))
+            for n in range(TABLES)
+        ]
+        self.tables = [self.feed.table(schema) for schema in schemas]
+        self.rows: list[dict[int, Row]] = [{} for _ in schemas]
+        # Of a transaction Spark sees one more offset, of its end.
+        most = TABLES * (PER_BATCH + 1)
+        self.given = settings(broker, prefix, tmp_path, maxOffsetsPerTrigger=most, tailrace__table__threads=1)
+        for number in range(BATCHES):
+            self.write(number)
+
+    def write(self, number: int) -> None:
+        """Write one more transaction for each table."""
+        chosen = random.Random(number)
+        for table, rows in zip(self.tables, self.rows, strict=True):
+            self.feed.write(changes(chosen, table, number, rows))
+
+    def check(self, spark: SparkSession) -> None:
+        """Compare all tables."""
+        found = [table_rows(spark, self.tmp_path, table.schema.table) for table in self.tables]
+        assert found == self.rows
+
+
+@pytest.fixture(name="written")
+def written_topics(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> Written:
+    return Written(kafka_broker, prefix, tmp_path)
+
+
+@pytest.fixture(name="in_driver")
+def batches_in_driver(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the batches of each table that the driver has written."""
+    found: Counter[str] = Counter()
+    write = DeltaSink.write_in_driver
+
+    def counted(self: DeltaSink, batch: DriverBatch, batch_id: int) -> bool:
+        done = write(self, batch, batch_id)
+        found[batch.schema.table] += done
+        return done
+
+    monkeypatch.setattr(DeltaSink, "write_in_driver", counted)
+    return found
+
+
+def test_a_running_query(spark: SparkSession, written: Written, in_driver: Counter[str]) -> None:
+    """From the third batch of a table on; the ledger has every batch once."""
+    consume(spark, written.given)
+    written.check(spark)
+    assert all(in_driver[f"t{number}"] >= BATCHES - 3 for number in range(TABLES))
+    for number in range(TABLES):
+        path = written.tmp_path / "tables" / "shop" / f"t{number}"
+        commits = [row["userMetadata"] for row in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()]
+        entries = [text for text in commits if text]
+        assert len(entries) == len(set(entries)) >= BATCHES
+
+
+@pytest.mark.parametrize("kind", ["truncate", "read", "incremental", "altered", "tombstones"])
+def test_what_is_left_to_queries(spark: SparkSession, written: Written, in_driver: Counter[str], kind: str) -> None:
+    """One table has a record that is not plain; the others go on in the driver."""
+    table, rows = written.tables[0], written.rows[0]
+    pos = 1000 * BATCHES
+    row = {"id": 50, "name": kind}
+    if kind == "truncate":
+        written.feed.write(table.truncate(pos=pos))
+        rows.clear()
+    elif kind == "altered":
+        added = ConnectField("more", connect("string"))
+        wider = Table(replace(table.schema, columns=(*table.schema.columns, added)))
+        written.feed.write([wider.published(written.prefix, 2)])
+        written.tables[0] = wider
+        for key, known in rows.items():
+            rows[key] = {**known, "more": None}
+        rows[50] = {**row, "more": "x"}
+        written.feed.write(wider.change("c", None, rows[50], pos=pos))
+    elif kind == "tombstones":
+        written.feed.write([Message(table.schema.topic, b"k", None)])
+    else:
+        table.incremental = kind == "incremental"
+        split = "s" if kind == "incremental" else None
+        written.feed.write(table.change("r", None, row, pos=pos, split=split))
+        table.incremental = False
+        rows[50] = row
+    consume(spark, written.given)
+    written.check(spark)
+    assert all(in_driver[f"t{number}"] >= BATCHES - 3 for number in range(1, TABLES))
+    if kind == "altered":
+        # Its records have one of two schemas.
+        assert not in_driver["t0"]
+
+
+def test_a_transform_is_left_to_queries(spark: SparkSession, written: Written, in_driver: Counter[str]) -> None:
+    given = written.given | {
+        "transforms": "t",
+        "transforms.t.source-table": "shop\\.t0",
+        "transforms.t.projection": "id, upper(name) AS name",
+    }
+    status, error = run_query(spark, given)
+    assert error is None, status
+    for row in written.rows[0].values():
+        row["name"] = row["name"].upper()
+    written.check(spark)
+    assert not in_driver["t0"]
+    assert in_driver["t1"]
+
+
+def test_a_bad_record(
+    spark: SparkSession, written: Written, in_driver: Counter[str], kafka_broker: KafkaBroker
+) -> None:
+    """It stops its table with the error of a query, or is left out; nothing is given up."""
+    table = written.tables[0]
+    (good,) = table.change("c", None, {"id": 60, "name": "x"}, pos=1000 * BATCHES)
+    written.feed.write([replace(good, value=b"{")])
+    with capture_logs() as logs:
+        status, error = run_query(spark, written.given)
+    assert error is not None
+    assert "its value does not match the table schema" in str(status.as_dict()) + str(error)
+    kafka_broker.create_topic(f"letters-{written.prefix}")
+    letters = written.given | {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": f"letters-{written.prefix}",
+    }
+    with capture_logs() as more:
+        consume(spark, letters)
+    written.check(spark)
+    assert in_driver["t0"]
+    assert not [line for line in [*logs, *more] if "in the driver" in line["event"]]
+
+
+def fails(*_: object) -> Any:
+    """Fail as a call of a method that the JVM does not have."""
+    raise Py4JError("An error occurred while calling o1.none. Trace: Method none([]) does not exist")
+
+
+@pytest.mark.parametrize("failure", ["decoder", "plan"])
+def test_a_failure_before_the_commit(
+    spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    """The batch goes through queries, as do all that follow; one line tells it."""
+    given_up: list[str] = []
+    give_up = DriverTables.give_up
+
+    def noted(self: DriverTables, topic: str, cause: BaseException | None) -> None:
+        given_up.append(topic)
+        give_up(self, topic, cause)
+
+    monkeypatch.setattr(DriverTables, "give_up", noted)
+    if failure == "decoder":
+        monkeypatch.setattr(driver_tables, "DriverDecoder", fails)
+    else:
+        monkeypatch.setattr(delta_driver_changes, "RowFunction", fails)
+    with capture_logs() as logs:
+        consume(spark, written.given)
+    written.check(spark)
+    assert len(given_up) == 1
+    assert not in_driver.total()
+    warnings = [line for line in logs if "in the driver" in line["event"]]
+    assert [line["log_level"] for line in warnings] == ["warning"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_commit_whose_result_is_not_known(
+    spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch, *, committed: bool
+) -> None:
+    """No other way is tried: the next attempt asks the ledger."""
+    commit = LogTransaction.commit_staged
+
+    def unknown(*arguments: Any) -> Any:
+        if committed:
+            commit(*arguments)
+        return fails()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogTransaction, "commit_staged", unknown)
+        _, error = run_query(spark, written.given)
+    assert error is not None
+    assert not in_driver.total()
+    consume(spark, written.given)
+    written.check(spark)
