@@ -111,7 +111,7 @@ def _stats(described: Sequence[dict[str, Any]]) -> SplitStats:
         split=None,
         rows=0,
         changes=len(ops),
-        newest_ms=max((each["ts_ms"] for each in described if "ts_ms" in each), default=None),
+        newest_ms=max((time for each in described if (time := each.get("ts_ms")) is not None), default=None),
         earliest=seq.Sequence(min(order[0] for order in orders), file, pos, 0, 0),
         updates=ops.count(Op.UPDATE.value),
         deletes=ops.count(Op.DELETE.value),

@@ -18,6 +18,7 @@ from tailrace.spark_consumer.jvm import companion, java_class
 from tailrace.spark_consumer.metadata_fields import read_fields
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.split_stats import summarize
+from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables import shared_read
 from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder
@@ -201,6 +202,45 @@ def test_bad_records_fail_as_in_a_query(spark: SparkSession, kind: str) -> None:
     reason = str(expected.value).partition("a record cannot be decoded")[2].splitlines()[0]
     assert reason
     assert reason in str(caught.value)
+
+
+def test_a_bad_batch_leaves_nothing_behind(spark: SparkSession) -> None:
+    """The decoder is used for the batches that follow."""
+    table = Table(SCHEMA)
+    good = [m for key in range(3) for m in table.change("c", None, {**ROW, "id": key}, pos=1 + key)]
+    records = raw_records(spark, good)
+    decoder = decoder_of(spark, records)
+    for value in (b"{", b"", b"null", good[1].value[:-9] if good[1].value else b""):
+        bad = InDriver(raw_records(spark, [good[0], replace(good[1], value=value)])).of(SCHEMA.topic)
+        assert bad is not None
+        with pytest.raises(PySparkException):
+            decoder.last_changes(spark, bad)
+        raw = InDriver(records).of(SCHEMA.topic)
+        assert raw is not None
+        changes = decoder.last_changes(spark, raw)
+        assert changes is not None
+        _, decoded = decode_versions(records.where(f"topic = '{SCHEMA.topic}'"), [SCHEMA], Images.UPSERT)
+        found = as_rows(spark, decoder, changes.rows).collect()
+        assert sorted(map(str, found)) == sorted(map(str, decoded.collect()))
+
+
+@pytest.mark.parametrize("ignored", ["true", "false"])
+def test_records_without_a_time(spark: SparkSession, ignored: str) -> None:
+    """Whether JSON of Spark has fields without a value is a setting."""
+    table = Table(SCHEMA)
+    messages = [m for key in range(4) for m in table.change("c", None, {**ROW, "id": key}, pos=1 + key)]
+    for index in (0, 1, 3):
+        value = (messages[index].value or b"").replace(b'"ts_ms":17', b'"ts_was":17')
+        messages[index] = replace(messages[index], value=value)
+    records = raw_records(spark, messages)
+    raw = InDriver(records).of(SCHEMA.topic)
+    assert raw is not None
+    with with_settings(spark, {"spark.sql.jsonGenerator.ignoreNullFields": ignored}):
+        changes = decoder_of(spark, records).last_changes(spark, raw)
+    assert changes is not None
+    _, decoded = decode_versions(records.where(f"topic = '{SCHEMA.topic}'"), [SCHEMA], Images.UPSERT)
+    assert [changes.stats] == summarize(decoded)
+    assert changes.stats.newest_ms == 1_700_000_000_003
 
 
 def test_many_bytes_stay_in_the_cache(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
