@@ -19,6 +19,8 @@ from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type, set_a
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import MetadataField
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
+from tailrace.spark_consumer.source.json_decoder import image_fields
+from tailrace.spark_consumer.source.types import field_type
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 
 if TYPE_CHECKING:
@@ -84,6 +86,13 @@ class DriverDecoder:
         for index in sorted(set(range(len(described))) - set(last.values()), reverse=True):
             decoded.remove(index, 1)
         return LastChanges(decoded, _stats(described))
+
+
+def decoder_kb(schema: TableSchema, images: Images) -> int:
+    """Return about how much memory a decoder takes, and what the sink plans for its rows, as measured."""
+    columns = [column for image in ("before", "after") for column in image_fields(schema, image, images)]
+    types = [field_type(column.schema, column=column.name, topic=schema.topic) for column in columns]
+    return 300 + 50 * sum(each.decode is not None for each in types)
 
 
 def _description() -> Column:

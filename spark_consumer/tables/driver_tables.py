@@ -7,7 +7,6 @@ results and the same errors.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,7 @@ import structlog
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import MetadataField
 from tailrace.spark_consumer.sink.base import NotStagedError
-from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder
+from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder, decoder_kb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
     from tailrace.schemas.table import TableSchema
 
-_MOST: Final = 4096
-"""Decoders that are kept."""
+MOST_KB: Final = 400 << 10
+"""Of memory that decoders take."""
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +36,8 @@ class DriverTables:
     def __init__(self) -> None:
         self.works = True
         self._lock = threading.Lock()
-        self._decoders: OrderedDict[object, DriverDecoder] = OrderedDict()
+        self._decoders: dict[object, DriverDecoder] = {}
+        self._size = 0
 
     def decoder(
         self,
@@ -46,18 +46,27 @@ class DriverTables:
         schema: TableSchema,
         images: Images,
         fields: tuple[MetadataField, ...],
-    ) -> DriverDecoder:
-        """Return a decoder of records of one schema."""
+    ) -> DriverDecoder | None:
+        """Return a decoder of records of one schema; None if those of other tables leave no memory for it.
+
+        To replace one of them would not pay: its table has a batch before this one has the next.
+        """
         key = schema.topic, schema.fingerprint, images, fields
         with self._lock:
             found = self._decoders.get(key)
         if found is not None and found.takes(raw):
             return found
-        found = DriverDecoder(spark, raw, schema, images, fields)
+        added = 0 if found is not None else decoder_kb(schema, images)
         with self._lock:
-            self._decoders[key] = found
-            while len(self._decoders) > _MOST:
-                self._decoders.popitem(last=False)
+            if self._size + added > MOST_KB:
+                return None
+            self._size += added
+        try:
+            found = self._decoders[key] = DriverDecoder(spark, raw, schema, images, fields)
+        except BaseException:
+            with self._lock:
+                self._size -= added
+            raise
         return found
 
     def give_up(self, topic: str, cause: BaseException | None) -> None:

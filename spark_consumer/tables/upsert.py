@@ -92,8 +92,8 @@ class UpsertTable(TableWork):
             if rows is None or before.truncated is not None or moved.deletes or moved.grown(len(self._ends)):
                 return None
             decoder = services.in_driver.decoder(spark, rows.type, newest, self._images, services.fields)
-            changes = decoder.last_changes(spark, rows)
-            if changes is None:
+            changes = None if decoder is None else decoder.last_changes(spark, rows)
+            if decoder is None or changes is None:
                 return None
             schema = services.transform(decoder.schema).schema
         self._prepare(spark, schema)

@@ -14,11 +14,13 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from structlog.testing import capture_logs
 
 from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink import delta_driver_changes
 from tailrace.spark_consumer.sink.base import DriverBatch
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
 from tailrace.spark_consumer.sink.delta_sink import DeltaSink
 from tailrace.spark_consumer.tables import driver_tables
+from tailrace.spark_consumer.tables.driver_decoder import decoder_kb
 from tailrace.spark_consumer.tables.driver_tables import DriverTables
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Message, Row, Table, connect, table_schema
@@ -210,6 +212,18 @@ def test_a_failure_before_the_commit(
     assert not in_driver.total()
     warnings = [line for line in logs if "in the driver" in line["event"]]
     assert [line["log_level"] for line in warnings] == ["warning"]
+
+
+def test_memory_for_some_tables(
+    spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others go through queries; none makes room for another."""
+    sizes = {table.schema.table: decoder_kb(table.schema, Images.UPSERT) for table in written.tables}
+    monkeypatch.setattr(driver_tables, "MOST_KB", 2 * max(sizes.values()))
+    consume(spark, written.given)
+    written.check(spark)
+    assert len(+in_driver) == 2
+    assert all(count >= BATCHES - 3 for count in (+in_driver).values())
 
 
 @pytest.mark.parametrize("committed", [True, False])
