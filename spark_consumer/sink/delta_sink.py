@@ -60,7 +60,7 @@ class DeltaSink(TableSink[DeltaTable]):
         self._rows: KnownRows | None = KnownRows()
         """Of tables that are written in the driver; None if that does not work."""
         self._whole: set[str] = set()
-        """Topics whose last batch was written with all rows of the table."""
+        """Topics with a table of their own, whose next batch the driver would probably write."""
         self._plans: dict[str, ChangePlan] = {}
         """By topic; of such topics only."""
         self._lock = threading.Lock()
@@ -73,24 +73,26 @@ class DeltaSink(TableSink[DeltaTable]):
 
     def _merge_directly(self, table: DeltaTable, changes: RowChanges) -> Merged:
         """Write all rows of a small table, or a batch with few changes in a commit without the MERGE statement."""
-        merged, topic = self._merged(table, changes), changes.schema.topic
-        if merged is Merged.TABLE:
+        (merged, fits), topic = self._merged(table, changes), changes.schema.topic
+        if fits and table.shard is None:
             self._whole.add(topic)
         else:
             self._whole.discard(topic)
             self._plans.pop(topic, None)
         return merged
 
-    def _merged(self, table: DeltaTable, changes: RowChanges) -> Merged:
+    def _merged(self, table: DeltaTable, changes: RowChanges) -> tuple[Merged, bool]:
+        """Return how changes were merged, and whether the driver has written them, or would write the next ones."""
         if not table.is_at_path or changes.most > MOST_CHANGES:
-            return Merged.NOT
+            return Merged.NOT, False
         spark = changes.rows.sparkSession
 
-        def commit() -> Merged:
+        def commit() -> tuple[Merged, bool]:
             rows, transaction, failure = self._rows, table.transaction(spark), None
+            was_first = rows is not None and not rows.was_written(transaction.table_id)
             try:
                 if rows is not None and rewrite_in_driver(transaction, changes, rows):
-                    return Merged.TABLE
+                    return Merged.TABLE, True
             except NotStagedError as error:
                 failure, transaction = error.__cause__, table.transaction(spark)
             merged = Merged.TABLE if rewrite_small(transaction, changes) else Merged.NOT
@@ -99,7 +101,9 @@ class DeltaSink(TableSink[DeltaTable]):
             if failure is not None:
                 # The other way did not fail, as it would if the records could not be read, or the query were stopped.
                 self._give_up(table, failure)
-            return merged
+            # Queries write the first batch of a table, also if the driver could.
+            fits = rows is not None and was_first and rows.was_written(transaction.table_id)
+            return merged, fits and merged is Merged.TABLE
 
         return retried(commit, table.name, is_conflict)
 
