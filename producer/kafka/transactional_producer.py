@@ -279,7 +279,6 @@ class TransactionalProducer:
         """Wait for a moment until the queue has sent something. Raises RecordTooLargeError if it is empty already."""
         # The count includes records whose delivery is not processed yet, so it is taken before they are.
         before = len(self._producer)
-        was_empty = not before
         if self._sender is None:
             self._poll(_ROOM_S)
         else:
@@ -287,9 +286,7 @@ class TransactionalProducer:
             room_ns = int(_ROOM_S * 1e9)
             self._sender.wait_for_batches(self._batch_bytes, room_ns, room_ns)
             self._poll(0)
-        if before and len(self._producer) >= before:
-            self._push()
-        if was_empty:
+        if not before:
             raise record_too_large(
                 "a record is larger than the queue of the Kafka client",
                 "raise producer.override.buffer.memory above the size, or remove it: then the queue follows "
@@ -298,6 +295,8 @@ class TransactionalProducer:
                 key=key,
                 size=len(key or b"") + len(value or b""),
             )
+        if len(self._producer) >= before:
+            self._push()
         stop_at = self._stop_deadline(stop_at)
         if stop_at is not None and time.monotonic() >= stop_at:
             raise KafkaUnavailableError("Kafka did not take the records before the stop", topic=topic)
