@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -98,6 +99,17 @@ class TableBatch:
 
 class NotStagedError(Exception):
     """A way to write in the driver failed before a commit; its cause is the reason. Another way can be tried."""
+
+
+@contextmanager
+def before_commit(unless: Callable[[str], bool] = lambda _: False) -> Iterator[None]:
+    """Raise NotStagedError for every error of the block, ``unless`` its text tells that no other way would help."""
+    try:
+        yield
+    except Exception as error:
+        if unless(str(error)):
+            raise
+        raise NotStagedError from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as fn
@@ -23,7 +22,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.jvm import companion
 from tailrace.spark_consumer.local_rows import row_sequence
-from tailrace.spark_consumer.sink.base import NotStagedError
+from tailrace.spark_consumer.sink.base import before_commit
 from tailrace.spark_consumer.sink.delta_driver_changes import DriverChanges
 from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, TableRows
 from tailrace.spark_consumer.sink.delta_log import Author, columns_of
@@ -90,27 +89,17 @@ def rewrite_in_driver(transaction: LogTransaction, changes: RowChanges | DriverC
 
     Raises NotStagedError if something fails before the commit: the transaction cannot be used for anything else.
     """
-    with _before_commit():
+    with before_commit(unless=is_conflict):
         if changes.most > FEW_CHANGES or not _fits(transaction, changes) or known.is_first(transaction.table_id):
             return False
     with interpreted(changes.spark, when=True):
-        with _before_commit():
+        with before_commit(unless=is_conflict):
             rewritten = _rewritten(transaction, changes, known)
         if rewritten is None:
             return False
         transaction.commit_staged(rewritten.staged, Author(changes.query, changes.batch, changes.metadata))
     known.set(changes.spark, transaction.table_id, rewritten.rows)
     return True
-
-
-@contextmanager
-def _before_commit() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if is_conflict(str(error)):
-            raise
-        raise NotStagedError from error
 
 
 def _fits(transaction: LogTransaction, changes: RowChanges | DriverChanges) -> bool:

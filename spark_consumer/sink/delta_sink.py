@@ -12,7 +12,7 @@ import structlog
 
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext
+from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, before_commit
 from tailrace.spark_consumer.sink.delta_driver_changes import ChangePlan, DriverChanges, Target
 from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
@@ -148,10 +148,8 @@ class DeltaSink(TableSink[DeltaTable]):
         target = Target(batch.type, table, schema, evolved, layout)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        try:
+        with before_commit():
             plan = self._plans[topic] = target.planned(spark, self._plans.get(topic))
-        except Exception as error:
-            raise NotStagedError from error
         own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
         query = self._context.query_id
         changes = DriverChanges(

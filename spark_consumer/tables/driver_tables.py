@@ -7,15 +7,12 @@ results and the same errors.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import MetadataField
-from tailrace.spark_consumer.sink.base import NotStagedError
 from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder, decoder_kb
 
 if TYPE_CHECKING:
@@ -79,12 +76,3 @@ class DriverTables:
                 topic=topic,
                 cause=" ".join(f"{type(cause).__name__}: {cause}".splitlines()[:2]),
             )
-
-
-@contextmanager
-def before_commit() -> Iterator[None]:
-    """Raise NotStagedError for every error of the block."""
-    try:
-        yield
-    except Exception as error:
-        raise NotStagedError from error

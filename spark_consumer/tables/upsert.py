@@ -16,11 +16,10 @@ from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later
-from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStagedError, TableBatch
+from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStagedError, TableBatch, before_commit
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
-from tailrace.spark_consumer.tables.driver_tables import before_commit
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 from tailrace.spark_consumer.transform.failing_record import failures_named
 
