@@ -11,7 +11,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer.driver_plan import NotPlannedError, RowFunction, rows_of_type
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.jvm import companion, java_class
@@ -23,7 +22,8 @@ from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables import shared_read
 from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder
 from tailrace.spark_consumer.tables.shared_read import InDriver
-from tests.spark.records import EPOCH, Message, Row, Table, connect, decimal, table_schema, unscaled
+from tests.spark.driver_batches import FIELDS, VALUES
+from tests.spark.records import EPOCH, Message, Row, Table, table_schema
 from tests.spark.running import count_jobs
 
 if TYPE_CHECKING:
@@ -33,34 +33,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-TIME = "io.debezium.time."
-VALUES: dict[str, tuple[Any, ...]] = {
-    "name": (None, "", "a", 'a "b", [c]', "back\\slash", "ä €", "x" * 300),
-    "small": (None, unscaled(-150), unscaled(10**10 - 1)),
-    "wide": (None, unscaled(-(10**38 - 1)), unscaled(7)),
-    "day": (None, -719162, 20000),
-    "us": (None, 0, 1_790_000_000_123_456),
-    "zoned": (None, "2026-11-22T01:02:03.456Z", "1970-01-01T00:00:00+02:00"),
-    "raw": (None, "", "AAH/"),
-    "tiny": (None, -32768, 7),
-    "single": (None, 0.0, -0.0, 1.5, 3.4e38),
-    "ratio": (None, 0.0, -0.0, 1e308, 0.1),
-    "flag": (None, True, False),
-    "number": (None, -(2**63), 2**63 - 1),
-}
-FIELDS = (
-    ConnectField("small", decimal(10, 2)),
-    ConnectField("wide", decimal(38, 10)),
-    ConnectField("day", connect("int32", name=f"{TIME}Date")),
-    ConnectField("us", connect("int64", name=f"{TIME}MicroTimestamp")),
-    ConnectField("zoned", connect("string", name=f"{TIME}ZonedTimestamp")),
-    ConnectField("raw", connect("bytes")),
-    ConnectField("tiny", connect("int16")),
-    ConnectField("single", connect("float")),
-    ConnectField("ratio", connect("double")),
-    ConnectField("flag", connect("boolean")),
-    ConnectField("number", connect("int64")),
-)
 SCHEMA = table_schema("p", "t", *FIELDS)
 RAW = (
     "topic string, partition int, offset bigint, key binary, value binary, "

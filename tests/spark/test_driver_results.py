@@ -13,11 +13,11 @@ import orjson
 import pytest
 
 from tailrace.schemas.connect import ConnectField
-from tailrace.spark_consumer.sink.base import DriverBatch
 from tailrace.spark_consumer.sink.delta_sink import DeltaSink
 from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder
 from tests.embedded.kafka import KafkaBroker
-from tests.spark.records import Feed, Message, Row, Table, connect, decimal, table_schema, unscaled
+from tests.spark.driver_batches import FIELDS, VALUES, count_driver_batches
+from tests.spark.records import Feed, Message, Row, Table, connect, table_schema
 from tests.spark.running import consume, settings
 
 if TYPE_CHECKING:
@@ -26,27 +26,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 BATCHES = 7
-VALUES: dict[str, tuple[Any, ...]] = {
-    "name": (None, "", "a", 'a "b", [c]', "ä €"),
-    "small": (None, unscaled(-150), unscaled(10**10 - 1)),
-    "wide": (None, unscaled(-(10**38 - 1)), unscaled(7)),
-    "day": (None, -719162, 20000),
-    "us": (None, 0, 1_790_000_000_123_456),
-    "zoned": (None, "2026-11-22T01:02:03.456Z", "1970-01-01T00:00:00+02:00"),
-    "raw": (None, "", "AAH/"),
-    "ratio": (None, 0.0, -0.0, 1e308, 0.1),
-    "number": (None, -(2**63), 2**63 - 1, 2**53 + 1),
-}
-FIELDS = (
-    ConnectField("small", decimal(10, 2)),
-    ConnectField("wide", decimal(38, 10)),
-    ConnectField("day", connect("int32", name="io.debezium.time.Date")),
-    ConnectField("us", connect("int64", name="io.debezium.time.MicroTimestamp")),
-    ConnectField("zoned", connect("string", name="io.debezium.time.ZonedTimestamp")),
-    ConnectField("raw", connect("bytes")),
-    ConnectField("ratio", connect("double")),
-    ConnectField("number", connect("int64")),
-)
 
 
 def some_changes(chosen: random.Random, table: Table, number: int, count: int) -> Iterator[Message]:
@@ -117,15 +96,7 @@ def test_as_by_queries(
         "sink.shape.overrides": "shop\\.soft:soft-delete",
         "add.fields": "source.pos,op",
     }
-    written: Counter[str] = Counter()
-    write = DeltaSink.write_in_driver
-
-    def counted(self: DeltaSink, batch: DriverBatch, batch_id: int) -> bool:
-        done = write(self, batch, batch_id)
-        written[batch.schema.table] += done
-        return done
-
-    monkeypatch.setattr(DeltaSink, "write_in_driver", counted)
+    written = count_driver_batches(monkeypatch)
     one, other = tmp_path / "driver", tmp_path / "queries"
     in_driver = left_behind(spark, settings(kafka_broker, prefix, one) | more, one, names)
     assert all(written[name] >= 2 for name in names), written

@@ -16,13 +16,12 @@ from structlog.testing import capture_logs
 from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink import delta_driver_changes
-from tailrace.spark_consumer.sink.base import DriverBatch
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
-from tailrace.spark_consumer.sink.delta_sink import DeltaSink
 from tailrace.spark_consumer.tables import driver_tables
 from tailrace.spark_consumer.tables.driver_decoder import decoder_kb
 from tailrace.spark_consumer.tables.driver_tables import DriverTables
 from tests.embedded.kafka import KafkaBroker
+from tests.spark.driver_batches import count_driver_batches
 from tests.spark.records import Feed, Message, Row, Table, connect, table_schema
 from tests.spark.running import consume, run_query, settings, table_rows
 
@@ -87,16 +86,7 @@ def written_topics(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> Wr
 @pytest.fixture(name="in_driver")
 def batches_in_driver(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count the batches of each table that the driver has written."""
-    found: Counter[str] = Counter()
-    write = DeltaSink.write_in_driver
-
-    def counted(self: DeltaSink, batch: DriverBatch, batch_id: int) -> bool:
-        done = write(self, batch, batch_id)
-        found[batch.schema.table] += done
-        return done
-
-    monkeypatch.setattr(DeltaSink, "write_in_driver", counted)
-    return found
+    return count_driver_batches(monkeypatch)
 
 
 def test_a_running_query(spark: SparkSession, written: Written, in_driver: Counter[str]) -> None:
