@@ -265,6 +265,8 @@ class Pipeline:
             self._sinks.close()
         finally:
             self._admin.close()
+            if self._opened is not None and self._opened.common.shared is not None:
+                self._opened.common.shared.close()
 
     def _open(self, spark: SparkSession) -> _Opened:
         with self._opening:

@@ -22,6 +22,7 @@ from tailrace.spark_consumer.sink.base import Sink
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat
 from tailrace.spark_consumer.source.kafka import read_range
+from tailrace.spark_consumer.source.raw_rows import RawRows
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.source.topic_ends import end_offsets
@@ -29,7 +30,7 @@ from tailrace.spark_consumer.source.topic_ids import unknown_id
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
 from tailrace.spark_consumer.tables.driver_tables import DriverTables
-from tailrace.spark_consumer.tables.shared_read import RawRows, SharedReads
+from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.transform.table_transform import TableTransform
 from tailrace.spark_consumer.transform.transforms import Transforms
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import types as tp
 
     from tailrace.schemas.table import TableSchema
-    from tailrace.spark_consumer.tables.shared_read import RawRows
+    from tailrace.spark_consumer.source.raw_rows import RawRows
 
 _OPS: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value)
 _DESCRIPTION: Final = ColumnCache["Column"]()

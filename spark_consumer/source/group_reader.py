@@ -1,0 +1,166 @@
+"""Reads small ranges of many topics in the driver with one Kafka consumer: one request fetches the records of all.
+
+Spark opens a consumer for each partition that it reads, and plans and runs a job.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
+
+from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type, set_active
+from tailrace.spark_consumer.jvm import companion, java_class
+from tailrace.spark_consumer.source.kafka import select_raw
+from tailrace.spark_consumer.source.raw_rows import RawRows, RowsByTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+    from tailrace.spark_consumer.source.ranges import TopicRange
+
+_CLIENTS: Final = "org.apache.kafka.clients.consumer.KafkaConsumer"
+_CONVERTERS: Final = "org.apache.spark.sql.kafka010.KafkaRecordToRowConverter"
+_BYTES: Final = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+_WAIT_MS: Final = 500
+"""A poll returns earlier if there are records."""
+_MOST_WAIT_S: Final = 10
+"""A read without any progress for so long has failed."""
+_AT_ONCE: Final = 500
+"""Records of one poll. Those beyond a range are read in vain."""
+
+_Partition = tuple[str, int]
+
+
+class StalledReadError(Exception):
+    """Kafka does not return records that a range has."""
+
+
+class GroupReader:
+    """A Kafka consumer that keeps its connections from one group of ranges to the next; for one thread at a time."""
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, str], most_bytes: int) -> None:
+        """``options`` come from ``range_options``. The driver takes at most ``most_bytes`` of a group."""
+        self._spark = spark
+        self._most_bytes = most_bytes
+        self._duration: Any = java_class(spark, "java.time.Duration").ofMillis(_WAIT_MS)
+        self._as_scala: Any = java_class(spark, "scala.jdk.javaapi.CollectionConverters")
+        self._convert: Any = java_class(spark, _CONVERTERS)().toInternalRowWithHeaders()
+        kafka = json.loads(str(java_class(spark, _CONVERTERS).kafkaSchema(True).json()))
+        raw = select_raw(rows_of_type(spark, tp.StructType.fromJson(kafka)))
+        self._select = RowFunction(raw)
+        self._by_topic = RowsByTopic(spark, raw.schema)
+        self._describe = RowFunction(rows_of_type(spark, raw.schema).select(_description()))
+        self._consumer: Any = java_class(spark, _CLIENTS)(self._settings(options))
+
+    def read(self, spark: SparkSession, ranges: Sequence[TopicRange]) -> dict[str, RawRows]:
+        """Return the records of some ranges by topic; nothing if there are too many bytes.
+
+        The ranges start at offsets, and not at the earliest one. Raises an error of py4j if Kafka refuses a read, also
+        if an offset is not in the log any more, and StalledReadError.
+        """
+        set_active(spark)
+        ends = {(found.topic, number): each.end for found in ranges for number, each in found.partitions.items()}
+        starts = {(found.topic, number): each.start for found in ranges for number, each in found.partitions.items()}
+        partitions = {key: java_class(spark, "org.apache.kafka.common.TopicPartition")(*key) for key in ends}
+        self._consumer.assign(self._listed(partitions.values()))
+        try:
+            for key, partition in partitions.items():
+                self._consumer.seek(partition, starts[key])
+            rows = self._rows(partitions, ends)
+        finally:
+            # A partition that stays assigned stays paused, and its records in memory.
+            self._consumer.unsubscribe()
+        return {} if rows is None else self._by_topic.of(rows)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close(self._duration)
+
+    def _rows(self, partitions: dict[_Partition, Any], ends: Mapping[_Partition, int]) -> Any | None:
+        """Return the records of some partitions up to their ends in a buffer of Scala, None if they are too large."""
+        rows = self._buffer(self._as_scala.asScala(self._listed(())))
+        size, progress = 0, time.monotonic()
+        while partitions:
+            polled = self._consumer.poll(self._duration)
+            count = int(polled.count())
+            if count:
+                found, taken = self._wanted(polled, ends)
+                size += taken
+                if size > self._most_bytes:
+                    return None
+                rows.addAll(found)
+            # An offset can be that of the marker of a transaction: no record tells that it was read.
+            done = [key for key, partition in partitions.items() if self._consumer.position(partition) >= ends[key]]
+            if done:
+                self._consumer.pause(self._listed(partitions.pop(key) for key in done))
+            if done or count:
+                progress = time.monotonic()
+            elif time.monotonic() > progress + _MOST_WAIT_S:
+                topics = ", ".join(sorted({topic for topic, _ in partitions}))
+                raise StalledReadError(f"no records for {_MOST_WAIT_S} s: {topics}")
+        return rows
+
+    def _wanted(self, polled: Any, ends: Mapping[_Partition, int]) -> tuple[Any, int]:
+        """Return the records within their ranges that are no tombstones, and their bytes."""
+        records = self._as_scala.asScala(polled.iterator()).map(self._convert)
+        # The function takes one record after the other, and the rows that it returns are new.
+        rows = self._select.of(self._buffer(records))
+        described = self._describe.json(rows)
+        wanted = [
+            each.get("value") is not None and each["offset"] < ends[each["topic"], each["partition"]]
+            for each in described
+        ]
+        for first, count in _gaps_from_the_end(wanted):
+            rows.remove(first, count)
+        return rows, sum(
+            each.get("key", 0) + each["value"] for each, is_wanted in zip(described, wanted, strict=True) if is_wanted
+        )
+
+    def _buffer(self, found: Any) -> Any:
+        buffers = companion(self._spark, "scala.collection.mutable.ArrayBuffer")
+        return getattr(buffers, "from")(found)
+
+    def _listed(self, found: Any) -> Any:
+        listed = java_class(self._spark, "java.util.ArrayList")()
+        for each in found:
+            listed.add(each)
+        return listed
+
+    def _settings(self, options: Mapping[str, str]) -> Any:
+        given = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+        own = {
+            "key.deserializer": _BYTES,
+            "value.deserializer": _BYTES,
+            "enable.auto.commit": "false",
+            # An offset that the log does not have is an error: the query decides what to do about lost records.
+            "auto.offset.reset": "none",
+            "max.poll.records": str(min(_AT_ONCE, int(given.get("max.poll.records", _AT_ONCE)))),
+            "fetch.max.bytes": str(min(self._most_bytes, int(given.get("fetch.max.bytes", self._most_bytes)))),
+        }
+        settings = java_class(self._spark, "java.util.Properties")()
+        for name, value in (given | own).items():
+            settings.setProperty(name, value)
+        return settings
+
+
+def _description() -> Column:
+    """Return what Python needs to know of a record, as JSON."""
+    sizes = (fn.octet_length(name).alias(name) for name in ("key", "value"))
+    return fn.to_json(fn.struct("topic", "partition", "offset", *sizes))
+
+
+def _gaps_from_the_end(wanted: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield the first index and the length of each run of what is not wanted, the last run first."""
+    end = len(wanted)
+    while end:
+        start = end - 1
+        if not wanted[start]:
+            while start and not wanted[start - 1]:
+                start -= 1
+            yield start, end - start
+        end = start
