@@ -17,6 +17,7 @@ from tailrace.spark_consumer.files import read_text
 from tailrace.spark_consumer.jvm import companion, java_class
 from tailrace.spark_consumer.sink.delta_files import DataFile, KnownFiles, deletions
 from tailrace.spark_consumer.sink.delta_row_writer import RowLayout, write_rows
+from tailrace.spark_consumer.small_data import with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +26,11 @@ _SESSIONS: Final = "org.apache.spark.sql.classic.SparkSession"
 _DELTA: Final = "org.apache.spark.sql.delta"
 _OPERATION: Final = f"{_DELTA}.DeltaOperations$StreamingUpdate"
 _SEQUENCES: Final = "org.apache.spark.api.python.PythonUtils"
+_RENAMES: Final = "spark.sql.streaming.checkpointFileManagerClass"
+_ON_LOCAL_DISK: Final = {
+    _RENAMES: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+}
+"""For the checksum file of a commit, which no other writer has: by default Hadoop starts five processes for it."""
 
 
 class Author(NamedTuple):
@@ -182,14 +188,19 @@ class LogTransaction:
 
     def commit_staged(self, staged: Staged, author: Author) -> int:
         """Commit what was staged; return the new version."""
-        version = int(self._transaction.commit(staged.actions, self._operation(author)))
+        version = self._committed(staged.actions, author)
         if version == self.version + 1:
             self._known.set(self._path, self.table_id, version, staged.added)
         return version
 
     def _commit(self, actions: Any, author: Author) -> int:
-        operation = self._operation(author)
-        return int(self._transaction.commit(self._class(_SEQUENCES).toSeq(actions), operation))
+        return self._committed(self._class(_SEQUENCES).toSeq(actions), author)
+
+    def _committed(self, actions: Any, author: Author) -> int:
+        is_local = str(self._log.dataPath()).startswith("file:")
+        is_default = self._spark.conf.get(_RENAMES, None) is None
+        with with_settings(self._spark, _ON_LOCAL_DISK if is_local and is_default else {}):
+            return int(self._transaction.commit(actions, self._operation(author)))
 
     def _operation(self, author: Author) -> Any:
         mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()

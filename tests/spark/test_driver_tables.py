@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from structlog.testing import capture_logs
 
 from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink import delta_driver_changes
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
 from tailrace.spark_consumer.tables import driver_tables
@@ -89,9 +91,27 @@ def batches_in_driver(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return count_driver_batches(monkeypatch)
 
 
+@contextmanager
+def processes_started(spark: SparkSession, file: Path) -> Iterator[list[str]]:
+    """Yield a list that has, after the block, the commands that the JVM has started in it; it is recorded in a file."""
+    found: list[str] = []
+    recording = java_class(spark, "jdk.jfr.Recording")()
+    recording.enable("jdk.ProcessStart")
+    recording.start()
+    yield found
+    recording.stop()
+    path = java_class(spark, "java.io.File")(str(file)).toPath()
+    recording.dump(path)
+    recording.close()
+    found += [
+        event.getString("command") for event in java_class(spark, "jdk.jfr.consumer.RecordingFile").readAllEvents(path)
+    ]
+
+
 def test_a_running_query(spark: SparkSession, written: Written, in_driver: Counter[str]) -> None:
     """From the third batch of a table on; the ledger has every batch once."""
-    consume(spark, written.given)
+    with processes_started(spark, written.tmp_path / "processes.jfr") as commands:
+        consume(spark, written.given)
     written.check(spark)
     assert all(in_driver[f"t{number}"] >= BATCHES - 3 for number in range(TABLES))
     for number in range(TABLES):
@@ -99,6 +119,13 @@ def test_a_running_query(spark: SparkSession, written: Written, in_driver: Count
         commits = [row["userMetadata"] for row in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()]
         entries = [text for text in commits if text]
         assert len(entries) == len(set(entries)) >= BATCHES
+        # Without the checksum file of its last commit a query would list the files of a table.
+        names = {file.name for file in (path / "_delta_log").iterdir()}
+        versions = {name.removesuffix(".json") for name in names if name.endswith(".json")}
+        assert {f"{version}.crc" for version in versions} <= names
+        last = f"{max(versions)}.crc"
+        assert not [text for text in commands if "readlink" in text and f"t{number}/" in text and last in text]
+    assert [text for text in commands if "readlink" in text]
 
 
 @pytest.mark.parametrize("kind", ["truncate", "read", "incremental", "altered", "tombstones"])
