@@ -66,9 +66,10 @@ def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work),
         "spark.log.level": "ERROR",
-        # Otherwise Hadoop starts processes for each file on a local disk (docs/sinks.md).
+        # Otherwise Hadoop starts more processes for the files of a commit on a local disk (docs/sinks.md).
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
         **dict(options.set),
     }
     parsed = config.parse(given)
