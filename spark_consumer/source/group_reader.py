@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
@@ -78,8 +80,9 @@ class GroupReader:
         return {} if rows is None else self._by_topic.of(rows)
 
     def close(self) -> None:
-        """Close the connections."""
-        self._consumer.close(self._duration)
+        """Close the connections; what fails then is of no interest: the consumer is a member of no group."""
+        with suppress(Py4JError):
+            self._consumer.close(self._duration)
 
     def _rows(self, partitions: dict[_Partition, Any], ends: Mapping[_Partition, int]) -> Any | None:
         """Return the records of some partitions up to their ends in a buffer of Scala, None if they are too large."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Ranges = Sequence[TopicRange]
 
 MOST_BYTES: Final = 8 << 20
-"""The driver takes the records of a group of tables only if the cache needs at most so many bytes for them."""
+"""The driver takes the records of a group only if they, or the cache with them, have at most so many bytes."""
 
 _CACHE: Final = StorageLevel.MEMORY_AND_DISK
 

@@ -124,7 +124,7 @@ def test_as_spark_reads_them(
         found = reader.read(spark, ranges)
         assert count_jobs(spark) == before
         assert as_text(spark, found) == as_text(spark, expected)
-        # A decoder is planned for a type once, whoever has read the records.
+        # A decoder is planned for a type once: it takes records of both.
         assert {str(raw.type.json()) for raw in found.values()} == {str(raw.type.json()) for raw in expected.values()}
     assert sum(map(len, as_text(spark, reader.read(spark, parts(topics)[0])).values())) == 3 * 3 * 16
     reader.close()
@@ -197,9 +197,9 @@ def test_groups_that_queries_need_too(spark: SparkSession, kafka_broker: KafkaBr
         records = shared.records(whole[1])
         assert records is not None
         expected = as_text(spark, {"": first})
-        again, before = shared.in_driver(whole[0]), count_jobs(spark)
-        assert again is not None
-        assert as_text(spark, {"": again}) == expected
+        repeated, before = shared.in_driver(whole[0]), count_jobs(spark)
+        assert repeated is not None
+        assert as_text(spark, {"": repeated}) == expected
         assert shared.records(whole[2]) is not None
         assert count_jobs(spark) == before
     assert shared.in_driver(whole[0]) is None
