@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink import delta_driver_changes
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
+from tailrace.spark_consumer.source.group_reader import GroupReader
 from tailrace.spark_consumer.tables import driver_tables
 from tailrace.spark_consumer.tables.driver_decoder import decoder_kb
 from tailrace.spark_consumer.tables.driver_tables import DriverTables
@@ -29,6 +30,9 @@ from tests.spark.running import consume, run_query, settings, table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tailrace.spark_consumer.source.ranges import TopicRange
+    from tailrace.spark_consumer.source.raw_rows import RawRows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -108,12 +112,31 @@ def processes_started(spark: SparkSession, file: Path) -> Iterator[list[str]]:
     ]
 
 
-def test_a_running_query(spark: SparkSession, written: Written, in_driver: Counter[str]) -> None:
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of tables of each read of the driver from now on."""
+    found: list[int] = []
+    read = GroupReader.read
+
+    def counted(self: GroupReader, spark: SparkSession, ranges: Sequence[TopicRange]) -> dict[str, RawRows]:
+        by_topic = read(self, spark, ranges)
+        found.append(len(by_topic))
+        return by_topic
+
+    monkeypatch.setattr(GroupReader, "read", counted)
+    return found
+
+
+def test_a_running_query(
+    spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the third batch of a table on; the ledger has every batch once."""
+    reads = count_reads(monkeypatch)
     with processes_started(spark, written.tmp_path / "processes.jfr") as commands:
         consume(spark, written.given)
     written.check(spark)
     assert all(in_driver[f"t{number}"] >= BATCHES - 3 for number in range(TABLES))
+    assert sum(reads) >= TABLES * (BATCHES - 3)
+    assert max(reads) == 2
     for number in range(TABLES):
         path = written.tmp_path / "tables" / "shop" / f"t{number}"
         commits = [row["userMetadata"] for row in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()]
