@@ -56,7 +56,10 @@ class Column(Protocol):
 
 @final
 class Records(Sequence[tuple[bytes, bytes | None]]):
-    """Keys and values in one buffer: a sequence that only grows, and makes its items when they are read."""
+    """Keys and values in one buffer: a sequence that only grows, and makes its items when they are read.
+
+    It does not grow after it was sent: Kafka's client may read the values in place until they are acknowledged.
+    """
 
     def extend(self, records: Iterable[tuple[bytes, bytes | None]]) -> None: ...
     def __len__(self) -> int: ...
@@ -70,6 +73,12 @@ FUNCTIONS: tuple[str, ...]
 
 def use_library(addresses: Sequence[int]) -> None:
     """Take the addresses of ``FUNCTIONS``; before anything below is used."""
+
+def buffers_in_flight() -> tuple[int, int, int]:
+    """Return how many buffers of records Kafka's clients may read, their bytes, and the number of messages of them.
+
+    A buffer also counts as long as its ``Records`` exist.
+    """
 
 def checksum(data: bytes | memoryview) -> int:
     """Return the CRC-32 of bytes, as ``zlib.crc32`` does."""

@@ -10,8 +10,8 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy, strlen, strncpy
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memmove, strlen, strncpy
 
 from zlib import crc32 as crc32_of_zlib
 
@@ -26,13 +26,15 @@ cdef extern from "Python.h":
     int Py_DTSF_ADD_DOT_0
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
 
-INTERFACE = 12
+INTERFACE = 13
 
 include "numbers.pxi"
 include "values.pxi"
 include "output.pxi"
 include "checksum.pxi"
 include "packets.pxi"
+include "threads.pxi"
+include "in_flight.pxi"
 include "records.pxi"
 include "result_set.pxi"
 include "row_image.pxi"

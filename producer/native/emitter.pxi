@@ -153,7 +153,7 @@ cdef class Template:
             self.write(&out, &values)
             return taken(&out)
         finally:
-            PyMem_Free(out.data)
+            free(out.data)
 
 
 @cython.final
@@ -191,7 +191,6 @@ cdef class TableEmitter:
         if self.arguments == NULL:
             raise MemoryError()
         self.arguments[0].kind, self.arguments[1].kind = VTYPE_RKT, VTYPE_MSGFLAGS
-        self.arguments[1].value.number = MSG_F_COPY
         self.arguments[2].kind, self.arguments[3].kind = VTYPE_KEY, VTYPE_VALUE
         self.arguments[BEFORE_HEADERS].kind = VTYPE_HEADER
         self.arguments[BEFORE_HEADERS].value.header.name = PyUnicode_AsUTF8(self.event_name)
@@ -269,9 +268,9 @@ cdef class ChangeEmitter:
         self.failed_at = -1
 
     def __dealloc__(self):
-        PyMem_Free(self.head.data)
-        PyMem_Free(self.tail.data)
-        PyMem_Free(self.texts.data)
+        free(self.head.data)
+        free(self.tail.data)
+        free(self.texts.data)
         PyMem_Free(self.groups)
 
     def emit(
@@ -346,11 +345,10 @@ cdef class ChangeEmitter:
         return found
 
     cdef _clear(self):
-        cdef Output *data = &self.records.data
-        self.records.count = data.size = 0
-        if data.room > KEPT_BYTES:  # after a large event
-            PyMem_Free(data.data)
-            data.data, data.room = NULL, 0
+        cdef Records records = self.records
+        if records.held or records.data.room > KEPT_BYTES:  # in flight, or after a large event
+            records.release()
+        records.count = records.data.size = 0
         self.group_count = self.group_at = self.texts.size = 0
 
     cdef int _add_event(self, TableEmitter table, version, int op, int64_t rows, Py_ssize_t records) except -1:
@@ -497,13 +495,18 @@ cdef class ChangeEmitter:
     cdef int _flush(self) except -1:
         """Hand over all records; what is not accepted is sent by the binding, which waits or raises the error."""
         cdef Py_ssize_t at = 0, sent = 0, count = self.records.count
+        cdef int64_t held
+        cdef Client *client = self.sender.client
         cdef Group *group
         if not count:
             return 0
         self.output.open()
         while True:
+            held = start_reading(client, self.records, count - at)
             with nogil:
-                at = self._produce(at, &self.group_at)
+                at = self._produce(at, &self.group_at, held != 0)
+                if held:
+                    end_reading(client, held)
             self.output.sent(at - sent)
             if at == count:
                 break
@@ -516,6 +519,8 @@ cdef class ChangeEmitter:
             at += 1
             sent = at
         self._clear()
+        if held:
+            make_room(&self.records.data, FLUSH_BYTES + FLUSH_BYTES // 8)  # as much follows
         return 0
 
     cdef list _headers_of(self, Group *group):
@@ -528,7 +533,7 @@ cdef class ChangeEmitter:
                 return [(table.event_name, text), *table.headers]
         raise AssertionError("an event of a table that is not known")
 
-    cdef Py_ssize_t _produce(self, Py_ssize_t at, Py_ssize_t *number) noexcept nogil:
+    cdef Py_ssize_t _produce(self, Py_ssize_t at, Py_ssize_t *number, bint held) noexcept nogil:
         """Hand over records from ``at`` on; return the index of the first that is not accepted, in group ``number``."""
         cdef void *client = self.sender.client.handle
         cdef void *topic = NULL
@@ -559,11 +564,7 @@ cdef class ChangeEmitter:
                 place = &self.records.places[at]
                 arguments[2].value.memory.data = data + place.key
                 arguments[2].value.memory.size = place.value - place.key
-                if place.end < 0:
-                    arguments[3].value.memory.data, arguments[3].value.memory.size = NULL, 0
-                else:
-                    arguments[3].value.memory.data = data + place.value
-                    arguments[3].value.memory.size = place.end - place.value
+                put_value(arguments, data, place, held)
                 error = _library.produceva(client, arguments, group.used)
                 if error != NULL:
                     _library.error_destroy(error)

@@ -63,7 +63,7 @@ cdef class ImageEncoder:
                 self.raw[i].call = <PyObject *> call
 
     def __dealloc__(self):
-        PyMem_Free(self.old_key.data)
+        free(self.old_key.data)
         PyMem_Free(self.raw)
 
     def encode(

@@ -23,19 +23,23 @@ cdef void _fill_escaped() noexcept:
 _fill_escaped()
 
 
-cdef inline int reserve(Output *out, Py_ssize_t more) except -1:
-    """Make room for so many bytes."""
-    cdef Py_ssize_t room
-    cdef unsigned char *data
-    if out.size + more <= out.room:
-        return 0
-    room = (out.size + more) * 2
-    data = <unsigned char *> PyMem_Realloc(out.data, room)
+cdef int make_room(Output *out, Py_ssize_t room) except -1:
+    """Change the size of the buffer. It is freed by ``free``: perhaps by a thread of Kafka's client."""
+    cdef unsigned char *data = <unsigned char *> realloc(out.data, room)
     if data == NULL:
         raise MemoryError()
     out.data = data
     out.room = room
     return 0
+
+
+cdef inline int reserve(Output *out, Py_ssize_t more) except -1:
+    """Make room for so many bytes."""
+    cdef Py_ssize_t room
+    if out.size + more <= out.room:
+        return 0
+    room = (out.size + more) * 2
+    return make_room(out, room)
 
 
 cdef inline void put(Output *out, const unsigned char *data, Py_ssize_t size) noexcept:

@@ -14,10 +14,32 @@ cdef class Records:
     cdef Place *places
     cdef Py_ssize_t count
     cdef Py_ssize_t room
+    cdef bint held  # the buffer is in flight, and does not change any more
 
     def __dealloc__(self):
-        PyMem_Free(self.data.data)
+        self.release()
         PyMem_Free(self.places)
+
+    cdef void release(self) noexcept:
+        """Give the buffer away, to the messages that are in flight if there are any."""
+        if self.held:
+            drop(self.data.data)
+        else:
+            free(self.data.data)
+        self.data.data, self.data.size, self.data.room = NULL, 0, 0
+        self.count, self.held = 0, False
+
+    cdef bint hold_for(self, const void *client, Py_ssize_t messages, int64_t left) except -1:
+        """Return whether a client may read values in place; each of so many messages then calls ``answered``."""
+        if not self.held:
+            if self.data.size < LEAST_BYTES:
+                return False
+            if self.data.room - self.data.size > self.data.size // 16:
+                make_room(&self.data, self.data.size + 1)
+        if not hold(self.data.data, self.data.room, client, messages, left):
+            return False
+        self.held = True
+        return True
 
     cdef int add(
         self, const unsigned char *key, Py_ssize_t key_size, const unsigned char *value, Py_ssize_t value_size
@@ -25,6 +47,8 @@ cdef class Records:
         """Append a record; a negative size: it has no value."""
         cdef Place *places
         cdef Py_ssize_t room
+        if self.held:
+            raise ValueError("records in flight do not grow")
         if self.count == self.room:
             room = self.room * 2 if self.room else 4
             places = <Place *> PyMem_Realloc(self.places, room * sizeof(Place))

@@ -53,9 +53,9 @@ cdef class Rows:
         PyMem_Free(self.pieces)
         PyMem_Free(self.values)
         PyMem_Free(self.parts)
-        PyMem_Free(self.row.data)
-        PyMem_Free(self.key.data)
-        PyMem_Free(self.text.data)
+        free(self.row.data)
+        free(self.key.data)
+        free(self.text.data)
 
     cdef const unsigned char *_bytes(self, bytes data) except NULL:
         self._kept.append(data)
@@ -253,10 +253,16 @@ cdef inline bytes taken(Output *out):
     return PyBytes_FromStringAndSize(<const char *> out.data, out.size)
 
 
+cdef enum:
+    ROOM_BYTES = 65536
+    MOST_ROOM_BYTES = 8388608  # that are reserved before the rows are known
+
+
 cdef class PacketEncoder:
     cdef Rows rows
     cdef bytes prefix
     cdef bint busy
+    cdef double growth  # bytes of records for each byte of packets, of the last call
 
     def __cinit__(self, columns, key, bytes key_start, bytes key_end, bytes row_end, bytes prefix):
         self.rows = Rows(columns, key, key_start, key_end, row_end)
@@ -280,6 +286,9 @@ cdef class PacketEncoder:
         cdef Rows rows = self.rows
         cdef Py_ssize_t at = start, size, prefix_size = PyBytes_GET_SIZE(self.prefix)
         cdef uint64_t checksum = 0
+        cdef bint first = not records.data.size
+        if first and self.growth:
+            make_room(&records.data, ROOM_BYTES + <Py_ssize_t> min((end - start) * self.growth, <double> MOST_ROOM_BYTES))
         while end - at >= 4:
             size = data[at] | <Py_ssize_t> data[at + 1] << 8 | <Py_ssize_t> data[at + 2] << 16
             if size > end - at - 4:
@@ -297,4 +306,6 @@ cdef class PacketEncoder:
             put_object(&rows.row, suffix)
             records.add(rows.key.data, rows.key.size, rows.row.data, rows.row.size)
             at += size + 4
+        if first and at - start >= ROOM_BYTES:
+            self.growth = <double> records.data.size / (at - start)
         return at, checksum, 0

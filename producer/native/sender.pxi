@@ -3,47 +3,6 @@
 # The client's handle comes from librdkafka itself. It loads this module as a plugin, calls conf_init(), and passes the
 # handle to on_new(): see plugin.library.paths and the interceptors in librdkafka's rdkafka.h. All of it is public API.
 
-cdef extern from "pythread.h":
-    ctypedef void *PyThread_type_lock
-    PyThread_type_lock PyThread_allocate_lock() noexcept nogil
-    void PyThread_free_lock(PyThread_type_lock lock) noexcept nogil
-    int PyThread_acquire_lock(PyThread_type_lock lock, int wait) noexcept nogil
-    void PyThread_release_lock(PyThread_type_lock lock) noexcept nogil
-
-cdef extern from *:
-    """
-    #include <time.h>
-
-    /* Numbers that several threads change. Nothing else is published by them. */
-    static int64_t add_to(int64_t *number, int64_t value) {
-        return __atomic_add_fetch(number, value, __ATOMIC_RELAXED);
-    }
-
-    static int64_t value_of(const int64_t *number) {
-        return __atomic_load_n(number, __ATOMIC_RELAXED);
-    }
-
-    static void set_to(int64_t *number, int64_t value) {
-        __atomic_store_n(number, value, __ATOMIC_RELAXED);
-    }
-
-    static int64_t now_ns(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return now.tv_sec * (int64_t) 1000000000 + now.tv_nsec;
-    }
-
-    static void sleep_ns(int64_t duration) {
-        struct timespec rest = {0, duration};
-        nanosleep(&rest, NULL);
-    }
-    """
-    int64_t add_to(int64_t *number, int64_t value) noexcept nogil
-    int64_t value_of(const int64_t *number) noexcept nogil
-    void set_to(int64_t *number, int64_t value) noexcept nogil
-    int64_t now_ns() noexcept nogil
-    void sleep_ns(int64_t duration) noexcept nogil
-
 cdef struct Memory:
     void *data
     size_t size
@@ -140,6 +99,9 @@ cdef struct Client:
     size_t key_size
     size_t size
     bint inferred  # a record was acknowledged without an answer of its own
+    const unsigned char *read_from  # the buffer whose values the client reads in place: of the records being sent
+    size_t read_size
+    int64_t created  # messages whose values are in it
     int64_t in_flight  # requests to produce
     int64_t given[TOPICS]  # bytes of keys and values since the client was made, by topic; topics may share a place
     int64_t answered[TOPICS]  # of them, those that are acknowledged or have failed
@@ -181,7 +143,10 @@ cdef inline size_t place_of(void *topic) noexcept nogil:
 
 
 cdef int _on_send(void *handle, Message *message, void *opaque) noexcept nogil:
-    add_to(&(<Client *> opaque).given[place_of(message.topic)], <int64_t> (message.key_size + message.value_size))
+    cdef Client *client = <Client *> opaque
+    add_to(&client.given[place_of(message.topic)], <int64_t> (message.key_size + message.value_size))
+    if <size_t> message.value - <size_t> client.read_from < client.read_size:
+        client.created += 1
     return 0
 
 
@@ -209,6 +174,8 @@ cdef int _on_acknowledgement(void *handle, Message *message, void *opaque) noexc
     cdef Client *client = <Client *> opaque
     cdef size_t size, at
     cdef unsigned char *key
+    if message.value != NULL:
+        answered(message.value, 1, <int64_t> message.value_size)
     at = place_of(message.topic)
     add_to(&client.answered[at], <int64_t> (message.key_size + message.value_size))
     if message.partition >= value_of(&client.partitions[at]):
@@ -254,6 +221,7 @@ cdef int _on_conf_destroy(void *opaque) noexcept nogil:
     cdef Client *client = <Client *> opaque
     if _newest == client:
         _newest = NULL
+    end_client(client)
     if client.lock != NULL:
         PyThread_free_lock(client.lock)
     free(client.key)
@@ -292,6 +260,33 @@ cdef int64_t unanswered(Client *client, int64_t batch_bytes, bint *full) noexcep
         if of_topic >= batch_bytes * max(value_of(&client.partitions[i]), 1):
             full[0] = True
     return all_topics
+
+
+cdef int64_t start_reading(Client *client, Records records, Py_ssize_t count) except -1:
+    """Let a client read the values of so many records in place, and count their messages; return 0 if it must not."""
+    cdef bint full
+    if client.read_from != NULL or not records.hold_for(client, count, unanswered(client, 0, &full)):
+        return 0
+    client.read_from, client.read_size, client.created = records.data.data, records.data.room, 0
+    return count
+
+
+cdef inline void end_reading(Client *client, int64_t held) noexcept nogil:
+    """Those of the messages that the buffer is held for, but were not created, are never acknowledged."""
+    if held > client.created:
+        answered(client.read_from, held - client.created, 0)
+    client.read_from = NULL  # the last: another thread may send now
+
+
+cdef inline void put_value(Vu *arguments, unsigned char *data, const Place *place, bint held) noexcept nogil:
+    """Write the arguments for flags and value of a record."""
+    cdef Py_ssize_t size = place.end - place.value
+    arguments[1].value.number = 0 if held and size <= LARGEST_VALUE else MSG_F_COPY
+    if place.end < 0:
+        arguments[3].value.memory.data, arguments[3].value.memory.size = NULL, 0
+    else:
+        arguments[3].value.memory.data = data + place.value
+        arguments[3].value.memory.size = size
 
 
 cdef int put_headers(Vu *arguments, list headers) except -1:
@@ -347,37 +342,38 @@ cdef class Sender:
         cdef const char *name = PyUnicode_AsUTF8(topic)
         cdef void *place
         cdef void *error
-        cdef unsigned char *data = records.data.data
+        cdef unsigned char *data
         cdef Place *places = records.places
         cdef Py_ssize_t at = start, count = records.count
         cdef Vu arguments[BEFORE_HEADERS + MAX_HEADERS]
         cdef size_t used
+        cdef int64_t held
         if at < 0:
             raise IndexError(at)
         if at >= count or (headers is not None and len(headers) > MAX_HEADERS):
             return at  # without a record the topic is not asked for
         used = BEFORE_HEADERS + put_headers(arguments + BEFORE_HEADERS, headers)
+        held = start_reading(self.client, records, count - at)
+        data = records.data.data  # it may have moved
         # The records and the headers are the caller's alone: they do not change meanwhile.
         with nogil:
             place = _library.topic_new(client, name, NULL)
             if place != NULL:
                 arguments[0].kind, arguments[0].value.pointer = VTYPE_RKT, place
-                arguments[1].kind, arguments[1].value.number = VTYPE_MSGFLAGS, MSG_F_COPY
+                arguments[1].kind = VTYPE_MSGFLAGS
                 arguments[2].kind, arguments[3].kind = VTYPE_KEY, VTYPE_VALUE
                 while at < count:
                     arguments[2].value.memory.data = data + places[at].key
                     arguments[2].value.memory.size = places[at].value - places[at].key
-                    if places[at].end < 0:
-                        arguments[3].value.memory.data, arguments[3].value.memory.size = NULL, 0
-                    else:
-                        arguments[3].value.memory.data = data + places[at].value
-                        arguments[3].value.memory.size = places[at].end - places[at].value
+                    put_value(arguments, data, &places[at], held != 0)
                     error = _library.produceva(client, arguments, used)
                     if error != NULL:
                         _library.error_destroy(error)
                         break
                     at += 1
                 _library.topic_destroy(place)
+            if held:
+                end_reading(self.client, held)
         return at
 
     def failed(self):

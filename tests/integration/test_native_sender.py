@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
-from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from tailrace.producer.errors import RecordTooLargeError
 from tailrace.producer.kafka import native_sender, transactional_producer
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
-from tailrace.producer.native.loader import SWITCH
 from tailrace.runtime.errors import KafkaUnavailableError
 from tests.embedded.kafka import KafkaBroker
+from tests.support.native_sending import PARTITIONS, read_committed, sending_producer, sending_settings
 from tests.support.refusing_proxy import RefusingProxy
 from tests.support.topics import read_topic
 
@@ -24,7 +23,6 @@ pytestmark = pytest.mark.skipif(
     bool(native_sender.unused_because()), reason=f"the extension sends nothing: {native_sender.unused_because()}"
 )
 
-_PARTITIONS = 3
 _LONG_NS = 120_000_000_000
 _RECORDS: list[tuple[bytes, bytes | None]] = [
     (b"", b"value of the empty key"),
@@ -42,49 +40,19 @@ _HEADERS: list[Headers | None] = [
 ]
 
 
-def _settings(broker: KafkaBroker, **overrides: str) -> KafkaSettings:
-    options = {name.replace("_", "."): value for name, value in overrides.items()}
-    return KafkaSettings(broker.bootstrap, options, transaction_timeout_ms=60_000)
-
-
-def _producer(settings: KafkaSettings, name: str, *, native: bool = True) -> TransactionalProducer:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv(SWITCH, "1" if native else "0")
-        producer = TransactionalProducer(settings, name)
-    assert (producer._sender is not None) is native
-    producer.init_transactions()
-    return producer
-
-
-def _read(broker: KafkaBroker, topic: str, count: int) -> list[list[tuple[Any, ...]]]:
-    """Return key, value, headers and kind of timestamp of the committed records of each partition."""
-    found: list[list[tuple[Any, ...]]] = [[] for _ in range(_PARTITIONS)]
-    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "isolation.level": "read_committed"}
-    with closing(Consumer(settings)) as consumer:
-        consumer.assign([TopicPartition(topic, i, OFFSET_BEGINNING) for i in range(_PARTITIONS)])
-        for _ in range(count):
-            message = consumer.poll(60)
-            assert message is not None, f"{sum(map(len, found))} of {count} records"
-            assert not message.error()
-            kind, stamp = message.timestamp()
-            record = message.key(), message.value(), message.headers(), kind, stamp > 0
-            found[message.partition() or 0].append(record)
-    return found
-
-
 def test_records_are_those_of_the_binding(kafka_broker: KafkaBroker, prefix: str) -> None:
     """Keys, values, headers, partitions and order."""
     found = []
     for native in (True, False):
         topic = f"{prefix}-{native}"
-        kafka_broker.create_topic(topic, partitions=_PARTITIONS)
-        with closing(_producer(_settings(kafka_broker), topic, native=native)) as producer:
+        kafka_broker.create_topic(topic, partitions=PARTITIONS)
+        with closing(sending_producer(sending_settings(kafka_broker), topic, native=native)) as producer:
             producer.begin()
             for headers in _HEADERS:
                 producer.send_all(topic, _RECORDS, headers)
             assert producer.records_in_transaction == len(_RECORDS) * len(_HEADERS)
             producer.commit()
-        found.append(_read(kafka_broker, topic, len(_RECORDS) * len(_HEADERS)))
+        found.append(read_committed(kafka_broker, topic, len(_RECORDS) * len(_HEADERS)))
 
     assert found[0] == found[1]
     assert all(found[0])
@@ -94,15 +62,15 @@ def test_records_are_those_of_the_binding(kafka_broker: KafkaBroker, prefix: str
 
 def test_full_queue_loses_and_repeats_nothing(kafka_broker: KafkaBroker, prefix: str) -> None:
     """More records than the queue of the client holds, in the order in which they were sent."""
-    kafka_broker.create_topic(prefix, partitions=_PARTITIONS)
+    kafka_broker.create_topic(prefix, partitions=PARTITIONS)
     sent: list[tuple[bytes, bytes | None]] = [(b"k", b"%d" % i) for i in range(5000)]
-    settings = _settings(kafka_broker, queue_buffering_max_messages="50", linger_ms="1")
-    with closing(_producer(settings, prefix)) as producer:
+    settings = sending_settings(kafka_broker, queue_buffering_max_messages="50", linger_ms="1")
+    with closing(sending_producer(settings, prefix)) as producer:
         producer.begin()
         producer.send_all(prefix, sent, [("h", b"v")])
         producer.commit()
 
-    found = _read(kafka_broker, prefix, len(sent))
+    found = read_committed(kafka_broker, prefix, len(sent))
     assert [record[1] for partition in found for record in partition] == [value for _, value in sent]
 
 
@@ -110,15 +78,15 @@ def test_full_queue_loses_and_repeats_nothing(kafka_broker: KafkaBroker, prefix:
 @pytest.mark.parametrize("native", [True, False])
 def test_parts_of_batches_make_room_in_a_full_queue(kafka_broker: KafkaBroker, prefix: str, *, native: bool) -> None:
     """No batch is full, and none is old enough to be sent: the records would wait for linger.ms."""
-    kafka_broker.create_topic(prefix, partitions=_PARTITIONS)
+    kafka_broker.create_topic(prefix, partitions=PARTITIONS)
     sent: list[tuple[bytes, bytes | None]] = [(b"%d" % i, b"v") for i in range(400)]
-    settings = _settings(kafka_broker, queue_buffering_max_messages="50", linger_ms="50000")
-    with closing(_producer(settings, prefix, native=native)) as producer:
+    settings = sending_settings(kafka_broker, queue_buffering_max_messages="50", linger_ms="50000")
+    with closing(sending_producer(settings, prefix, native=native)) as producer:
         producer.begin()
         producer.send_all(prefix, sent)
         producer.commit()
 
-    found = _read(kafka_broker, prefix, len(sent))
+    found = read_committed(kafka_broker, prefix, len(sent))
     assert sorted(record[0] for partition in found for record in partition) == sorted(key for key, _ in sent)
 
 
@@ -128,14 +96,14 @@ def test_parts_of_batches_make_room_at_once(
 ) -> None:
     """Nothing is in flight that would make room."""
     monkeypatch.setattr(transactional_producer, "_ROOM_S", 300.0)
-    kafka_broker.create_topic(prefix, partitions=_PARTITIONS)
-    settings = _settings(kafka_broker, queue_buffering_max_messages="50", linger_ms="50000")
-    with closing(_producer(settings, prefix)) as producer:
+    kafka_broker.create_topic(prefix, partitions=PARTITIONS)
+    settings = sending_settings(kafka_broker, queue_buffering_max_messages="50", linger_ms="50000")
+    with closing(sending_producer(settings, prefix)) as producer:
         producer.begin()
         producer.send_all(prefix, [(b"%d" % i, b"v") for i in range(200)])
         producer.commit()
 
-    assert sum(map(len, _read(kafka_broker, prefix, 200))) == 200
+    assert sum(map(len, read_committed(kafka_broker, prefix, 200))) == 200
 
 
 @pytest.mark.parametrize(
@@ -150,7 +118,7 @@ def test_less_than_a_batch_is_flushed_at_once(
     monkeypatch.setattr(transactional_producer, "_IDLE_NS", _LONG_NS)
     kafka_broker.create_topic(prefix)
     settings = KafkaSettings(kafka_broker.bootstrap, {"linger.ms": "50000", **overrides}, transaction_timeout_ms=60_000)
-    with closing(_producer(settings, prefix)) as producer:
+    with closing(sending_producer(settings, prefix)) as producer:
         producer.begin()
         producer.send_all(prefix, [(b"k", os.urandom(1000))] * 2700)
         began = time.monotonic()
@@ -164,7 +132,7 @@ def test_full_batches_are_sent_before_a_commit_flushes(
     """In a flush the client polls without a pause while a request is in flight, so little may be left for it."""
     monkeypatch.setattr(transactional_producer, "_IDLE_NS", 60_000_000_000)
     kafka_broker.create_topic(prefix)
-    with closing(_producer(_settings(kafka_broker), prefix)) as producer:
+    with closing(sending_producer(sending_settings(kafka_broker), prefix)) as producer:
         client, left = producer._producer, list[int]()
 
         class Observed:
@@ -191,14 +159,14 @@ def test_full_batches_are_sent_before_a_commit_flushes(
 
     # A broker that needs more than a second for an answer is not waited for.
     assert min(at_first) < 1000
-    assert len(_read(kafka_broker, prefix, 3 * 5500)[0]) == 3 * 5500
+    assert len(read_committed(kafka_broker, prefix, 3 * 5500)[0]) == 3 * 5500
 
 
 def test_parts_of_batches_of_several_partitions_are_not_waited_for(kafka_broker: KafkaBroker, prefix: str) -> None:
     """Together they are more than a batch. How many partitions there are is known from their answers."""
-    kafka_broker.create_topic(prefix, partitions=_PARTITIONS)
+    kafka_broker.create_topic(prefix, partitions=PARTITIONS)
     records: list[tuple[bytes, bytes | None]] = [(b"%d" % i, os.urandom(1000)) for i in range(1500)]
-    with closing(_producer(_settings(kafka_broker, linger_ms="50000"), prefix)) as producer:
+    with closing(sending_producer(sending_settings(kafka_broker, linger_ms="50000"), prefix)) as producer:
         sender = producer.sender
         assert sender is not None
         for idle_ns in (0, _LONG_NS):
@@ -217,7 +185,7 @@ def test_what_is_in_flight_is_waited_for() -> None:
         with broker:
             broker.create_topic("held")
             settings = KafkaSettings(f"{proxy.host}:{proxy.target}", {"linger.ms": "0"}, transaction_timeout_ms=60_000)
-            with closing(_producer(settings, "id")) as producer:
+            with closing(sending_producer(settings, "id")) as producer:
                 sender = producer.sender
                 assert sender is not None
                 assert sender.wait_for_batches(1_000_000, 0, 0)
@@ -234,7 +202,7 @@ def test_what_is_in_flight_is_waited_for() -> None:
 def test_refused_record_is_named(kafka_broker: KafkaBroker, prefix: str, *, native: bool) -> None:
     """The delivery report of a record that its topic refuses: topic, key and size of the largest one."""
     kafka_broker.create_topic(prefix, settings={"max.message.bytes": "20000"})
-    with closing(_producer(_settings(kafka_broker), prefix, native=native)) as producer:
+    with closing(sending_producer(sending_settings(kafka_broker), prefix, native=native)) as producer:
         producer.begin()
         producer.send_all(prefix, [(b"small", os.urandom(100)), (b"large", os.urandom(50_000))])
         with pytest.raises(RecordTooLargeError) as caught:
@@ -245,7 +213,7 @@ def test_refused_record_is_named(kafka_broker: KafkaBroker, prefix: str, *, nati
 
 @pytest.mark.parametrize("native", [True, False])
 def test_records_outside_a_transaction_are_refused(kafka_broker: KafkaBroker, prefix: str, *, native: bool) -> None:
-    with closing(_producer(_settings(kafka_broker), prefix, native=native)) as producer:
+    with closing(sending_producer(sending_settings(kafka_broker), prefix, native=native)) as producer:
         with pytest.raises(KafkaUnavailableError) as caught:
             producer.send_all(prefix, [(b"k", b"v")])
         assert producer.records_in_transaction == 0
@@ -258,7 +226,7 @@ def test_client_that_takes_no_plugin_sends_by_the_binding(
 ) -> None:
     """The handle comes from librdkafka, or not at all."""
     monkeypatch.setattr(native_sender, "_PLUGINS", "client.rack")
-    producer = TransactionalProducer(_settings(kafka_broker), prefix)
+    producer = TransactionalProducer(sending_settings(kafka_broker), prefix)
     assert producer._sender is None
     producer.close()
 
@@ -266,7 +234,7 @@ def test_client_that_takes_no_plugin_sends_by_the_binding(
 def test_many_clients_come_and_go(kafka_broker: KafkaBroker, prefix: str) -> None:
     """Each has its own handle, and ends with records that are not delivered."""
     kafka_broker.create_topic(prefix)
-    open_ones = [_producer(_settings(kafka_broker), f"{prefix}-{i}") for i in range(4)]
+    open_ones = [sending_producer(sending_settings(kafka_broker), f"{prefix}-{i}") for i in range(4)]
     for producer in reversed(open_ones):
         producer.begin()
         producer.send_all(prefix, [(producer.transactional_id.encode(), b"v")])
@@ -275,7 +243,7 @@ def test_many_clients_come_and_go(kafka_broker: KafkaBroker, prefix: str) -> Non
             producer.commit()
         producer.close()
         if not i % 2:  # its open transaction would hide the records after it
-            _producer(_settings(kafka_broker), f"{prefix}-{i}").close()
+            sending_producer(sending_settings(kafka_broker), f"{prefix}-{i}").close()
 
     keys = [record.key or b"" for record in read_topic(kafka_broker.bootstrap, prefix)]
     assert sorted(keys) == [f"{prefix}-1".encode(), f"{prefix}-3".encode()]
