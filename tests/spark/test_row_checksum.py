@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import orjson
+import pytest
 from pyspark.sql import functions as fn
 
 from tailrace.spark_consumer.source.row_checksum import row_checksum
@@ -35,3 +36,16 @@ def test_checksum_is_that_of_the_bytes_of_the_row(spark: SparkSession) -> None:
     found = [row[0] for row in frame.select(row_checksum(fn.col("value"))).collect()]
 
     assert found == [crc32(row) for row in rows] + [None, None]
+
+
+@pytest.mark.parametrize("size", [0, 250, 318, 319, 320, 321, 339, 340, 341, 1000])
+def test_source_block_is_found_wherever_it_begins(spark: SparkSession, size: int) -> None:
+    """The block has so many bytes behind the text that begins it; the row has a block of its own."""
+    row = b'{"id":3,"source":{"version":"1.0"},"name":"\xc3\xa9"}'
+    begin = b',"source":{"version":'
+    assert begin[1:] in row
+    value = b'{"before":null,"after":' + row + begin + b"x" * size
+
+    [found] = spark.createDataFrame([(value,)], "value binary").select(row_checksum(fn.col("value"))).collect()
+
+    assert found[0] == crc32(row)
