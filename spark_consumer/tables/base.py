@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-CACHE: Final = StorageLevel.MEMORY_AND_DISK
+CACHE: Final = StorageLevel.MEMORY_AND_DISK_DESER
+"""As objects: they are arrays of bytes by column, which other levels would copy into one when they are cached, and out
+of it when they are read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ Ranges = Sequence[TopicRange]
 MOST_BYTES: Final = 8 << 20
 """The driver takes the records of a group only if they, or the cache with them, have at most so many bytes."""
 
-_CACHE: Final = StorageLevel.MEMORY_AND_DISK
+_CACHE: Final = StorageLevel.MEMORY_AND_DISK_DESER
 
 log = structlog.get_logger(__name__)
 
