@@ -124,6 +124,9 @@ def _java_options(options: str, *, run_ends: bool) -> str:
     """Add JVM options that save CPU time on few cores, unless the configuration has set them."""
     if not re.search(r"-XX:\+Use\w+GC", options):
         options = f"{options} -XX:+UseParallelGC"
+    if "-XX:MetaspaceSize" not in options:
+        # By default the classes of a start cause two collections of the whole heap.
+        options = f"{options} -XX:MetaspaceSize=256m"
     if "-XX:Tier" not in options:
         options = f"{options} {_LATE_COMPILATION}"
     if run_ends and "-XX:CompilerDirectivesFile" not in options:

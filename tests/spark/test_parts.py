@@ -309,7 +309,7 @@ def test_jars_are_known_for_this_spark_version_only() -> None:
         coordinates([load_sink("delta")], "4.3.0")
 
 
-def test_compiler_directives_are_set_for_a_run_that_ends() -> None:
+def test_options_of_the_jvm_depend_on_whether_the_run_ends() -> None:
     given = {
         "bootstrap.servers": "b:1",
         "topic.prefix": "p",
@@ -323,6 +323,9 @@ def test_compiler_directives_are_set_for_a_run_that_ends() -> None:
             "spark.driver.extraJavaOptions"
         ]
 
+    assert options().count("-XX:MetaspaceSize=256m") == 1
+    own = "-XX:MetaspaceSize=1g"
+    assert options(spark__driver__extraJavaOptions=own).count("MetaspaceSize") == 1
     named = re.search(r"-XX:CompilerDirectivesFile=(\S+)", options(trigger__availableNow="true"))
     assert named is not None
     assert "org/codehaus/janino" in Path(named[1]).read_text(encoding="utf-8")
