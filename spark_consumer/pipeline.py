@@ -264,9 +264,9 @@ class Pipeline:
         try:
             self._sinks.close()
         finally:
-            self._admin.close()
             if self._opened is not None and self._opened.common.shared is not None:
                 self._opened.common.shared.close()
+            self._admin.close()
 
     def _open(self, spark: SparkSession) -> _Opened:
         with self._opening:

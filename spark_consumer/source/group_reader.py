@@ -32,8 +32,8 @@ _WAIT_MS: Final = 500
 """A poll returns earlier if there are records."""
 _MOST_WAIT_S: Final = 10
 """A read without any progress for so long has failed."""
-_AT_ONCE: Final = 500
-"""Records of one poll. Those beyond a range are read in vain."""
+_AT_ONCE: Final = 50
+"""Records of one poll. Their size is not known before; those beyond a range are read in vain."""
 
 _Partition = tuple[str, int]
 
@@ -121,7 +121,9 @@ class GroupReader:
         for first, count in _gaps_from_the_end(wanted):
             rows.remove(first, count)
         return rows, sum(
-            each.get("key", 0) + each["value"] for each, is_wanted in zip(described, wanted, strict=True) if is_wanted
+            (each.get("key") or 0) + each["value"]
+            for each, is_wanted in zip(described, wanted, strict=True)
+            if is_wanted
         )
 
     def _buffer(self, found: Any) -> Any:
@@ -142,6 +144,10 @@ class GroupReader:
             "enable.auto.commit": "false",
             # An offset that the log does not have is an error: the query decides what to do about lost records.
             "auto.offset.reset": "none",
+            # A deleted topic stays deleted, also on a broker that creates what it is asked for.
+            "allow.auto.create.topics": "false",
+            # The records are there: the broker need not wait for more.
+            "fetch.min.bytes": "1",
             "max.poll.records": str(min(_AT_ONCE, int(given.get("max.poll.records", _AT_ONCE)))),
             "fetch.max.bytes": str(min(self._most_bytes, int(given.get("fetch.max.bytes", self._most_bytes)))),
         }

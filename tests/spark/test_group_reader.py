@@ -11,7 +11,8 @@ from pyspark.sql import functions as fn
 from structlog.testing import capture_logs
 
 from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type
-from tailrace.spark_consumer.source.group_reader import GroupReader
+from tailrace.spark_consumer.source import group_reader
+from tailrace.spark_consumer.source.group_reader import GroupReader, StalledReadError
 from tailrace.spark_consumer.source.kafka import range_options, read_raw, select_raw
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
 from tailrace.spark_consumer.source.raw_rows import RawRows
@@ -207,3 +208,16 @@ def test_groups_that_queries_need_too(spark: SparkSession, kafka_broker: KafkaBr
     with shared.of(spark, whole):
         rows: Any = shared.in_driver(whole[0])
         assert as_text(spark, {"": rows}) == expected
+
+
+def test_deleted_topic_is_not_created(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a broker that creates what clients ask for: the producer tells a deleted topic by its absence."""
+    monkeypatch.setattr(group_reader, "_MOST_WAIT_S", 2)
+    with KafkaBroker(settings={"auto.create.topics.enable": "true"}) as broker:
+        broker.create_topic("there")
+        reader = GroupReader(spark, options(broker), MOST_BYTES)
+        gone = [TopicRange(name, {0: OffsetRange(0, 5)}) for name in ("deleted", "missing")]
+        with pytest.raises(StalledReadError, match="deleted, missing"):
+            reader.read(spark, gone)
+        reader.close()
+        assert {name for name in broker.admin().list_topics(timeout=30).topics if "_" not in name} == {"there"}
