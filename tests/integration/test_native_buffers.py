@@ -84,8 +84,8 @@ def test_values_are_kept_until_they_are_sent(kafka_broker: KafkaBroker, prefix: 
             for part in parts:
                 _send_and_forget(producer, prefix, list(part))
             buffers, size, messages = _in_flight()
-            read_in_place = sum(len(part) for part in parts) - 2  # the tombstone and the largest value are not
-            assert (buffers, messages) == (len(parts), read_in_place)
+            by_reference = sum(len(part) for part in parts) - 2  # the tombstone and the largest value are not
+            assert (buffers, messages) == (len(parts), by_reference)
             assert size < sum(len(key + (value or b"")) for part in parts for key, value in part) * 1.3
         producer.commit()
         assert _in_flight() == _NOTHING
