@@ -22,7 +22,6 @@ cdef int64_t SPARE_BYTES = 2097152  # that buffers may have of answered messages
 
 cdef Buffer _buffers[MOST_BUFFERS]  # in the order of their addresses
 cdef int64_t _buffer_count = 0
-cdef int64_t _buffer_bytes = 0
 cdef int64_t _answered_bytes = 0  # of all buffers
 cdef PyThread_type_lock _buffers_lock = PyThread_allocate_lock()
 if _buffers_lock == NULL:
@@ -50,12 +49,11 @@ cdef int buffer_of(const void *address) noexcept nogil:
 
 
 cdef void free_if_unused(int at) noexcept nogil:
-    global _buffer_count, _buffer_bytes, _answered_bytes
+    global _buffer_count, _answered_bytes
     cdef Buffer *buffer = &_buffers[at]
     if buffer.owned or buffer.messages > 0:
         return
     free(buffer.start)
-    _buffer_bytes -= buffer.size
     _answered_bytes -= buffer.answered
     memmove(buffer, buffer + 1, (_buffer_count - at - 1) * sizeof(Buffer))
     set_to(&_buffer_count, _buffer_count - 1)
@@ -68,7 +66,7 @@ cdef bint hold(
 
     ``left``: the bytes of records of the client that are not answered yet.
     """
-    global _buffer_count, _buffer_bytes
+    global _buffer_count
     cdef bint held = False
     cdef int at
     PyThread_acquire_lock(_buffers_lock, 1)
@@ -81,7 +79,6 @@ cdef bint hold(
         memmove(&_buffers[at + 1], &_buffers[at], (_buffer_count - at) * sizeof(Buffer))
         _buffers[at].start, _buffers[at].size, _buffers[at].client = start, size, client
         _buffers[at].messages, _buffers[at].answered, _buffers[at].owned = messages, 0, True
-        _buffer_bytes += size
         set_to(&_buffer_count, _buffer_count + 1)
         held = True
     PyThread_release_lock(_buffers_lock)
@@ -128,11 +125,12 @@ cdef void end_client(const void *client) noexcept nogil:
 
 def buffers_in_flight():
     """Return the number of buffers, their bytes, and their messages."""
-    cdef int64_t messages = 0
+    cdef int64_t count, size = 0, messages = 0
     cdef int at
     PyThread_acquire_lock(_buffers_lock, 1)
-    count, size = _buffer_count, _buffer_bytes
-    for at in range(<int> _buffer_count):
+    count = _buffer_count
+    for at in range(<int> count):
+        size += _buffers[at].size
         messages += _buffers[at].messages
     PyThread_release_lock(_buffers_lock)
     return count, size, messages

@@ -31,11 +31,8 @@ cdef class Records:
 
     cdef bint hold_for(self, const void *client, Py_ssize_t messages, int64_t left) except -1:
         """Return whether a client may read values in place; each of so many messages then calls ``answered``."""
-        if not self.held:
-            if self.data.size < LEAST_BYTES:
-                return False
-            if self.data.room - self.data.size > self.data.size // 16:
-                make_room(&self.data, self.data.size + 1)
+        if not self.held and self.data.room - self.data.size > self.data.size // 16:
+            make_room(&self.data, self.data.size + 1)
         if not hold(self.data.data, self.data.room, client, messages, left):
             return False
         self.held = True

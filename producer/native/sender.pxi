@@ -265,7 +265,9 @@ cdef int64_t unanswered(Client *client, int64_t batch_bytes, bint *full) noexcep
 cdef int64_t start_reading(Client *client, Records records, Py_ssize_t count) except -1:
     """Let a client read the values of so many records in place, and count their messages; return 0 if it must not."""
     cdef bint full
-    if client.read_from != NULL or not records.hold_for(client, count, unanswered(client, 0, &full)):
+    if client.read_from != NULL or records.data.size < LEAST_BYTES:
+        return 0  # most of the batches of a quiet table: what is not answered is not added up for them
+    if not records.hold_for(client, count, unanswered(client, 0, &full)):
         return 0
     client.read_from, client.read_size, client.created = records.data.data, records.data.room, 0
     return count
