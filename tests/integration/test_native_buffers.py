@@ -55,9 +55,11 @@ def _stopped(broker: KafkaBroker) -> Iterator[None]:
         os.kill(broker.pid, signal.SIGCONT)
 
 
-def _committed(broker: KafkaBroker, topic: str, count: int) -> list[tuple[bytes, bytes | None]]:
-    [found] = read_committed(broker, topic, count, partitions=1)
-    return [record[:2] for record in found]
+def _assert_committed(broker: KafkaBroker, topic: str, parts: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> None:
+    """The topic has the records of all parts, in their order."""
+    sent = [record for part in parts for record in part]
+    [found] = read_committed(broker, topic, len(sent), partitions=1)
+    assert [record[:2] for record in found] == sent
 
 
 def _send_and_forget(
@@ -90,7 +92,7 @@ def test_values_are_kept_until_they_are_sent(kafka_broker: KafkaBroker, prefix: 
         producer.commit()
         assert _in_flight() == _NOTHING
 
-    assert _committed(kafka_broker, prefix, sum(map(len, parts))) == [record for part in parts for record in part]
+    _assert_committed(kafka_broker, prefix, parts)
 
 
 def test_small_batches_are_copied(kafka_broker: KafkaBroker, prefix: str) -> None:
@@ -115,7 +117,7 @@ def test_number_of_buffers_is_bounded(kafka_broker: KafkaBroker, prefix: str) ->
         producer.commit()
         assert _in_flight() == _NOTHING
 
-    assert _committed(kafka_broker, prefix, sum(map(len, parts))) == [record for part in parts for record in part]
+    _assert_committed(kafka_broker, prefix, parts)
 
 
 def test_buffers_that_are_kept_for_little_are_bounded(kafka_broker: KafkaBroker, prefix: str) -> None:
@@ -139,7 +141,7 @@ def test_buffers_that_are_kept_for_little_are_bounded(kafka_broker: KafkaBroker,
         kept.clear()
         assert _in_flight() == _NOTHING
 
-    assert _committed(kafka_broker, prefix, sum(map(len, parts))) == [record for part in parts for record in part]
+    _assert_committed(kafka_broker, prefix, parts)
 
 
 def test_records_that_the_queue_does_not_take_are_not_waited_for(kafka_broker: KafkaBroker, prefix: str) -> None:
@@ -154,8 +156,7 @@ def test_records_that_the_queue_does_not_take_are_not_waited_for(kafka_broker: K
         producer.commit()
         assert _in_flight() == _NOTHING
 
-    found = _committed(kafka_broker, prefix, sum(map(len, parts)))
-    assert found == [record for part in parts for record in part]
+    _assert_committed(kafka_broker, prefix, parts)
 
 
 def test_refused_records_are_given_back(kafka_broker: KafkaBroker, prefix: str) -> None:
@@ -205,5 +206,4 @@ def test_client_that_ends_gives_its_buffers_back(kafka_broker: KafkaBroker, pref
     other.close()
     assert _in_flight() == _NOTHING
 
-    expected = _values(100, 700) + (_values(300, 700) if kept else [])
-    assert _committed(kafka_broker, prefix, len(expected)) == expected
+    _assert_committed(kafka_broker, prefix, [_values(100, 700), _values(300, 700) if kept else []])
