@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
+from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, before_commit
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _MOST_PLANS: Final = 4096
 
-log = structlog.get_logger(__name__)
-
 
 class DeltaSink(TableSink[DeltaTable]):
     """Writes the tables at ``sink.path`` or with the names of ``sink.table``."""
@@ -57,13 +53,13 @@ class DeltaSink(TableSink[DeltaTable]):
         super().__init__(spark, options, context, DeltaUpkeep(options.optimize_batches, options.purge_percent))
         self._location = partial(location, path=options.path, template=options.table)
         self._files = KnownFiles()
-        self._rows: KnownRows | None = KnownRows()
-        """Of tables that are written in the driver; None if that does not work."""
+        self._rows = KnownRows()
+        """Of tables that are written in the driver."""
+        self._path = DriverPath("small tables are written by queries for a while")
         self._whole: set[str] = set()
         """Topics with a table of their own, whose next batch the driver would probably write."""
         self._plans: dict[str, ChangePlan] = {}
         """By topic; of such topics only."""
-        self._lock = threading.Lock()
 
     def _open_table(self, schema: TableSchema) -> DeltaTable:
         return DeltaTable(self._spark, self._location(schema.database, schema.table), self._files)
@@ -89,9 +85,9 @@ class DeltaSink(TableSink[DeltaTable]):
 
         def commit() -> tuple[Merged, bool]:
             rows, transaction, failure = self._rows, table.transaction(spark), None
-            was_first = rows is not None and not rows.was_written(transaction.table_id)
+            works, was_first = self._path.works, not rows.was_written(transaction.table_id)
             try:
-                if rows is not None and rewrite_in_driver(transaction, changes, rows):
+                if works and rewrite_in_driver(transaction, changes, rows):
                     return Merged.TABLE, True
             except NotStagedError as error:
                 failure, transaction = error.__cause__, table.transaction(spark)
@@ -100,16 +96,16 @@ class DeltaSink(TableSink[DeltaTable]):
                 merged = Merged.ROWS
             if failure is not None:
                 # The other way did not fail, as it would if the records could not be read, or the query were stopped.
-                self._give_up(table, failure)
+                self._path.fail(failure, table=table.name)
             # Queries write the first batch of a table, also if the driver could.
-            fits = rows is not None and was_first and rows.was_written(transaction.table_id)
+            fits = works and was_first and rows.was_written(transaction.table_id)
             return merged, fits and merged is Merged.TABLE
 
         return retried(commit, table.name, is_conflict)
 
     def takes_from_driver(self, schema: TableSchema, offsets: int) -> bool:
         """Return whether a batch of so many offsets would probably be written with all rows of the table."""
-        return self._rows is not None and schema.topic in self._whole and offsets <= FEW_CHANGES
+        return self._path.works and schema.topic in self._whole and offsets <= FEW_CHANGES
 
     def write_in_driver(self, batch: DriverBatch, batch_id: int) -> bool:
         """Write all rows of a small table, with changes that the driver has."""
@@ -159,23 +155,12 @@ class DeltaSink(TableSink[DeltaTable]):
 
     def _rewrite(self, table: DeltaTable, changes: DriverChanges) -> bool:
         def commit() -> bool:
-            rows, transaction = self._rows, table.transaction(changes.spark)
-            if rows is None or not rows.was_written(transaction.table_id):
+            transaction = table.transaction(changes.spark)
+            if not self._rows.was_written(transaction.table_id):
                 return False
-            return rewrite_in_driver(transaction, changes, rows)
+            return rewrite_in_driver(transaction, changes, self._rows)
 
         return retried(commit, table.name, is_conflict)
-
-    def _give_up(self, table: DeltaTable, cause: BaseException) -> None:
-        """Write no more tables in the driver: what fails for one of them would fail for each batch of all."""
-        with self._lock:
-            given_up, self._rows = self._rows is None, None
-        if not given_up:
-            log.warning(
-                "small tables are written by queries from now on: a table could not be written in the driver",
-                table=table.name,
-                cause=" ".join(f"{type(cause).__name__}: {cause}".splitlines()[:2]),
-            )
 
 
 SINK = SinkPlugin(

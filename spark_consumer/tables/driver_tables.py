@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
+from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import MetadataField
 from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder, decoder_kb
@@ -24,14 +23,12 @@ if TYPE_CHECKING:
 MOST_KB: Final = 400 << 10
 """Of memory that decoders take."""
 
-log = structlog.get_logger(__name__)
-
 
 class DriverTables:
     """The decoders of a query, and whether they work; several threads use it, each for its own topics."""
 
     def __init__(self) -> None:
-        self.works = True
+        self.path = DriverPath("small tables are read by queries for a while")
         self._lock = threading.Lock()
         self._decoders: dict[object, DriverDecoder] = {}
         self._size = 0
@@ -65,14 +62,3 @@ class DriverTables:
                 self._size -= added
             raise
         return found
-
-    def give_up(self, topic: str, cause: BaseException | None) -> None:
-        """Leave all tables to queries: what fails for one of them would fail for each batch of all."""
-        with self._lock:
-            works, self.works = self.works, False
-        if works:
-            log.warning(
-                "small tables are read by queries from now on: a table could not be processed in the driver",
-                topic=topic,
-                cause=" ".join(f"{type(cause).__name__}: {cause}".splitlines()[:2]),
-            )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import structlog
-
+from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.source.group_reader import GroupReader
 
 if TYPE_CHECKING:
@@ -16,11 +14,6 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.source.ranges import TopicRange
     from tailrace.spark_consumer.source.raw_rows import RawRows
-
-_RETRY_S: Final = 60
-"""After a failure jobs read for so long: what fails for one group often fails for others, and each one may wait."""
-
-log = structlog.get_logger(__name__)
 
 
 class GroupReaders:
@@ -32,7 +25,7 @@ class GroupReaders:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._idle: list[GroupReader] = []
-        self._not_before = 0.0
+        self._path = DriverPath("topics are read by jobs for a while")
         self._is_closed = False
 
     def read(self, spark: SparkSession, ranges: Sequence[TopicRange]) -> dict[str, RawRows] | None:
@@ -41,7 +34,7 @@ class GroupReaders:
         Ranges that start at the earliest offset have none: only Kafka knows what that is.
         """
         with self._lock:
-            if self._is_closed or time.monotonic() < self._not_before:
+            if self._is_closed or not self._path.works:
                 return None
             reader = self._idle.pop() if self._idle else None
         try:
@@ -49,10 +42,7 @@ class GroupReaders:
             wanted = [found for found in ranges if all(each.start >= 0 for each in found.partitions.values())]
             found = reader.read(spark, wanted)
         except Exception as error:  # noqa: BLE001 - the job that reads instead has the error, if it lasts
-            with self._lock:
-                self._not_before = time.monotonic() + _RETRY_S
-            cause = " ".join(f"{type(error).__name__}: {error}".splitlines()[:2])
-            log.warning("topics are read by jobs for a while", topics=len(ranges), seconds=_RETRY_S, cause=cause)
+            self._path.fail(error, topics=len(ranges))
             if reader is not None:
                 reader.close()
             return None

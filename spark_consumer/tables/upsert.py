@@ -62,7 +62,7 @@ class UpsertTable(TableWork):
         result = self._write_by_queries(spark, left)
         if failure is not None and self._is_for_driver(newest, left):
             # Queries did not fail, as they would for a bad record, or if the query were stopped.
-            self._services.in_driver.give_up(self.topic, failure.__cause__)
+            self._services.in_driver.path.fail(failure.__cause__, topic=self.topic)
         return result
 
     def _is_for_driver(self, schema: TableSchema, found: TopicRange) -> bool:
@@ -70,7 +70,7 @@ class UpsertTable(TableWork):
         sink = self._services.sink
         transform = self._services.transform(schema)
         return (
-            self._services.in_driver.works
+            self._services.in_driver.path.works
             and isinstance(sink, DriverSink)
             and transform.columns is None
             and sink.takes_from_driver(transform.schema, found.offsets)

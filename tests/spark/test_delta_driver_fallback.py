@@ -11,7 +11,9 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from structlog.testing import capture_logs
 
+from tailrace.spark_consumer import driver_path
 from tailrace.spark_consumer.sink import delta_driver_rewrite, delta_log, delta_row_writer, delta_sink
+from tailrace.spark_consumer.sink.delta_known_rows import RowForm
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
 from tailrace.spark_consumer.sink.delta_rewrite import rewrite_small
 from tailrace.spark_consumer.sink.delta_small_merge import merge_small
@@ -89,7 +91,7 @@ def fails_after(step: Callable[..., Any]) -> Callable[..., Any]:
 def test_a_failure_before_the_commit(
     spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
-    """The batch is written in another way, as are all that follow; one line tells it."""
+    """The batch is written in another way, as are those that follow; one line tells it."""
     if failure == "class":
         monkeypatch.setattr(delta_row_writer, "_SOURCES", "org.apache.nothing")
     elif failure == "form":
@@ -101,11 +103,40 @@ def test_a_failure_before_the_commit(
     with capture_logs() as logs:
         consume(spark, given)
     assert [table_rows(spark, tmp_path, name) for name in NAMES] == [EXPECTED, EXPECTED]
-    warnings = [line for line in logs if "in the driver" in line["event"]]
+    warnings = [line for line in logs if line["event"].startswith("small tables are")]
     assert [line["log_level"] for line in warnings] == ["warning"]
     assert warnings[0]["cause"]
     for name in NAMES:
         assert operations(spark, tmp_path, name)["STREAMING UPDATE"] >= 2
+
+
+def test_a_failure_that_passes(
+    spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the pause, which has no length here, the driver writes the tables again."""
+    failed: list[bool] = []
+    written: list[bool] = []
+
+    def fails_once(*arguments: Any) -> Any:
+        if not failed:
+            failed.append(True)
+            fails()
+        return RowForm(*arguments)
+
+    def rewritten(*arguments: Any) -> bool:
+        done = delta_driver_rewrite.rewrite_in_driver(*arguments)
+        if done and failed:
+            written.append(done)
+        return done
+
+    monkeypatch.setattr(driver_path, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(delta_driver_rewrite, "RowForm", fails_once)
+    monkeypatch.setattr(delta_sink, "rewrite_in_driver", rewritten)
+    with capture_logs() as logs:
+        consume(spark, given)
+    assert [table_rows(spark, tmp_path, name) for name in NAMES] == [EXPECTED, EXPECTED]
+    assert len([line for line in logs if line["event"].startswith("small tables are")]) == 1
+    assert len(written) >= len(NAMES)
 
 
 def test_a_batch_that_no_way_can_write(
@@ -124,7 +155,7 @@ def test_a_batch_that_no_way_can_write(
         _, error = run_query(spark, given)
     assert error is not None
     assert unreadable
-    assert not [line for line in logs if "in the driver" in line["event"]]
+    assert not [line for line in logs if line["event"].startswith("small tables are")]
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -140,7 +171,7 @@ def test_a_commit_whose_result_is_not_known(
         patched.setattr(delta_sink, "merge_small", noted(merge_small, written))
         with capture_logs() as logs:
             _, error = run_query(spark, given)
-    states = [line for line in logs if "in the driver" in line["event"]]
+    states = [line for line in logs if line["event"].startswith("small tables are")]
     assert error is not None
     assert not states
     # Those of the batch before, and none for the batch that failed.

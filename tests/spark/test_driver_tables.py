@@ -15,14 +15,14 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from structlog.testing import capture_logs
 
 from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer import driver_path
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink import delta_driver_changes
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
 from tailrace.spark_consumer.source.group_reader import GroupReader
 from tailrace.spark_consumer.tables import driver_tables
-from tailrace.spark_consumer.tables.driver_decoder import decoder_kb
-from tailrace.spark_consumer.tables.driver_tables import DriverTables
+from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder, decoder_kb
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.driver_batches import count_driver_batches
 from tests.spark.records import Feed, Message, Row, Table, connect, table_schema
@@ -31,6 +31,7 @@ from tests.spark.running import consume, run_query, settings, table_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.source.ranges import TopicRange
     from tailrace.spark_consumer.source.raw_rows import RawRows
 
@@ -220,7 +221,7 @@ def test_a_bad_record(
         consume(spark, letters)
     written.check(spark)
     assert in_driver["t0"]
-    assert not [line for line in [*logs, *more] if "in the driver" in line["event"]]
+    assert not [line for line in [*logs, *more] if line["event"].startswith("small tables are")]
 
 
 def fails(*_: object) -> Any:
@@ -232,15 +233,7 @@ def fails(*_: object) -> Any:
 def test_a_failure_before_the_commit(
     spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
-    """The batch goes through queries, as do all that follow; one line tells it."""
-    given_up: list[str] = []
-    give_up = DriverTables.give_up
-
-    def noted(self: DriverTables, topic: str, cause: BaseException | None) -> None:
-        given_up.append(topic)
-        give_up(self, topic, cause)
-
-    monkeypatch.setattr(DriverTables, "give_up", noted)
+    """The batch goes through queries, as do those that follow; one line tells it."""
     if failure == "decoder":
         monkeypatch.setattr(driver_tables, "DriverDecoder", fails)
     else:
@@ -248,10 +241,30 @@ def test_a_failure_before_the_commit(
     with capture_logs() as logs:
         consume(spark, written.given)
     written.check(spark)
-    assert len(given_up) == 1
     assert not in_driver.total()
-    warnings = [line for line in logs if "in the driver" in line["event"]]
+    warnings = [line for line in logs if line["event"].startswith("small tables are")]
     assert [line["log_level"] for line in warnings] == ["warning"]
+
+
+def test_a_failure_that_passes(
+    spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the pause, which has no length here, the driver processes the tables again."""
+    failed: list[TableSchema] = []
+
+    def fails_once(*arguments: Any) -> DriverDecoder:
+        if not failed:
+            failed.append(arguments[2])
+            fails()
+        return DriverDecoder(*arguments)
+
+    monkeypatch.setattr(driver_path, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(driver_tables, "DriverDecoder", fails_once)
+    with capture_logs() as logs:
+        consume(spark, written.given)
+    written.check(spark)
+    assert len([line for line in logs if line["event"].startswith("small tables are")]) == 1
+    assert in_driver[failed[0].table] >= BATCHES - 4
 
 
 def test_memory_for_some_tables(

@@ -10,13 +10,13 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as fn
 from structlog.testing import capture_logs
 
+from tailrace.spark_consumer import driver_path
 from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type
 from tailrace.spark_consumer.source import group_reader
 from tailrace.spark_consumer.source.group_reader import GroupReader, StalledReadError
 from tailrace.spark_consumer.source.kafka import range_options, read_raw, select_raw
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
 from tailrace.spark_consumer.source.raw_rows import RawRows
-from tailrace.spark_consumer.tables import group_readers
 from tailrace.spark_consumer.tables.group_readers import GroupReaders
 from tailrace.spark_consumer.tables.shared_read import MOST_BYTES, InDriver, SharedReads
 from tests.embedded.kafka import KafkaBroker
@@ -173,8 +173,8 @@ def test_lost_records(
     admin = kafka_broker.admin()
     for done in admin.delete_records([TopicPartition(lost.topic, 0, 6)]).values():
         done.result(30)
-    for retry_s in (60, 0):
-        monkeypatch.setattr(group_readers, "_RETRY_S", retry_s)
+    for pause_s in (60.0, 0.0):
+        monkeypatch.setattr(driver_path, "FIRST_PAUSE_S", pause_s)
         shared = SharedReads(options(kafka_broker))
         with capture_logs() as logs, shared.of(spark, whole):
             assert shared.in_driver(whole[0]) is None
@@ -184,7 +184,7 @@ def test_lost_records(
         with shared.of(spark, whole[:2]):
             before = count_jobs(spark)
             assert shared.in_driver(whole[0]) is not None
-            assert (count_jobs(spark) > before) == bool(retry_s)
+            assert (count_jobs(spark) > before) == bool(pause_s)
         shared.close()
 
 

@@ -18,7 +18,7 @@ LAYERS = (
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}
-    | {"driver_plan", "local_rows", "metadata_fields", "small_data", "spark_line"},
+    | {"driver_path", "driver_plan", "local_rows", "metadata_fields", "small_data", "spark_line"},
 )
 """Modules and packages of each layer, the highest layer first."""
 
