@@ -29,6 +29,10 @@ _RECORDS_PER_REQUEST: Final = 2_000
 _SLICE_S: Final = 5.0
 """After this part of a wait the reports of refused connections are looked at."""
 _LEADER_PAUSE_S: Final = 0.01
+_LEADER_WAIT_S: Final = 120.0
+"""A broker that creates many topics leads the last of them late. As long as librdkafka waits for a delivery."""
+_REPORT_S: Final = 5.0
+"""A longer wait is logged, and again after each such time."""
 _NOT_LED_YET: Final = NO_LEADER | UNKNOWN_PARTITION
 _ASSUMED_PARTITIONS: Final = 12
 """For topics whose number of partitions is the broker's default, which clients cannot always read."""
@@ -135,7 +139,8 @@ class Topics:
 
         A producer may lose the first records that it sends before that (``TransactionalProducer``).
         """
-        until = time.monotonic() + self._timeout
+        begin = time.monotonic()
+        until, report = begin + _LEADER_WAIT_S, begin + _REPORT_S
         missing = self._partitions(specs, until)
         while missing:
             newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -149,6 +154,10 @@ class Topics:
                         raise translate(error, f"asking the leader of new topic {partition.topic}") from error
                     missing.append(partition)
             if missing:
+                if time.monotonic() >= report:
+                    report += _REPORT_S
+                    seconds = round(time.monotonic() - begin)
+                    log.info("waiting for the leaders of new topics", partitions=len(missing), seconds=seconds)
                 time.sleep(_LEADER_PAUSE_S)
                 self._existing()  # the client would go on with what it knows of the topics, for minutes
 
