@@ -155,7 +155,11 @@ class TakeoverScenario(NamedTuple):
         """Assert that a reader of the topic ends with the rows of the source; return repeated records."""
         records = self.records()
         found = {row["id"]: row["v"] for row in final_rows(records).values()}
-        assert found == dict(self.database.execute("SELECT id, v FROM t"))
+        expected = dict(self.database.execute("SELECT id, v FROM t"))
+        wrong = {
+            key: (found.get(key), expected.get(key)) for key in found | expected if found.get(key) != expected.get(key)
+        }
+        assert not wrong, f"rows of the topic and of the source: {wrong}"
         assert not any(r.json["op"] == "r" and is_ours(r) for r in records if r.value is not None)
         return _check_chain(records)
 
