@@ -42,8 +42,8 @@ class DriverPath:
             now = self._clock()
             if now < self._ends:
                 return
-            is_again = now < self._ends + self._pause_s
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if is_again else FIRST_PAUSE_S
+            is_repeated = now < self._ends + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if is_repeated else FIRST_PAUSE_S
             self._ends = now + self._pause_s
             seconds = self._pause_s
         text = " ".join(f"{type(cause).__name__}: {cause}".splitlines()[:2])

@@ -87,8 +87,16 @@ class EventRows(NamedTuple):
     row_count: int = 0
     """Number of rows in the event."""
 
-    def skip_rows(self, count: int) -> EventRows:
-        """Return the event without the records of its first ``count`` rows; the keys must have been requested."""
+    def skip_rows(self, count: int, *, repeat_key_change: bool = False) -> EventRows:
+        """Return the event without the records of its first ``count`` rows; the keys must have been requested.
+
+        With ``repeat_key_change`` the last one of them stays if its key changes: a part of its records may be missing.
+        """
+        if repeat_key_change and any(
+            index == count - 1 and isinstance(record, KeyChange)
+            for record, index in zip(self.records, self.row_index, strict=True)
+        ):
+            count -= 1
         if not count:
             return self
         kept = [

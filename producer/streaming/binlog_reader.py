@@ -318,7 +318,7 @@ class BinlogReader:
             return 0
         rows, envelope = encoded
         if done:
-            rows = rows.skip_rows(done)
+            rows = self._skip_rows(rows, done)
         if self._metadata is not None:
             rows = with_transaction_block(
                 rows, self._metadata.numbering(event.table.id, version.captured.codec, envelope)
@@ -342,12 +342,12 @@ class BinlogReader:
             encoded = self._encode(event, version, keys=True)
             if encoded is None:
                 return 0
-            encoded = encoded[0].skip_rows(done), encoded[1]
+            encoded = self._skip_rows(encoded[0], done), encoded[1]
             keys = encoded[0].keys
         decisions = self._decide(keys, tracked)
         if decisions.skips_all:
             self._count(version, event.op, 0)
-            return len(keys) + done
+            return len(keys) if encoded is None else encoded[0].row_count
         encoded = encoded or self._encode(event, version, keys=decisions.shared is None)
         if encoded is None:
             return 0
@@ -360,6 +360,9 @@ class BinlogReader:
         to = Destination(version.captured.topic, version.headers_of(event.number), add_block)
         self._count(version, event.op, self._router.emit_through_splits(rows, decisions, to))
         return rows.row_count
+
+    def _skip_rows(self, rows: EventRows, done: int) -> EventRows:
+        return rows.skip_rows(done, repeat_key_change=self._offset.skips_rows_of_connector)
 
     def _decide(self, keys: RowKeys, tracked: TrackedTable) -> RowDecisions:
         """Return the decisions on the rows of an event; wait while one of its keys is held."""

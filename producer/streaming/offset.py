@@ -163,6 +163,15 @@ class StreamOffset:
             return (self._rows_before or {}).get(str(event.table.id), 0)
         return self._resumed.rows if event.number == self._resumed.number + 1 else 0
 
+    @property
+    def skips_rows_of_connector(self) -> bool:
+        """Whether a Debezium connector has written the rows to skip.
+
+        All records of a row have one offset in Kafka Connect. Of the last row the connector may have written the delete
+        of a changed key and not the insert of the new key, which Connect then never writes.
+        """
+        return self._resumed.rows > 0 and not self._resumed.relocated
+
     def done(self, event: RowsEvent | QueryEvent | ChangeRefused, table: TableId | None = None, rows: int = 0) -> None:
         """All that an event needs is written: ``rows`` is the number of all its rows, 0 if they are not written."""
         self._number, self._pos = event.number, event.pos

@@ -217,6 +217,12 @@ def is_ours(record: Read) -> bool:
     return bool(record.json["source"]["version"].startswith("tailrace"))
 
 
+def is_at_most_one_changed_key(repeats: Sequence[Read]) -> bool:
+    """Return whether no record is repeated, but for a changed key in the row at which the connector stopped."""
+    rows = {(r.json["source"]["gtid"], r.json["source"]["pos"], r.json["source"]["row"]) for r in repeats}
+    return len(rows) <= 1 and {r.json["op"] for r in repeats} <= {"d", "c"}
+
+
 def identity(record: Read) -> tuple[object, ...]:
     """The identity of a change: its row in the binlog, and which half of a key change it is."""
     source = record.json["source"]

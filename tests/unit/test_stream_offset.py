@@ -82,6 +82,7 @@ def test_rows_of_the_next_event_are_done_after_a_takeover() -> None:
     assert offset.counts == {"d.a": 5}
     assert [offset.is_done(rows(n)) for n in (1, 2, 3)] == [True, True, False]
     assert (offset.rows_to_skip(rows(3)), offset.rows_to_skip(rows(4))) == (3, 0)
+    assert offset.skips_rows_of_connector
     assert offset.state().transactions == (mark,)
     offset.done(rows(3), A, 4)
 
@@ -92,7 +93,7 @@ def test_rows_of_the_next_event_are_done_after_a_takeover() -> None:
 
 def test_another_server_skips_the_same_rows() -> None:
     """Its events have other boundaries, and b is not captured any more."""
-    mark = TransactionMark(f"{UUID}:9", 3, 530, table_rows={"d.a": 10, "d.b": 5}, relocated=True)
+    mark = TransactionMark(f"{UUID}:9", 3, 530, rows=1, table_rows={"d.a": 10, "d.b": 5}, relocated=True)
     offset = resumed(mark)
 
     first = rows(1)

@@ -136,3 +136,18 @@ def test_done_rows_are_skipped() -> None:
     assert rows.skip_rows(0) is rows
     assert rows.skip_rows(1) == EventRows(records[2:], [0, 0], [((2,), None)])
     assert rows.skip_rows(2) == EventRows([], [], [])
+    assert rows.skip_rows(1, repeat_key_change=True) == rows.skip_rows(1)
+
+
+def test_changed_key_of_the_last_done_row_is_repeated() -> None:
+    """The connector may have written its delete and not its insert."""
+    change = KeyChange(b"a", b"b", b"1", b"2", b"", b"")
+    keys = [((1,), (2,)), ((3,), (3,)), ((4,), (5,))]
+    rows = EventRows([change, (b"c", b"3"), change], [0, 1, 2], list(keys))
+
+    assert rows.skip_rows(1, repeat_key_change=True) is rows
+    assert rows.skip_rows(1) == EventRows([(b"c", b"3"), change], [0, 1], keys[1:])
+    assert rows.skip_rows(2, repeat_key_change=True) == EventRows([change], [0], keys[2:])
+    assert rows.skip_rows(3, repeat_key_change=True) == EventRows([change], [0], keys[2:])
+    assert rows.skip_rows(3) == EventRows([], [], [])
+    assert rows.skip_rows(9, repeat_key_change=True) == EventRows([], [], []), "more rows than the event has"
