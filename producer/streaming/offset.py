@@ -168,7 +168,7 @@ class StreamOffset:
         """Whether a Debezium connector has written the rows to skip.
 
         All records of a row have one offset in Kafka Connect. Of the last row the connector may have written the delete
-        of a changed key and not the insert of the new key, which Connect then never writes.
+        of a changed key and not the insert of the new key.
         """
         return self._resumed.rows > 0 and not self._resumed.relocated
 
