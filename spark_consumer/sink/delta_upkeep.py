@@ -18,8 +18,8 @@ from tailrace.spark_consumer.small_data import with_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CONFLICT: Final = "[DELTA_CONCURRENT_"
-"""Start of the error condition of a transaction that lost against another one."""
+_CONFLICTS: Final = ("[DELTA_CONCURRENT_", "[DELTA_METADATA_CHANGED]", "[DELTA_PROTOCOL_CHANGED]")
+"""Starts of the error conditions of a transaction that lost against another one."""
 _LARGE_SET: Final = "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold"
 _NO_LIMIT: Final = str(1 << 62)
 _OPTIONS: Final = {
@@ -57,5 +57,5 @@ class DeltaUpkeep(Upkeep[DeltaTable]):
 
 
 def is_conflict(text: str) -> bool:
-    """Return whether an error says that a command of somebody else changed the same files."""
-    return _CONFLICT in text
+    """Return whether an error says that a command of somebody else changed the same files, or what the table is."""
+    return any(condition in text for condition in _CONFLICTS)

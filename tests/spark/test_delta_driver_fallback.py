@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 BATCHES = 5
 """After the first one, each has ten records of each of two tables."""
 NAMES = ("t0", "t1")
+ADDED = "ADD COLUMN extra INT"
 EXPECTED = {key: {"id": key, "name": f"{BATCHES}.{key}"} for key in range(8)} | {100: {"id": 100, "name": "last"}}
 
 
@@ -156,6 +158,32 @@ def test_a_batch_that_no_way_can_write(
     assert error is not None
     assert unreadable
     assert not [line for line in logs if line["event"].startswith("small tables are")]
+
+
+@pytest.mark.parametrize("change", ["SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 8 days')", ADDED])
+def test_a_table_that_is_altered_during_the_commit(
+    spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """The batch is written again, as after another conflict."""
+    commit = LogTransaction.commit_staged
+    altered: list[str] = []
+
+    def alter_once(self: LogTransaction, *arguments: Any) -> Any:
+        if not altered:
+            altered.append(Path(self._path).name)
+            with ThreadPoolExecutor(1) as other:
+                other.submit(spark.newSession().sql, f"ALTER TABLE delta.`{self._path}` {change}").result()
+        return commit(self, *arguments)
+
+    monkeypatch.setattr(LogTransaction, "commit_staged", alter_once)
+    with capture_logs() as logs:
+        consume(spark, given)
+    assert [line["event"] for line in logs if line["log_level"] in {"warning", "error"}] == [
+        "a concurrent command changed the table: the batch is written again"
+    ]
+    for name in NAMES:
+        added = {"extra": None} if change == ADDED and name in altered else {}
+        assert table_rows(spark, tmp_path, name) == {key: {**row, **added} for key, row in EXPECTED.items()}
 
 
 @pytest.mark.parametrize("committed", [True, False])
