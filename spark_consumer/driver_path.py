@@ -11,6 +11,8 @@ import structlog
 
 FIRST_PAUSE_S: Final = 60.0
 LONGEST_PAUSE_S: Final = 3600.0
+_LASTING: Final = 10
+"""A failure lasts if the next one comes within so many lengths of the pause."""
 
 log = structlog.get_logger(__name__)
 
@@ -19,7 +21,7 @@ class DriverPath:
     """Whether the driver tries to do something; thread-safe.
 
     What fails once often fails for each batch of each table, and each attempt costs time. So all of them wait after a
-    failure. A pause is twice as long as the last one if the next failure comes within the length of the last one.
+    failure. A pause is twice as long as the last one if the failure lasts.
     """
 
     def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,7 +44,7 @@ class DriverPath:
             now = self._clock()
             if now < self._ends:
                 return
-            is_repeated = now < self._ends + self._pause_s
+            is_repeated = now < self._ends + _LASTING * self._pause_s
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if is_repeated else FIRST_PAUSE_S
             self._ends = now + self._pause_s
             seconds = self._pause_s

@@ -126,6 +126,8 @@ class DriverBatch:
     rows: Any
     """A sequence of Scala with internal rows."""
     range: TopicRange
+    truncated: sequence.Sequence | None = None
+    """No change is before the last truncation; None: there was none."""
 
 
 class Sink(Protocol):

@@ -135,7 +135,8 @@ class DeltaSink(TableSink[DeltaTable]):
             or not table.is_at_path
             or table.shard is not None
             or layout.takes_changelog
-            or TRUNCATED in table.properties
+            # A truncation that the table has not had yet.
+            or table.properties.get(TRUNCATED) != (batch.truncated and batch.truncated.text)
             or InitialLoad.from_properties(table.properties) is not None
             or overlaps(ledger.merge, found)
         ):

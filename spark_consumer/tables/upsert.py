@@ -88,21 +88,24 @@ class UpsertTable(TableWork):
             rows = services.rows_in_driver(found) if self._is_for_driver(newest, found) else None
             before, _ = states.load(spark, self._topic, self._batch_id, self._range)
             moved = before.moved_keys
-            if rows is None or before.truncated is not None or moved.deletes or moved.grown(len(self._ends)):
+            if rows is None or moved.deletes or moved.grown(len(self._ends)):
                 return None
             decoder = services.in_driver.decoder(spark, rows.type, newest, self._images, services.fields)
             changes = None if decoder is None else decoder.last_changes(spark, rows)
             if decoder is None or changes is None:
                 return None
+            truncated = later(before.truncated, services.ends.created(self._topic))
+            if truncated != before.truncated or (truncated is not None and changes.stats.earliest < truncated):
+                return None
             schema = services.transform(decoder.schema).schema
         self._prepare(spark, schema)
         with self._phase(spark, "state"):
             state, before = self._advance(spark, [changes.stats], None, None)
-        if state.truncated is not None:
+        if state.truncated != truncated:
             return None
         with self._phase(spark, "write"):
             assert isinstance(services.sink, DriverSink)
-            batch = DriverBatch(spark, schema, decoder.type, changes.rows, found)
+            batch = DriverBatch(spark, schema, decoder.type, changes.rows, found, truncated)
             is_written = services.sink.write_in_driver(batch, self._batch_id)
         return self._result(state, [changes.stats]) if is_written else None
 

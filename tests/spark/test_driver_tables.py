@@ -186,6 +186,39 @@ def test_what_is_left_to_queries(spark: SparkSession, written: Written, in_drive
         assert not in_driver["t0"]
 
 
+def test_tables_that_were_created_or_truncated(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, in_driver: Counter[str]
+) -> None:
+    """The driver processes what is behind the truncation; what is before it stays out, whenever it is read."""
+    feed, rows = Feed(kafka_broker, prefix), [dict[int, Row]() for _ in range(TABLES)]
+    tables = [feed.table(table_schema(prefix, f"t{number}")) for number in range(TABLES)]
+    feed.write([tables[0].created(prefix, pos=1)])
+    feed.write(tables[1].truncate(pos=1))
+    most, names = TABLES * (PER_BATCH + 1), [table.schema.table for table in tables]
+    given = settings(kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=most, tailrace__table__threads=1)
+
+    def write(numbers: range) -> None:
+        for number in numbers:
+            for table, known in zip(tables, rows, strict=True):
+                feed.write(changes(random.Random(number), table, number, known))
+        consume(spark, given)
+        assert [table_rows(spark, tmp_path, name) for name in names] == rows
+
+    write(range(1, 7))
+    assert all(in_driver[name] >= 3 for name in names), in_driver
+    feed.write(tables[1].truncate(pos=20_000))
+    rows[1].clear()
+    late = {"id": 70, "name": "late"}
+    feed.write(tables[1].change("c", None, late, pos=19_000))
+    feed.write(tables[0].change("c", None, late, pos=0))
+    write(range(7, 7))
+    before = Counter(in_driver)
+    feed.write(tables[1].change("c", None, late, pos=19_001))
+    feed.write(tables[0].change("c", None, late, pos=0))
+    write(range(21, 26))
+    assert all(in_driver[name] - before[name] >= 2 for name in names), in_driver
+
+
 def test_a_transform_is_left_to_queries(spark: SparkSession, written: Written, in_driver: Counter[str]) -> None:
     given = written.given | {
         "transforms": "t",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from structlog.testing import capture_logs
 
 from tailrace.spark_consumer.driver_path import FIRST_PAUSE_S, LONGEST_PAUSE_S, DriverPath
@@ -47,13 +48,15 @@ def test_failures_within_a_pause_do_not_make_it_longer() -> None:
     assert path.works
 
 
-def test_lasting_failure_is_tried_less_and_less() -> None:
+@pytest.mark.parametrize("pause_s", [1, 300])
+def test_lasting_failure_is_tried_less_and_less(pause_s: int) -> None:
+    """Also if batches are minutes apart."""
     clock = Clock()
     path = DriverPath(EVENT, clock)
     with capture_logs() as logs:
         for _ in range(9):
             path.fail(None)
-            clock.now += logs[-1]["seconds"] + 1
+            clock.now += logs[-1]["seconds"] + pause_s
     pauses = [line["seconds"] for line in logs]
     assert pauses[:6] == [FIRST_PAUSE_S * 2**n for n in range(6)]
     assert pauses[6:] == [LONGEST_PAUSE_S] * 3
@@ -66,6 +69,6 @@ def test_failure_after_a_good_time_begins_with_the_shortest_pause() -> None:
         path.fail(None)
         clock.now += FIRST_PAUSE_S + 1
         path.fail(None)
-        clock.now += 2 * FIRST_PAUSE_S + 2 * FIRST_PAUSE_S
+        clock.now += 2 * FIRST_PAUSE_S + 10 * 2 * FIRST_PAUSE_S
         path.fail(None)
     assert [line["seconds"] for line in logs] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, FIRST_PAUSE_S]
