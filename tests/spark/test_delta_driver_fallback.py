@@ -161,16 +161,16 @@ def test_a_batch_that_no_way_can_write(
 
 
 @pytest.mark.parametrize("change", ["SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 8 days')", ADDED])
-def test_a_table_that_is_altered_during_the_commit(
+def test_alter_table_during_the_commit(
     spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """The batch is written again, as after another conflict."""
     commit = LogTransaction.commit_staged
-    altered: list[str] = []
+    changed: list[str] = []
 
     def alter_once(self: LogTransaction, *arguments: Any) -> Any:
-        if not altered:
-            altered.append(Path(self._path).name)
+        if not changed:
+            changed.append(Path(self._path).name)
             with ThreadPoolExecutor(1) as other:
                 other.submit(spark.newSession().sql, f"ALTER TABLE delta.`{self._path}` {change}").result()
         return commit(self, *arguments)
@@ -182,7 +182,7 @@ def test_a_table_that_is_altered_during_the_commit(
         "a concurrent command changed the table: the batch is written again"
     ]
     for name in NAMES:
-        added = {"extra": None} if change == ADDED and name in altered else {}
+        added = {"extra": None} if change == ADDED and name in changed else {}
         assert table_rows(spark, tmp_path, name) == {key: {**row, **added} for key, row in EXPECTED.items()}
 
 
