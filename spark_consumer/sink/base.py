@@ -126,8 +126,10 @@ class DriverBatch:
     rows: Any
     """A sequence of Scala with internal rows."""
     range: TopicRange
+    earliest: sequence.Sequence
+    """No change is before it."""
     truncated: sequence.Sequence | None = None
-    """No change is before the last truncation; None: there was none."""
+    """The last truncation; None: there was none."""
 
 
 class Sink(Protocol):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.normalize.truncation import later
 from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, before_commit
 from tailrace.spark_consumer.sink.delta_driver_changes import ChangePlan, DriverChanges, Target
 from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
@@ -26,7 +27,7 @@ from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
 from tailrace.spark_consumer.sink.table_names import location
-from tailrace.spark_consumer.sink.table_properties import TRUNCATED
+from tailrace.spark_consumer.sink.table_properties import truncation
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import retried
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges
@@ -135,8 +136,7 @@ class DeltaSink(TableSink[DeltaTable]):
             or not table.is_at_path
             or table.shard is not None
             or layout.takes_changelog
-            # A truncation that the table has not had yet.
-            or table.properties.get(TRUNCATED) != (batch.truncated and batch.truncated.text)
+            or _is_truncated_by(table, batch)
             or InitialLoad.from_properties(table.properties) is not None
             or overlaps(ledger.merge, found)
         ):
@@ -162,6 +162,13 @@ class DeltaSink(TableSink[DeltaTable]):
             return rewrite_in_driver(transaction, changes, self._rows)
 
         return retried(commit, table.name, is_conflict)
+
+
+def _is_truncated_by(table: DeltaTable, batch: DriverBatch) -> bool:
+    """Return whether a truncation is new to the table, or removes changes of the batch."""
+    stored = truncation(table.properties)
+    truncated = later(stored, batch.truncated)
+    return truncated != stored or (truncated is not None and batch.earliest < truncated)
 
 
 SINK = SinkPlugin(

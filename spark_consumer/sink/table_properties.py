@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+from tailrace.schemas.sequence import Sequence
 
 TOPIC: Final = "tailrace.topic"
 """The topic whose rows the table has."""
@@ -22,3 +25,8 @@ ALTERING: Final = "tailrace.altering"
 """What a plan of steps was made from that is not carried out yet (Attempt)."""
 NAMES: Final = "tailrace.columns"
 """The columns of the source and what became of them (SourceNames)."""
+
+
+def truncation(properties: Mapping[str, str]) -> Sequence | None:
+    """Return the sequence of the last truncate event that a table has had."""
+    return Sequence.from_text(properties[TRUNCATED]) if TRUNCATED in properties else None

@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op
-from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.evolution.outcome import Evolved
@@ -42,7 +41,7 @@ from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
 from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
-from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, TRUNCATED
+from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, TRUNCATED, truncation
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges, key_text
@@ -297,7 +296,7 @@ class TableSink(ABC, Generic[Table]):
 
         The property is set last: a batch that runs again deletes again, which changes nothing.
         """
-        stored = Sequence.from_text(table.properties[TRUNCATED]) if TRUNCATED in table.properties else None
+        stored = truncation(table.properties)
         truncated = later(stored, batch.truncated)
         if truncated is None:
             return batch

@@ -105,7 +105,7 @@ class UpsertTable(TableWork):
             return None
         with self._phase(spark, "write"):
             assert isinstance(services.sink, DriverSink)
-            batch = DriverBatch(spark, schema, decoder.type, changes.rows, found, truncated)
+            batch = DriverBatch(spark, schema, decoder.type, changes.rows, found, changes.stats.earliest, truncated)
             is_written = services.sink.write_in_driver(batch, self._batch_id)
         return self._result(state, [changes.stats]) if is_written else None
 

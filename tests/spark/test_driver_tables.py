@@ -218,6 +218,12 @@ def test_tables_that_were_created_or_truncated(
     write(range(21, 26))
     assert all(in_driver[name] - before[name] >= 2 for name in names), in_driver
 
+    # A new checkpoint knows no truncation: the table has it.
+    given["checkpointLocation"] = str(tmp_path / "other")
+    before = Counter(in_driver)
+    write(range(26, 32))
+    assert all(in_driver[name] > before[name] for name in names), in_driver
+
 
 def test_a_transform_is_left_to_queries(spark: SparkSession, written: Written, in_driver: Counter[str]) -> None:
     given = written.given | {
