@@ -94,18 +94,15 @@ class UpsertTable(TableWork):
             changes = None if decoder is None else decoder.last_changes(spark, rows)
             if decoder is None or changes is None:
                 return None
-            truncated = later(before.truncated, services.ends.created(self._topic))
-            if truncated != before.truncated or (truncated is not None and changes.stats.earliest < truncated):
-                return None
             schema = services.transform(decoder.schema).schema
         self._prepare(spark, schema)
         with self._phase(spark, "state"):
             state, before = self._advance(spark, [changes.stats], None, None)
-        if state.truncated != truncated:
-            return None
         with self._phase(spark, "write"):
             assert isinstance(services.sink, DriverSink)
-            batch = DriverBatch(spark, schema, decoder.type, changes.rows, found, changes.stats.earliest, truncated)
+            batch = DriverBatch(
+                spark, schema, decoder.type, changes.rows, found, changes.stats.earliest, state.truncated
+            )
             is_written = services.sink.write_in_driver(batch, self._batch_id)
         return self._result(state, [changes.stats]) if is_written else None
 

@@ -99,6 +99,7 @@ def test_another_server_skips_the_same_rows() -> None:
     first = rows(1)
     assert not offset.is_done(first)
     assert offset.rows_to_skip(first) == 10
+    assert not offset.skips_rows_of_connector
     offset.done(first, A, 8)
     assert offset.state().transactions[0].table_rows == {"d.a": 10, "d.b": 5}
     assert offset.state().transactions[0].relocated
