@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import shutil
 import sys
 import tarfile
@@ -25,6 +23,7 @@ from tailrace.spark_consumer.artifacts import (
     read_pins,
     sha256,
 )
+from tests.embedded.cache import cache_dir, locked
 from tests.embedded.java import EmbeddedServerError, java
 
 LIST = Path(__file__).with_name("artifacts.toml")
@@ -54,18 +53,6 @@ class _Prepared:
 
 _prepared = _Prepared()
 seal = _prepared.seal
-
-
-def cache_dir() -> Path:
-    """Return the cache folder: TAILRACE_CACHE, else XDG_CACHE_HOME/tailrace, else ~/.cache/tailrace."""
-    if named := os.environ.get("TAILRACE_CACHE"):
-        folder = Path(named)
-    elif xdg := os.environ.get("XDG_CACHE_HOME"):
-        folder = Path(xdg) / "tailrace"
-    else:
-        folder = Path.home() / ".cache" / "tailrace"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def fetch(section: str, *, listing: Path = LIST) -> list[Path]:
@@ -118,16 +105,6 @@ def unpack_tar(stream: IO[bytes], folder: Path) -> None:
             archive.extractall(folder, filter="data")
         else:  # Python before 3.11.4, as in Debian 12; the archive's checksum is pinned
             archive.extractall(folder)  # noqa: S202
-
-
-@contextlib.contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Hold the cache's lock ``name``, so that two processes do not do the same work."""
-    locks = cache_dir() / "locks"
-    locks.mkdir(exist_ok=True)
-    with (locks / name).open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 @contextlib.contextmanager

@@ -9,11 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from tailrace.runtime.errors import TailraceError
+from tests.embedded.cache import locked
 
 SUPPORTED: Final = (17, 21)
 """Major versions that run both Kafka 4.3 and Spark 4.1, the preferred one first."""
@@ -34,10 +35,9 @@ def java_home() -> Path:
 
     Raises EmbeddedServerError with the command to run if it may not.
     """
+    missing = f"Java {' or '.join(map(str, SUPPORTED))} was not found"
+    install_unless((PACKAGE,), lambda: _search() is not None, why=missing)
     found = _search()
-    if found is None:
-        install_packages((PACKAGE,), why=f"Java {' or '.join(map(str, SUPPORTED))} was not found")
-        found = _search()
     if found is None:
         raise EmbeddedServerError(
             f"no Java {' or '.join(map(str, SUPPORTED))} on this machine",
@@ -58,8 +58,8 @@ def require_library(name: str) -> Path | None:
     library ``...t64``.
     """
     package = LIBRARY_PACKAGES[name]
-    if not _loads(name) and not _loads(f"{name}t64"):
-        install_packages((package,), why=f"the system library {name} was not found")
+    why = f"the system library {name} was not found"
+    install_unless((package,), lambda: _loads(name) or _loads(f"{name}t64"), why=why)
     if _loads(name):
         return None
     if not _loads(f"{name}t64"):
@@ -76,20 +76,29 @@ def _loads(name: str) -> bool:
     return True
 
 
-def install_packages(packages: Sequence[str], *, why: str) -> None:
-    """Install Debian packages as root; otherwise raise EmbeddedServerError with the command to run."""
+def install_unless(packages: Sequence[str], installed: Callable[[], bool], *, why: str) -> None:
+    """Install Debian packages unless ``installed()``. Processes that miss the same package install it once.
+
+    Raises EmbeddedServerError with the command to run if this process is not root, or if the installation fails.
+    """
+    if installed():
+        return
     command = _install_command(packages)
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         raise EmbeddedServerError(why, hint=f"run: {command}")
-    sys.stderr.write(f"{why}; installing {' '.join(packages)}\n")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for step in ((apt, "-qq", "update"), (apt, "-qq", "install", "-y", "--no-install-recommends", *packages)):
-        done = subprocess.run(step, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise EmbeddedServerError(
-                f"{why}, and installing it failed", hint=f"run: {command}", output=done.stderr.strip()[-2000:]
-            )
+    # A second apt-get fails at once while the first one has the lists of packages.
+    with locked("packages"):
+        if installed():
+            return
+        sys.stderr.write(f"{why}; installing {' '.join(packages)}\n")
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for step in ((apt, "-qq", "update"), (apt, "-qq", "install", "-y", "--no-install-recommends", *packages)):
+            done = subprocess.run(step, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise EmbeddedServerError(
+                    f"{why}, and installing it failed", hint=f"run: {command}", output=done.stderr.strip()[-2000:]
+                )
 
 
 def major_version(home: Path) -> int | None:

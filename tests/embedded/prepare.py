@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from tests.embedded import artifacts, iceberg_rest, kafka, mariadb, mysql, postgresql, registry, spark
+from tests.embedded import iceberg_rest, kafka, mariadb, mysql, postgresql, registry, spark
 from tests.embedded.java import EmbeddedServerError, java_home
 
 
@@ -52,5 +52,4 @@ def prepare(needs: Iterable[str], *, mysql_versions: Iterable[str] = ()) -> None
 if __name__ == "__main__":
     if not sys.argv[1:]:
         sys.exit(f"usage: python -m tests.embedded.prepare {'|'.join(NEEDS)} ...")
-    artifacts.cache_dir()
     prepare(sys.argv[1:])
