@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
@@ -55,7 +56,6 @@ def open_reader(
     fence: GenerationFence,
     keys: Mapping[str, Mapping[str, Any]],
     worker: int,
-    on_rows: Callable[[str, int], None],
     *,
     hooks: SnapshotHooks = NO_HOOKS,
 ) -> SnapshotReader:
@@ -78,7 +78,6 @@ def open_reader(
         tables,
         ReaderSettings(prefix, headers),
         hooks=hooks,
-        on_rows=lambda split, rows: on_rows(split.id, rows),
     )
 
 
@@ -87,6 +86,6 @@ def process_main(config: ProducerConfig, worker: int, pipe: Pipe) -> None:
     configure_logging(config.ops.log_format, config.ops.log_level)
 
     def new_opener(fence: GenerationFence, keys: Mapping[str, Mapping[str, Any]]) -> OpenReader:
-        return lambda on_rows: open_reader(config, fence, keys, worker, on_rows)
+        return partial(open_reader, config, fence, keys, worker)
 
     serve_pipe(worker, new_opener, pipe)

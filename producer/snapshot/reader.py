@@ -7,7 +7,6 @@ or nothing. The reader keeps no rows and does not wait for the binlog: the strea
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,15 +75,12 @@ class SnapshotReader:
         settings: ReaderSettings,
         *,
         hooks: SnapshotHooks = NO_HOOKS,
-        on_rows: Callable[[Split, int], None] | None = None,
     ) -> None:
-        """``on_rows`` gets the number of rows while they are written."""
         self._session = session
         self._producer = producer
         self._tables = tables
         self._settings = settings
         self._hooks = hooks
-        self._on_rows = on_rows
         self._definitions: dict[TableId, tuple[str, CapturedTable, tuple[str, ...]]] = {}
         """The text of the definition, the version, and what the order of the splitting columns depends on."""
         self._published: set[str] = set()
@@ -159,8 +155,6 @@ class SnapshotReader:
             if time.monotonic() - started > limit_s:
                 raise _too_slow(task, rows, self._producer.transaction_timeout_s)
             checksum = (checksum + block.checksum) & 0xFFFF_FFFF_FFFF_FFFF
-            if self._on_rows is not None:
-                self._on_rows(split, len(block.records))
         return rows, checksum
 
     def _definition(self, table: TableId, columns: tuple[KeyColumn, ...]) -> CapturedTable:

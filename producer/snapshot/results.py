@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Self
 
 from tailrace.producer.snapshot.reader import SplitDone
-from tailrace.producer.snapshot.workers import Message, RowsRead, SplitFailed, SplitFinished, Workers
+from tailrace.producer.snapshot.workers import Message, SplitFailed, SplitFinished, Workers
 
 _POLL_S = 0.2
 
@@ -52,7 +52,7 @@ class SplitResults:
 
     def _take(self, message: Message | None) -> bool:
         """Report and pass on a message; return whether its worker has ended, which ends the snapshot."""
-        if message is None or isinstance(message, RowsRead):
+        if message is None:
             return False
         if isinstance(message, SplitFinished):
             self._on_finished(message.result)

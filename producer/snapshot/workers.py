@@ -26,15 +26,6 @@ from tailrace.runtime.errors import Retryable, TailraceError
 
 
 @dataclass(frozen=True, slots=True)
-class RowsRead:
-    """Progress of a worker."""
-
-    worker: int
-    split: str
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
 class SplitFinished:
     """A worker finished a split."""
 
@@ -57,9 +48,9 @@ class SplitFailed:
     """Another producer may have taken over."""
 
 
-Message = RowsRead | SplitFinished | SplitFailed
-OpenReader = Callable[[Callable[[str, int], None]], SnapshotReader]
-"""Opens a worker's reader; its argument is called with (split id, rows) while rows are read."""
+Message = SplitFinished | SplitFailed
+OpenReader = Callable[[], SnapshotReader]
+"""Opens a worker's reader."""
 
 
 class Workers(Protocol):
@@ -85,7 +76,7 @@ def serve(
 ) -> None:
     """Run one worker until ``receive`` yields None or it fails."""
     try:
-        reader = open_reader(lambda split, rows: send(RowsRead(worker, split, rows)))
+        reader = open_reader()
         while (task := receive()) is not None:
             try:
                 result = reader.read(task)

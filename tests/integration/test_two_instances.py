@@ -54,8 +54,8 @@ def test_reader_of_an_older_instance_does_not_start(
         older.moved_to_end(kafka, lambda: _commit(producers[0], prefix))
 
     with pytest.raises(ProducerFencedError, match="after its session was replaced"):
-        open_reader(config, older, {}, 0, _ignore)
-    open_reader(config, newer, {}, 0, _ignore)
+        open_reader(config, older, {}, 0)
+    open_reader(config, newer, {}, 0)
     winner = older.replacement(kafka)
     assert winner is not None
     assert (winner.run_id, winner.number, winner.pid) == ("second", 2, os.getpid())
@@ -173,7 +173,3 @@ def _finished(broker: KafkaBroker, prefix: str, database: Database) -> bool:
         return False
     read = offset["position"]["gtids"]
     return table["mode"] == "streaming" and bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (executed, read))[0][0])
-
-
-def _ignore(split: str, rows: int) -> None:
-    del split, rows

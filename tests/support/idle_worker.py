@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
-from tailrace.producer.snapshot.workers import OpenReader, serve_pipe
+from tailrace.producer.snapshot.workers import OpenReader, SplitFailed, serve_pipe
 
 
 def main(worker: int, pipe: Pipe) -> None:
     """Run in a worker process."""
 
-    def new_opener(word: str) -> OpenReader:
-        def open_reader(on_rows: Callable[[str, int], None]) -> Any:
-            on_rows(word, os.getpid())
-            if worker:
-                threading.Event().wait()
+    def open_reader(word: str) -> Any:
+        pipe.send(SplitFailed(worker, f"{word} {os.getpid()}", retryable=False))
+        if worker:
+            threading.Event().wait()
 
-        return open_reader
+    def new_opener(word: str) -> OpenReader:
+        return partial(open_reader, word)
 
     serve_pipe(worker, new_opener, pipe)

@@ -23,13 +23,14 @@ import json, os, signal, threading
 from tailrace.producer.snapshot.fork_server import ForkServer, ForkServerLostError
 from tailrace.producer.snapshot.workers import ProcessWorkers, serve_pipe
 
-def opener(word):
-    def open_reader(on_rows):
-        on_rows(word + " " + memory, os.getpid())
-        threading.Event().wait()
-    return open_reader
+def main(worker, pipe):
+    def opener(word):
+        def open_reader():
+            pipe.send((word + " " + memory, os.getpid()))
+            threading.Event().wait()
+        return open_reader
+    serve_pipe(worker, opener, pipe)
 
-main = lambda worker, pipe: serve_pipe(worker, opener, pipe)
 memory = "before"
 server = ForkServer(main)
 memory = "after"
@@ -65,7 +66,7 @@ def test_readers_have_the_memory_of_the_producer_at_the_fork() -> None:
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 (first, said), (second, again) = start(2), start(1)
 readers = said + again
-print(json.dumps([[each.split for each in readers], len({each.rows for each in readers})]))
+print(json.dumps([[word for word, _ in readers], len({process for _, process in readers})]))
 for workers in (first, second):
     workers.close()
 """)
@@ -79,10 +80,10 @@ def test_interrupts_reach_neither_the_readers_nor_their_parent() -> None:
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 workers, (said,) = start(1)
 os.setpgid(0, 0)
-for process in (said.rows, server._pid):
+for process in (said[1], server._pid):
     os.kill(process, signal.SIGINT)
 more, (again,) = start(1)
-print(json.dumps([workers.next(0.2), again.split]))
+print(json.dumps([workers.next(0.2), again[0]]))
 workers.close()
 more.close()
 """)
@@ -93,7 +94,7 @@ more.close()
 def test_the_end_of_a_reader_is_reported_with_its_code() -> None:
     found = _run("""
 workers, (said,) = start(1)
-os.kill(said.rows, signal.SIGKILL)
+os.kill(said[1], signal.SIGKILL)
 failed = workers.next(60)
 print(json.dumps([failed.message, failed.retryable]))
 workers.close()
@@ -107,7 +108,7 @@ def test_readers_are_gone_when_they_are_closed() -> None:
 workers, said = start(2)
 workers.close()
 workers.close()
-print(json.dumps([os.path.exists(f"/proc/{each.rows}") for each in said]))
+print(json.dumps([os.path.exists(f"/proc/{process}") for _, process in said]))
 """)
 
     assert found == [False, False]

@@ -166,7 +166,7 @@ def test_settings_of_own_topics() -> None:
 def test_reader_reports_that_it_is_fenced() -> None:
     """The capture must know: the process with the binlog reader may be fenced as well."""
 
-    def fenced(_: object) -> SnapshotReader:
+    def fenced() -> SnapshotReader:
         raise ProducerFencedError("fenced")
 
     sent: list[Message] = []

@@ -17,7 +17,7 @@ import pytest
 
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.snapshot import workers
-from tailrace.producer.snapshot.workers import ProcessWorkers, RowsRead, SpawnedProcess, serve_pipe
+from tailrace.producer.snapshot.workers import ProcessWorkers, SpawnedProcess, SplitFailed, serve_pipe
 from tests.support.capture import eventually
 from tests.support.idle_worker import main
 
@@ -32,7 +32,7 @@ from tests.support.idle_worker import main
 workers = ProcessWorkers(2, {start})
 workers.begin("process")
 found = [workers.next(60) for _ in range(2)]
-print(json.dumps([(message.worker, message.split, message.rows) for message in found]), flush=True)
+print(json.dumps([(message.worker, *message.message.split()) for message in found]), flush=True)
 {then}
 """
 _SPAWN: Final = "partial(SpawnedProcess, main)"
@@ -56,7 +56,7 @@ def test_a_reader_without_its_parent_ends_without_a_traceback(monkeypatch: pytes
     parent.send(())
     parent.close()
 
-    def open_reader(_: Any) -> Any:
+    def open_reader() -> Any:
         raise SourceUnavailableError("the source cannot be reached")
 
     serve_pipe(0, lambda: open_reader, pipe)
@@ -74,7 +74,7 @@ def test_readers_end_with_a_killed_producer(start: str) -> None:
     ) as producer:
         try:
             assert producer.stdout is not None
-            found = {worker: process for worker, word, process in json.loads(producer.stdout.readline())}
+            found = {worker: int(process) for worker, word, process in json.loads(producer.stdout.readline())}
         finally:
             producer.kill()
     assert sorted(found) == [0, 1]
@@ -94,7 +94,7 @@ def test_readers_that_import_are_not_interrupted() -> None:
     finally:
         workers.close()
 
-    assert found == RowsRead(0, "process", process.pid)
+    assert found == SplitFailed(0, f"process {process.pid}", retryable=False)
 
 
 def test_readers_that_are_not_needed_end_when_they_are_closed() -> None:
