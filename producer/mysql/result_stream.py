@@ -7,6 +7,9 @@ to hold the longest row.
 
 from __future__ import annotations
 
+import select
+import socket
+import ssl
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -20,6 +23,13 @@ from tailrace.producer.mysql.connection import disconnect, translate_error
 from tailrace.runtime.errors import SchemaError
 
 BLOCK_BYTES: Final = 512 * 1024
+_ENOUGH_BYTES: Final = 128 * 1024
+"""Less is not decoded while more may come: each block costs some tens of microseconds of Python."""
+_MORE_MS: Final = 20
+"""How long more may take to come, so that a slow query does not hold back the rows that are here."""
+_EOF_BYTES: Final = 9
+_EOF: Final = 0xFE
+_EOF_START: Final = b"\x05\x00\x00"
 _WHOLE_PACKET: Final = 0xFFFFFF
 
 
@@ -37,7 +47,7 @@ def read_rows(
     finished = False
     try:
         _start(session, sql, len(codec.schema.columns))
-        for block in _blocks(session._rfile, codec, envelope):
+        for block in _blocks(session._rfile, session._sock, codec, envelope):
             if block.finished:
                 # The rows bypassed the driver; its next command starts a new packet sequence.
                 finished = True
@@ -82,7 +92,11 @@ def _start(session: Any, sql: str, columns: int) -> None:
         raise SourceError("no EOF packet follows the column definitions of a result set")
 
 
-def _blocks(stream: Any, codec: SnapshotEncoder, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
+def _blocks(
+    stream: Any, sock: socket.socket, codec: SnapshotEncoder, envelope: SnapshotEnvelope
+) -> Iterator[SnapshotRows]:
+    input_of = select.poll()
+    input_of.register(sock, select.POLLIN)
     buffer = bytearray(BLOCK_BYTES)
     # The bytes that the driver has buffered come first, the rest comes from the socket. Not readinto1: with a large
     # view it waits for the socket although bytes are buffered.
@@ -117,7 +131,22 @@ def _blocks(stream: Any, codec: SnapshotEncoder, envelope: SnapshotEnvelope) -> 
                 del buffer[size:]
         with memoryview(buffer) as view:
             received = stream.raw.readinto(view[filled:])
-        filled += received
+            filled += received
+            enough = min(_ENOUGH_BYTES, len(buffer))
+            while received and filled < enough and not _may_end(view, filled) and _has_more(sock, input_of):
+                received = stream.raw.readinto(view[filled:])
+                filled += received
+
+
+def _may_end(view: memoryview, filled: int) -> bool:
+    """Return whether the last bytes are those of an EOF packet. A row may end with them too."""
+    start = filled - _EOF_BYTES
+    return start >= 0 and bytes(view[start : start + 3]) == _EOF_START and view[start + 4] == _EOF
+
+
+def _has_more(sock: socket.socket, input_of: select.poll) -> bool:
+    """Return whether more bytes are here or come soon. After an ERR packet none come."""
+    return (isinstance(sock, ssl.SSLSocket) and sock.pending() > 0) or bool(input_of.poll(_MORE_MS))
 
 
 def _end_of_first_row(view: memoryview, filled: int) -> int:

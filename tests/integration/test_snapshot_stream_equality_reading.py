@@ -14,9 +14,11 @@ from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.codec import SnapshotRows
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.mysql import result_stream as reading
+from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.runtime.errors import SchemaError
+from tests.support.binlog import settings_of
 from tests.support.codec import SNAPSHOT_ENVELOPE, BothSources, row_of
 from tests.support.database import Database
 from tests.support.values import DEFAULT_CODEC, value_options
@@ -69,6 +71,45 @@ def test_rows_across_blocks_are_complete(block: int, database: Database, monkeyp
     assert [b.finished for b in blocks] == [False] * (len(blocks) - 1) + [True]
 
 
+@pytest.mark.parametrize("ssl_mode", ["disabled", "required"])
+def test_small_reads_make_large_blocks(ssl_mode: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TLS a read returns 16 KB at most. The last block does not wait for more."""
+    monkeypatch.setattr(reading, "_MORE_MS", 60_000)
+    both = BothSources(database)
+    _fill(database, 5_000)
+    codec = _codec(both)
+
+    with closing(connect(settings_of(database.server, ssl_mode))) as session:
+        blocks = list(read_rows(session, _sql(both, codec), codec, SNAPSHOT_ENVELOPE))
+        assert _answers(session)
+
+    found = [row_of(value).decode() for block in blocks for _, value in block.records]
+    assert found == [_expected(i) for i in range(5_000)]
+    # 800,000 bytes; the first block is what the driver has buffered, and the last one is what is left.
+    assert len(blocks) <= 2 + sum(map(len, found)) // reading._ENOUGH_BYTES
+
+
+def test_rows_do_not_wait_for_a_slow_query(database: Database) -> None:
+    both = BothSources(database)
+    _fill(database, 2_000)
+    codec = _codec(both)
+    session = both.session()
+
+    rows = read_rows(session, _sql(both, codec, "WHERE IF(id = 1999, SLEEP(600), 0) = 0"), codec, SNAPSHOT_ENVELOPE)
+    found = 0
+    while found < 1_500:
+        found += len(next(rows).records)
+    thread = session.thread_id()  # type: ignore[no-untyped-call]
+    try:
+        states = database.execute(f"SELECT state FROM information_schema.processlist WHERE id = {thread}")
+    finally:
+        database.kill_sessions("id = %s", (thread,))
+
+    assert states == [("User sleep",)]
+    with pytest.raises(SourceError):
+        list(rows)
+
+
 @pytest.mark.parametrize("rest", ["WHERE id < 0", "WHERE id = 7", "ORDER BY id LIMIT 2"])
 def test_rows_buffered_by_the_driver_are_not_lost(rest: str, database: Database) -> None:
     """The driver buffers a small result set completely before the first row is read."""
@@ -87,9 +128,6 @@ def test_rows_buffered_by_the_driver_are_not_lost(rest: str, database: Database)
 @pytest.mark.parametrize("ssl_mode", ["disabled", "required"])
 def test_rows_above_16_mb_have_several_packets(ssl_mode: str, database: Database) -> None:
     """Lengths around the maximum of a packet, between short rows, without and with TLS."""
-    from tailrace.producer.mysql.connection import connect  # noqa: PLC0415
-    from tests.support.binlog import settings_of  # noqa: PLC0415
-
     both = BothSources(database)
     database.execute("SET GLOBAL max_allowed_packet = 67108864")
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB, n INT)")
