@@ -28,6 +28,7 @@ cdef extern from "Python.h":
 
 INTERFACE = 13
 
+include "heap.pxi"
 include "numbers.pxi"
 include "values.pxi"
 include "output.pxi"

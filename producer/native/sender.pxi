@@ -53,7 +53,9 @@ cdef enum:
     TOPICS = 256
     PRODUCE = 0  # the protocol's number of the request
 
-cdef int64_t LOOK_NS = 300_000  # between two looks at what is in flight
+cdef int64_t LOOK_NS = 300_000  # between two looks at what is in flight: so long, or a part of the time that has passed
+cdef int64_t MOST_LOOK_NS = 2_000_000
+cdef int LOOK_PART = 8
 cdef int64_t ANSWERED_NS = 1_000_000_000  # a request without an answer for so long is not waited for
 
 ctypedef int (*OnNew)(void *client, const void *conf, void *opaque, char *text, size_t size) noexcept nogil
@@ -393,10 +395,10 @@ cdef class Sender:
 
     def wait_for_batches(self, int64_t batch_bytes, int64_t most_ns, int64_t idle_ns):
         cdef Client *client = self.client
-        cdef int64_t now, until, left, in_flight
+        cdef int64_t begin, now, until, left, in_flight
         cdef bint full
         with nogil:
-            now = now_ns()
+            begin = now = now_ns()
             until = now + most_ns
             while True:
                 left = unanswered(client, batch_bytes, &full)
@@ -413,7 +415,7 @@ cdef class Sender:
                 if now >= until:
                     with gil:
                         return False  # the next call goes on with this wait
-                sleep_ns(LOOK_NS)
+                sleep_ns(min(max(LOOK_NS, (now - begin) // LOOK_PART), MOST_LOOK_NS))
                 now = now_ns()
             self.left = -1
         return True
