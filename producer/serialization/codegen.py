@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from struct import Struct
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
@@ -28,17 +29,40 @@ class CodeBuilder:
         self._objects[name] = value
         return name
 
-    def compile(self, name: str, parameters: str, lines: Iterable[str]) -> Callable[..., Any]:
-        """Compile the lines into a function. Objects become local names, which are the fastest to look up."""
-        bound = "".join(f", {known}={known}" for known in self._objects)
+    def compile(
+        self, name: str, parameters: str, lines: Iterable[str], *, at_first_call: bool = False
+    ) -> Callable[..., Any]:
+        """Compile the lines into a function. Objects become local names, which are the fastest to look up.
+
+        ``at_first_call``: for a function that is perhaps never called. Each later call then costs more.
+        """
         body = "".join(f"    {line}\n" for line in lines)
+        compiled = partial(self._compiled, name, parameters, body)
+        function = _at_first_call(name, compiled) if at_first_call else compiled()
+        objects = "".join(f"# {known} = {_describe(value)}\n" for known, value in self._objects.items())
+        vars(function)["source"] = f"{objects}def {name}({parameters}):\n{body}"
+        return function
+
+    def _compiled(self, name: str, parameters: str, body: str) -> Callable[..., Any]:
+        bound = "".join(f", {known}={known}" for known in self._objects)
         scope = dict(self._objects)
         source = f"def {name}({parameters}{bound}):\n{body}"
         exec(compile(source, f"<tailrace {name}>", "exec"), scope)  # noqa: S102 - see the module's docstring
         function: Callable[..., Any] = scope[name]
-        objects = "".join(f"# {known} = {_describe(value)}\n" for known, value in self._objects.items())
-        vars(function)["source"] = f"{objects}def {name}({parameters}):\n{body}"
         return function
+
+
+def _at_first_call(name: str, compiled: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    function: Callable[..., Any] | None = None
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        nonlocal function
+        if function is None:  # two threads may both compile it
+            function = compiled()
+        return function(*arguments, **named)
+
+    call.__name__ = name
+    return call
 
 
 def source_of(function: Callable[..., Any]) -> str:

@@ -46,10 +46,13 @@ class EventDecoders:
 class EventEncoderFactory:
     """Compiles the encoders of one table version; ``changes`` makes the records of changed keys."""
 
-    def __init__(self, frame: EnvelopeFrame, decoders: EventDecoders, changes: KeyChangeFactory) -> None:
+    def __init__(
+        self, frame: EnvelopeFrame, decoders: EventDecoders, changes: KeyChangeFactory, *, at_first_call: bool = False
+    ) -> None:
         self._frame = frame
         self._decoders = decoders
         self._changes = changes
+        self._at_first_call = at_first_call
 
     def inserts(self) -> RowsEncoder:
         """Return the encoder of WRITE_ROWS events."""
@@ -147,7 +150,8 @@ class EventEncoderFactory:
             f"if p != size: raise {mismatch}(p, size)",
             f"return {new}({event_rows}, (records, {row_index}, raw_keys, row - envelope[3]))",
         ]
-        return builder.compile(name, "data, start, end, envelope, *, keys=False", lines)
+        parameters = "data, start, end, envelope, *, keys=False"
+        return builder.compile(name, parameters, lines, at_first_call=self._at_first_call)
 
     def _equal_rows(self, event: bytes, text: str, first: int, second: int) -> bool:
         plain = self._decoders.plain

@@ -68,7 +68,12 @@ def big_row(data: bytes, p: int, end: int) -> tuple[bytes | None, int]:
 
 
 def compile_packet_decoder(
-    types: Sequence[ColumnType], new_writer: WriterFactory, before_row: bytes, any_row: RowDecoder
+    types: Sequence[ColumnType],
+    new_writer: WriterFactory,
+    before_row: bytes,
+    any_row: RowDecoder,
+    *,
+    at_first_call: bool = False,
 ) -> PacketDecoder:
     """Return ``packets(B, S, p, end, suffix) -> (records, checksum, consumed, finished)``.
 
@@ -143,10 +148,12 @@ def compile_packet_decoder(
         "    p = e",
         "return records, checksum, p, False",
     ]
-    return builder.compile("packets", "B, S, p, end, suffix", lines)
+    return builder.compile("packets", "B, S, p, end, suffix", lines, at_first_call=at_first_call)
 
 
-def compile_row_decoder(types: Sequence[ColumnType], new_writer: WriterFactory) -> RowDecoder:
+def compile_row_decoder(
+    types: Sequence[ColumnType], new_writer: WriterFactory, *, at_first_call: bool = False
+) -> RowDecoder:
     """Return ``any_row(B, S, p) -> (row, key, end)``, which tests every value for NULL and for a long length."""
     builder = CodeBuilder()
     writer = new_writer(builder)
@@ -165,7 +172,7 @@ def compile_row_decoder(types: Sequence[ColumnType], new_writer: WriterFactory) 
         else:
             lines += [*bounds, f"p = p{i}", *writer.value(i, value)]
     lines += [*writer.escapes(), f"return {writer.row()}, {writer.key()}, p"]
-    return builder.compile("any_row", "B, S, p", lines)
+    return builder.compile("any_row", "B, S, p", lines, at_first_call=at_first_call)
 
 
 def _require_end(read: int, end: int) -> None:

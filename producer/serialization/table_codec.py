@@ -94,8 +94,12 @@ class TableCodec:
         """The columns of the result set that ``snapshot`` decodes."""
         self._frame = record_format.frame()
         writers = record_format.writers(result_set)
-        self._any_row = compile_row_decoder(result_set.types, writers)
-        self._packets = compile_packet_decoder(result_set.types, writers, self._frame.before_insert, self._any_row)
+        # With the extension, the generated functions encode only what it declines: in most tables nothing.
+        rarely_called = loader.is_used()
+        self._any_row = compile_row_decoder(result_set.types, writers, at_first_call=rarely_called)
+        self._packets = compile_packet_decoder(
+            result_set.types, writers, self._frame.before_insert, self._any_row, at_first_call=rarely_called
+        )
         self._new_native = partial(packet_encoder, result_set, record_format, self._frame) if loader.is_used() else None
         types, key, writers = row_image.types, row_image.key, record_format.writers(row_image)
         self._new_key_readers = partial(PythonKeyReaders, types, key)
@@ -115,7 +119,7 @@ class TableCodec:
         )
         print_header = header_printer([fields[name] for name in table.key])
         changes = KeyChangeFactory(self._frame, self._decoders.plain, print_header)
-        encoders = EventEncoderFactory(self._frame, self._decoders, changes)
+        encoders = EventEncoderFactory(self._frame, self._decoders, changes, at_first_call=rarely_called)
         self.inserts: RowsEncoder = encoders.inserts()
         self.updates: RowsEncoder = encoders.updates(skip_unchanged=options.skip_unchanged)
         self.deletes: RowsEncoder = encoders.deletes(tombstones=options.tombstones)

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from struct import Struct
 
+import pytest
+
 from tailrace.producer.app.debug import render
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.serialization.codegen import BytesExpression, CodeBuilder, source_of
@@ -55,6 +57,21 @@ def test_source_lists_the_bound_objects() -> None:
     assert source.splitlines()[2].endswith("... (100 in all)")
     assert source.splitlines()[3:5] == ["# errors_3 = (ValueError, KeyError)", "def f(a):"]
     assert "=unpack_0" not in source
+
+
+def test_function_is_compiled_at_its_first_call() -> None:
+    """Once; its source is known before."""
+    builder = CodeBuilder()
+    limit = builder.bind("limit", 7)
+    lines = [f"return a + b + {limit}"]
+    eager = builder.compile("f", "a, *, b=1", lines)
+    function = builder.compile("f", "a, *, b=1", lines, at_first_call=True)
+    broken = builder.compile("g", "", ["return +"], at_first_call=True)
+
+    assert source_of(function) == source_of(eager)
+    assert [function(2), function(2, b=3)] == [eager(2), eager(2, b=3)] == [10, 12]
+    with pytest.raises(SyntaxError):
+        broken()
 
 
 def test_bytes_expression_escapes_constants() -> None:
