@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,16 +65,14 @@ def read_tables(
     of tables, but on that of batches. Two kinds of tables have one query more: those without a primary key and with
     several unique keys, and those with defaults that the catalog does not have exactly.
     """
-    pads: dict[str, bool] | None = None
     for batch in _batches(tables):
         columns = _grouped(connection, _COLUMNS, batch)
         keys = _grouped(connection, _KEYS, batch)
-        if pads is None and columns:
-            pads = _pad_attributes(connection)
+        pads = _pad_attributes(connection, {row[_COLLATION] for rows in columns.values() for row in rows} - {None})
         for table in batch:
             if table in columns:
                 try:
-                    yield table, _definition(connection, table, columns[table], keys.get(table, []), pads or {})
+                    yield table, _definition(connection, table, columns[table], keys.get(table, []), pads)
                 except TableMissingError:
                     continue  # dropped meanwhile
                 except _DefinitionChangedError:
@@ -117,6 +115,8 @@ _COLUMNS: Final = (
     "COLLATION_NAME, COLUMN_DEFAULT, COLUMN_COMMENT, EXTRA, GENERATION_EXPRESSION, ORDINAL_POSITION "
     "FROM information_schema.COLUMNS WHERE {}"
 )
+_COLLATION: Final = 9
+"""Its index in a row of that, without database and table."""
 _KEYS: Final = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART "
     "FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {}"
@@ -245,6 +245,10 @@ def _default_is_expression(default: Any, extra: str, family: type[ColumnType]) -
     return family.allows_current_timestamp and _text(default).upper().startswith("CURRENT_TIMESTAMP")
 
 
-def _pad_attributes(connection: Connection[Any]) -> dict[str, bool]:
+def _pad_attributes(connection: Connection[Any], collations: Set[str]) -> dict[str, bool]:
     """Return for each collation whether it pads; empty on servers that do not say (all of theirs pad but binary)."""
-    return {row[0]: row[6] != "NO PAD" for row in query(connection, "SHOW COLLATION") if len(row) > 6}
+    if not collations:
+        return {}
+    names = sorted(collations)
+    rows = query(connection, f"SHOW COLLATION WHERE `Collation` IN ({_marks(names)})", names)
+    return {row[0]: row[6] != "NO PAD" for row in rows if len(row) > 6}
