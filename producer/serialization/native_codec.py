@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tailrace.producer.native.codec import ImageEncoder, PacketEncoder, Template
 
 _HEADER: Final = 4
+_EOF: Final = 0xFE
 
 
 def packet_encoder(layout: RowLayout, record_format: RecordFormat, frame: EnvelopeFrame) -> PacketEncoder | None:
@@ -169,11 +170,13 @@ def encode_packets(
         checksum += added
         if not declined:
             return SnapshotRows(records, checksum, at, finished=False)  # type: ignore[arg-type]
+        is_whole = declined - _HEADER == WHOLE_PACKET
+        if declined > _HEADER and not is_whole and data[at + _HEADER] == _EOF:
+            return SnapshotRows(records, checksum, at + declined, finished=True)  # type: ignore[arg-type]
         if not copy:
             # Of everything, although one row is read: a row that does not fit ends in the same error.
             copy = bytes(data[start:])
             text = str(copy, "latin-1")
-        is_whole = declined - _HEADER == WHOLE_PACKET
         stop = _end_of_row(data, at) if is_whole else at + declined
         rows, added, read, finished = python(copy, text, at - start, stop - start, suffix)
         records.extend(rows)
