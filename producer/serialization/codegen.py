@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from struct import Struct
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any, Final
 
 _PLAIN_LITERAL: Final = frozenset(map(chr, range(0x20, 0x7F))) - set("\\'{}")
 _MAX_SHOWN: Final = 60
+_LONGEST_KEPT: Final = 2_000
+_MOST_KEPT: Final = 500
 
 
 class CodeBuilder:
@@ -46,10 +48,23 @@ class CodeBuilder:
     def _compiled(self, name: str, parameters: str, body: str) -> Callable[..., Any]:
         bound = "".join(f", {known}={known}" for known in self._objects)
         scope = dict(self._objects)
-        source = f"def {name}({parameters}{bound}):\n{body}"
-        exec(compile(source, f"<tailrace {name}>", "exec"), scope)  # noqa: S102 - see the module's docstring
+        exec(_code(name, f"def {name}({parameters}{bound}):\n{body}"), scope)  # noqa: S102 - see the module's docstring
         function: Callable[..., Any] = scope[name]
         return function
+
+
+def _code(name: str, source: str) -> CodeType:
+    """Return the code of a source. That of one column is the same for many columns, so short ones are kept."""
+    if len(source) > _LONGEST_KEPT:
+        return _new_code(name, source)
+    return _kept_code(name, source)
+
+
+def _new_code(name: str, source: str) -> CodeType:
+    return compile(source, f"<tailrace {name}>", "exec")
+
+
+_kept_code = lru_cache(_MOST_KEPT)(_new_code)
 
 
 def _at_first_call(name: str, compiled: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:

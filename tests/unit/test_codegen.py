@@ -74,6 +74,18 @@ def test_function_is_compiled_at_its_first_call() -> None:
         broken()
 
 
+def test_functions_of_one_source_have_objects_of_their_own() -> None:
+    """Their code is compiled once."""
+    builders = [CodeBuilder(), CodeBuilder()]
+    functions = [
+        builder.compile("f", "a", [f"return a + {builder.bind('limit', limit)}"])
+        for builder, limit in zip(builders, (1, 100), strict=True)
+    ]
+
+    assert [function(7) for function in functions] == [8, 107]
+    assert functions[0].__code__ is functions[1].__code__
+
+
 def test_bytes_expression_escapes_constants() -> None:
     """Percent signs, quotes, backslashes and other bytes; a long constant is bound."""
     constant = b"100%'\\\x00\xff{}"
