@@ -10,7 +10,7 @@ writes END when it has passed HIGH. END certifies the split: its row count, its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
@@ -40,7 +40,12 @@ class BinlogPosition:
 
     def to_json(self) -> dict[str, Any]:
         """Return the position as it is written in records; ``kind`` names the kind of source."""
-        return {"kind": self.KIND, **asdict(self)}
+        return {"kind": self.KIND, **_values(self)}
+
+
+def _values(record: BinlogPosition | Watermark) -> dict[str, Any]:
+    """Return the fields of a record; ``asdict`` copies all values, which takes longer than the rest of a watermark."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 Position = BinlogPosition
@@ -99,7 +104,7 @@ class Watermark:
     def to_json(self) -> bytes:
         """Return the record value; the checksum as 16 hex digits, since JSON readers lose 64-bit numbers."""
         body = {
-            **asdict(self),
+            **_values(self),
             "kind": self.kind.value,
             "position": self.position.to_json(),
             "checksum": f"{self.checksum:016x}",
