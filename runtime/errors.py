@@ -5,6 +5,7 @@
     TailraceError                    message, hint (begins with a verb) and context (the values seen)
     ├── MultipleProblemsError        several problems that are reported together
     │   └── ConfigError              the configuration is not valid
+    ├── NewerFormatError             what is stored has a later format (runtime/stored_format.py)
     ├── SchemaError                  a row does not match the definition of its table
     └── KafkaRequestError            Kafka rejected a request
         └── KafkaUnavailableError    Kafka did not respond, or aborted a transaction (Retryable)

@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
+from tailrace.schemas.known_fields import known_fields
+
 
 class WatermarkKind(StrEnum):
     """Which of the three records of a split this is, or that a table was created."""
@@ -61,7 +63,7 @@ def read_position(body: Mapping[str, Any]) -> Position:
     kind = fields.pop("kind", None)
     if kind not in POSITIONS:
         raise ValueError(f"a position of kind {kind!r} cannot be read, only of {', '.join(POSITIONS)}")
-    return POSITIONS[kind](**fields)
+    return POSITIONS[kind](**known_fields(POSITIONS[kind], fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +123,4 @@ class Watermark:
         body["kind"] = WatermarkKind(body["kind"])
         body["checksum"] = int(body["checksum"], 16)
         body["position"] = read_position(body["position"])
-        return cls(**body)
+        return cls(**known_fields(cls, body))

@@ -54,6 +54,8 @@ def acquire_state(
 ) -> Acquired:
     """Fence older instances and read the state; ``producer`` is the stream's."""
     topic = state_topic(prefix)
+    # Before anything is fenced: a program that cannot read the state must not end one that can.
+    state_store.read(kafka, topic, read_offset)
     producer.init_transactions()
     # The number of readers of an older instance was committed before any of them started.
     state = state_store.read(kafka, topic, read_offset)
@@ -130,7 +132,8 @@ def write_startup_state(
     captured: Iterable[TableId],
     topic_of: Callable[[TableId], str],
 ) -> None:
-    """Store the number of readers, and remove the state of tables that are not captured any more."""
+    """Store the format and the number of readers, and remove the state of tables that are not captured any more."""
+    transaction.store(state_store.FORMAT_KEY, state_store.format_value())
     transaction.store(state_store.READERS_KEY, orjson.dumps({"count": readers}))
     names = {str(table) for table in captured}
     # The changes of the others are not read any more, so a later capture of them starts from scratch.

@@ -20,6 +20,7 @@ from tailrace.producer.errors import InstanceReplacedError, ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.topic_reader import end_offset, messages, topic_consumer
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.schemas.known_fields import known_fields
 
 GENERATION_KEY: Final = b"generation"
 """Key of the record in the state topic."""
@@ -44,7 +45,7 @@ class Generation:
     def from_json(cls, value: bytes) -> Generation:
         """Read what ``to_json`` returned."""
         body: Mapping[str, Any] = orjson.loads(value)
-        return cls(**body)
+        return cls(**known_fields(cls, body))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ A state record is committed in one Kafka transaction with the data it describes.
     prepared/<xid>           TransactionPrepared: an XA transaction that is neither committed nor rolled back
     signals                  the last processed signals (signals/queue.py)
     request/<number>         one pending incremental snapshot
+    format                   {"format": n, "program": version}: see runtime/stored_format.py
 
 Snapshot readers pause while too many splits wait for END, and ended splits that touch are one record. So the topic has
 few records of a table under snapshot, however many splits it has, and each has the size of its bounds and GTID sets.
@@ -39,11 +40,16 @@ from tailrace.producer.model.split import EndedRange, Range, SortKey, key_from_j
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.model.transaction_mark import TransactionMark
+from tailrace.runtime.stored_format import NewerFormatError, program_version, require_known_format
+from tailrace.schemas.known_fields import known_fields
 
 OFFSET_KEY: Final = b"offset"
 READERS_KEY: Final = b"readers"
 STRUCTURE_KEY: Final = b"structure"
 SIGNALS_KEY: Final = b"signals"
+FORMAT_KEY: Final = b"format"
+FORMAT: Final = 1
+"""Raise it if a program that does not know a new field or kind of record would go on wrongly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,16 +290,29 @@ def prepared_to_json(prepared: TransactionPrepared) -> bytes:
     return orjson.dumps(prepared._asdict())
 
 
+def format_value() -> bytes:
+    """Return the value of the record that says which program wrote the state."""
+    return orjson.dumps({"format": FORMAT, "program": program_version()})
+
+
 def _fields(record: StoredOffset | TableState | SplitState | RangeState) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
-    """Return the state of these records (last value per key). Raises StateDamagedError for one that is none."""
+    """Return the state of these records (last value per key).
+
+    Raises StateDamagedError for one that is none, NewerFormatError if a later program wrote them in its format.
+    """
+    if FORMAT_KEY in records:  # first: what follows may be damaged for this program alone
+        records = {FORMAT_KEY: records[FORMAT_KEY], **records}
     state = State(structure=_structure(records))
     for key, value in records.items():
         try:
-            _decode_record(state, key, value, read_offset)
+            if key == FORMAT_KEY:
+                require_known_format("the state", orjson.loads(value), FORMAT)
+            else:
+                _decode_record(state, key, value, read_offset)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise StateDamagedError(
                 "a record of the state is damaged",
@@ -310,8 +329,8 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
     if not isinstance(body, dict):
         raise TypeError("the value is not a JSON object")
     if key == OFFSET_KEY:
-        marks = tuple(TransactionMark(**mark) for mark in body["transactions"])
-        state.offset = StoredOffset(**{**body, "position": read_offset(body["position"]), "transactions": marks})
+        marks = tuple(TransactionMark(**known_fields(TransactionMark, mark)) for mark in body["transactions"])
+        state.offset = StoredOffset(read_offset(body["position"]), marks)
     elif key == READERS_KEY:
         state.readers = body["count"]
     elif key == GENERATION_KEY:
@@ -322,17 +341,18 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
         state.requests[int(name)] = body
     elif kind == "table":
         order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
-        state.tables[name] = TableState(**{**body, "mode": TableMode(body["mode"]), **order})
+        known = known_fields(TableState, body)
+        state.tables[name] = TableState(**{**known, "mode": TableMode(body["mode"]), **order})
     elif kind == "key":
         state.keys[name] = body
     elif kind == "prepared":
-        state.prepared[name] = TransactionPrepared(**body)
+        state.prepared[name] = TransactionPrepared(**known_fields(TransactionPrepared, body))
     elif kind == "split":
         positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
-        split = SplitState(**{**body, **positions, "checksum": int(body["checksum"], 16)})
+        split = SplitState(**{**known_fields(SplitState, body), **positions, "checksum": int(body["checksum"], 16)})
         state.splits.setdefault(split.table_id, StoredSplits()).splits.append(split)
     elif kind == "range":
-        ended = RangeState(**body)
+        ended = RangeState(**known_fields(RangeState, body))
         state.splits.setdefault(ended.table_id, StoredSplits()).ranges.append(ended)
     elif kind == "backfill":
         state.backfill[name] = body["count"]
@@ -353,7 +373,7 @@ def read(settings: KafkaSettings, topic: str, read_offset: ReadOffset) -> State:
     """
     try:
         return decode(read_compacted(settings, topic), read_offset)
-    except StateDamagedError as error:
+    except (StateDamagedError, NewerFormatError) as error:
         error.add_context(topic=topic)
         raise
 

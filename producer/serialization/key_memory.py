@@ -15,6 +15,7 @@ import orjson
 
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import Column, ColumnCatalog, TableId
+from tailrace.schemas.known_fields import known_fields
 
 
 @dataclass(slots=True)
@@ -139,5 +140,6 @@ def _column_from_json(body: Mapping[str, Any]) -> Column:
     catalog = body["catalog"]
     if catalog is not None:
         value = catalog["default_value"]
+        catalog = known_fields(ColumnCatalog, catalog)
         catalog = ColumnCatalog(**{**catalog, "default_value": None if value is None else bytes.fromhex(value)})
-    return Column(**{**body, "enum_values": tuple(body["enum_values"]), "catalog": catalog})
+    return Column(**{**known_fields(Column, body), "enum_values": tuple(body["enum_values"]), "catalog": catalog})

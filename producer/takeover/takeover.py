@@ -211,6 +211,7 @@ def _store(
             producer.send(watermarks_topic(prefix), end.record_key(), end.to_json())
         for key in known.keys() - {GENERATION_KEY}:
             producer.send(topic, key, None)
+        producer.send(topic, states.FORMAT_KEY, states.format_value())
         producer.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))
         producer.send(topic, states.OFFSET_KEY, offset.to_json())
         for table in tables:

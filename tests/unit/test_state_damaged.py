@@ -21,7 +21,6 @@ from tailrace.producer.mysql.offset import MySqlOffset
         (READERS_KEY, b"[]"),
         (SIGNALS_KEY, b"17"),
         (b"table/shop.orders", b'{"mode":"none"}'),
-        (b"table/shop.orders", b'{"mode":"streaming","more":1}'),
         (b"split/shop.orders:1:0", b'{"low":null,"high":null}'),
         (b"range/shop.orders:1:0", b"{}"),
         (b"prepared/x", b"{}"),
