@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,5 +27,11 @@ def reporting_errors(*, debug: bool = False) -> Iterator[None]:
             sys.stderr.write(f"error: {error}\n")
         else:
             hint = "run with --debug and report the traceback"
-            sys.stderr.write(f"error: {type(error).__name__}: {error}\n  hint: {hint}\n")
+            sys.stderr.write(f"error: {type(error).__name__}: {str(error) or _statement(error)}\n  hint: {hint}\n")
         raise SystemExit(1) from None
+
+
+def _statement(error: Exception) -> str:
+    """Return the statement that raised an error without a text, as most assertions are, and its place."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.line} ({last.filename}:{last.lineno})"

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.schemas.names import watermarks_topic
 from tests.support.capture import CaptureThread, properties, verified_rows
+from tests.support.reference_model import ends_of
+from tests.support.topics import read_topic
 
 if TYPE_CHECKING:
+    from tailrace.producer.model.split import Split
+    from tailrace.schemas.watermark import Watermark
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
 
+CHUNK = 50
+
 SHAPES: dict[str, tuple[str, Sequence[tuple[object, ...]]]] = {
     "dense integers": ("id INT PRIMARY KEY, v VARCHAR(20)", [(n, f"v{n}") for n in range(1, 331)]),
+    "integers of two densities": (
+        "id INT PRIMARY KEY, v INT",
+        [(n if n < 166 else 3 * n - 330, n) for n in range(1, 331)],
+    ),
     "sparse integers": ("id BIGINT PRIMARY KEY, v VARCHAR(20)", [(n**4, f"v{n}") for n in range(1, 331)]),
     "unsigned to the maximum": (
         "id BIGINT UNSIGNED PRIMARY KEY, v INT",
@@ -51,6 +64,18 @@ SHAPES: dict[str, tuple[str, Sequence[tuple[object, ...]]]] = {
 }
 
 
+EVEN = {
+    "dense integers": 50,
+    "integers of two densities": 100,
+    "signed from the minimum": 50,
+    "a unique index for a key": 50,
+}
+"""The shapes whose keys are cut by arithmetic, and the width of their splits; the others are cut by queries."""
+
+WHOLE = {"a key that cannot be cut", "no row"}
+"""The shapes that are one split without bounds."""
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_snapshot_of_each_shape_then_changes(
     shape: str, database: Database, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str
@@ -60,8 +85,10 @@ def test_snapshot_of_each_shape_then_changes(
     database.execute(f"CREATE TABLE t ({columns})")
     if rows:
         database.executemany(f"INSERT INTO t VALUES ({', '.join(['%s'] * len(rows[0]))})", rows)
+    database.execute("ANALYZE TABLE t")  # the method of the cut is chosen by the statistics
 
-    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name)) as capture:
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {"incremental.snapshot.chunk.size": CHUNK})
+    with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         database.execute("UPDATE t SET v = 1000 WHERE v IS NOT NULL LIMIT 40")
         database.execute("DELETE FROM t LIMIT 5")
@@ -71,3 +98,49 @@ def test_snapshot_of_each_shape_then_changes(
     expected = max(0, len(rows) - 5)
     assert len(found) == expected
     assert database.execute("SELECT COUNT(*) FROM t")[0][0] == expected
+    ends = ends_of(read_topic(kafka_broker.bootstrap, watermarks_topic(prefix)), f"{prefix}.{database.name}.t")
+    _check_cut(shape, len(rows), sorted((end for end in ends if not end.lower_open), key=lambda end: end.number))
+
+
+def _check_cut(shape: str, rows: int, splits: Sequence[Watermark]) -> None:
+    """Assert that splits join, and that each has the requested number of rows or, if even, of keys."""
+    assert sum(split.rows for split in splits) == rows
+    assert splits[0].lower is None
+    assert all(left.upper == right.lower for left, right in itertools.pairwise(splits))
+    if shape in WHOLE:
+        assert [split.upper for split in splits] == [None]
+        return
+    assert splits[-1].closed
+    if shape in EVEN:
+        bounds = [split.upper[0] for split in splits[:-1] if split.upper is not None]
+        assert {right - left for left, right in itertools.pairwise(bounds)} == {EVEN[shape]}
+    else:
+        *full, last = (split.rows for split in splits)
+        assert set(full) <= {CHUNK}
+        assert last <= CHUNK
+
+
+def test_bounds_are_planned_a_few_ahead_of_the_readers(
+    database: Database, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str
+) -> None:
+    """While the first split is read, the server has told the bounds of a few: not for those of the whole table."""
+    database.execute("CREATE TABLE t (id VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY)")
+    database.executemany("INSERT INTO t VALUES (%s)", [(f"k{n:04d}",) for n in range(30 * CHUNK)])
+    requests_before: list[int] = []
+
+    def count(split: Split) -> None:
+        if split.number == 0:
+            [(requests,)] = database.execute(
+                "SELECT COALESCE(SUM(COUNT_STAR), 0) FROM performance_schema.events_statements_summary_by_digest"
+                f" WHERE SCHEMA_NAME = '{database.name}' OR DIGEST_TEXT LIKE '%`{database.name}`%ORDER BY%LIMIT%'"
+            )
+            requests_before.append(int(requests))
+
+    changes = {"incremental.snapshot.chunk.size": CHUNK, "snapshot.max.threads": 1}
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, changes)
+    with CaptureThread(settings, SnapshotHooks(before_low=count)) as capture:
+        capture.wait_snapshot()
+
+    assert len(verified_rows(kafka_broker.bootstrap, prefix, database.name, "t")) == 30 * CHUNK
+    assert requests_before
+    assert requests_before[0] < 10

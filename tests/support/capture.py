@@ -25,17 +25,23 @@ from tests.support.topics import Read, read_topic
 
 DEADLINE_S = 300.0
 
+_RUNNING: list[CaptureThread | CaptureProcess] = []
+"""The captures that nobody has stopped: one that ends by itself ends the wait of ``eventually``."""
+
 
 def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    """Wait until a condition holds; return its value.
+    """Wait until a condition holds; return its value. Raises what ended a capture that was to run meanwhile.
 
     A condition that reads a topic takes long on a busy machine: at most half of the time is spent on it.
     """
     until = time.monotonic() + deadline_s
     while (started := time.monotonic()) < until:
+        failures = [failure for capture in _RUNNING if (failure := capture.failure()) is not None]
         value = condition()
         if value:
             return value
+        if failures:
+            raise failures[0]
         time.sleep(max(0.05, time.monotonic() - started))
     raise AssertionError(f"not within {deadline_s:.0f} s: {what}")
 
@@ -86,9 +92,11 @@ class CaptureThread:
 
     def __enter__(self) -> CaptureThread:
         self._thread.start()
+        _RUNNING.append(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        _RUNNING.remove(self)
         self._stop.set()
         self._thread.join(timeout=300)
         assert not self._thread.is_alive(), "the capture does not stop"
@@ -100,13 +108,15 @@ class CaptureThread:
         """Whether the capture has not ended."""
         return self._thread.is_alive()
 
+    def failure(self) -> BaseException | None:
+        """Return what ended the capture."""
+        return self._failure[0] if self._failure else None
+
     def wait_snapshot(self) -> None:
         """Wait until every table is streaming."""
         eventually(self._streaming, "snapshot complete")
 
     def _streaming(self) -> bool:
-        if self._failure:
-            raise self._failure[0]
         tables = self.status.snapshot()["tables"]
         return bool(tables) and all(t["mode"] == "streaming" for t in tables.values())
 
@@ -118,8 +128,6 @@ class CaptureThread:
             eventually(lambda: self._stored(cursor, wanted), f"binlog read up to {wanted}")
 
     def _stored(self, cursor: Any, wanted: str) -> bool:
-        if self._failure:
-            raise self._failure[0]
         cursor.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, self.status.snapshot()["stream"]["gtids"] or ""))
         return bool(cursor.fetchone()[0])
 
@@ -141,6 +149,19 @@ class CaptureProcess:
     def __exit__(self, *_: object) -> None:
         if self.running():
             self.kill()
+        self._expect_end()
+
+    def _expect_end(self) -> None:
+        if self in _RUNNING:
+            _RUNNING.remove(self)
+
+    def failure(self) -> BaseException | None:
+        """Return what to raise if the process has ended by itself."""
+        if self.running():
+            return None
+        assert self._process is not None
+        output = self.log.read_text(errors="replace")[-4000:]
+        return AssertionError(f"the producer ended with code {self._process.returncode}:\n{output}")
 
     def start(self) -> None:
         """Start the process; its output goes to ``log``."""
@@ -152,6 +173,8 @@ class CaptureProcess:
                 start_new_session=True,
                 env={name: value for name, value in os.environ.items() if not name.startswith("DATABASE_")},
             )
+        self._expect_end()
+        _RUNNING.append(self)
 
     def running(self) -> bool:
         """Whether the process is alive."""
@@ -170,6 +193,7 @@ class CaptureProcess:
     def kill(self) -> None:
         """Kill the process, as in a crash."""
         assert self._process is not None
+        self._expect_end()
         self._process.kill()
         self._process.wait(timeout=120)
 
@@ -190,6 +214,7 @@ class CaptureProcess:
     def wait(self) -> int:
         """Wait until the process ends; return its exit code."""
         assert self._process is not None
+        self._expect_end()
         return self._process.wait(timeout=DEADLINE_S)
 
     def stop(self) -> int:
@@ -198,6 +223,7 @@ class CaptureProcess:
         A process that still imports has no handler: SIGTERM would end it like any program that is not yet running.
         """
         assert self._process is not None
+        self._expect_end()
         eventually(lambda: not self.running() or self.handles_stop(), "the handler of SIGTERM")
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=300)
