@@ -1,7 +1,9 @@
 """The headers of a changed key: the key struct as Connect's SimpleHeaderConverter prints it.
 
 It differs from the JSON of the key: a Decimal is a number, Connect's own Date, Time and Timestamp are ISO text without
-quotes, and in strings only quotes and backslashes are escaped.
+quotes, and in strings only quotes and backslashes are escaped. Connect (``org.apache.kafka.connect.data.Values``) chooses
+the form of that text by the value: below one day the time alone, for whole days the date alone. So a date before
+1970-01-02 reads ``00:00:00.000Z``.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from tailrace.schemas.connect import ConnectField
 
 _LOGICAL: Final = "org.apache.kafka.connect.data."
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_MS: Final = 86_400_000
 _DECODER: Final = json.JSONDecoder()
 _MIN_EXPONENT: Final = -6
 """Java prints a decimal in scientific notation if the exponent of its first digit is less than this."""
@@ -53,9 +56,9 @@ def _printer(field: ConnectField) -> Callable[..., str] | None:
         scale = int(dict(schema.parameters)["scale"])
         return lambda value: _big_decimal(value, scale)
     printers: dict[str, Callable[[int], str]] = {
-        _LOGICAL + "Date": lambda days: (_EPOCH + timedelta(days=days)).strftime("%Y-%m-%d"),
-        _LOGICAL + "Time": lambda millis: _iso(millis).partition("T")[2],
-        _LOGICAL + "Timestamp": _iso,
+        _LOGICAL + "Date": lambda days: _java_date(days * _DAY_MS),
+        _LOGICAL + "Time": _java_date,
+        _LOGICAL + "Timestamp": _java_date,
     }
     return printers.get(schema.name or "")
 
@@ -65,9 +68,13 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _iso(millis: int) -> str:
+def _java_date(millis: int) -> str:
+    """Print milliseconds since 1970 as Connect prints a ``java.util.Date``."""
     moment = _EPOCH + timedelta(milliseconds=millis)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    date, time = f"{moment:%Y-%m-%d}", f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    if millis < _DAY_MS:
+        return time
+    return date if millis % _DAY_MS == 0 else f"{date}T{time}"
 
 
 def _big_decimal(value: str, scale: int) -> str:
