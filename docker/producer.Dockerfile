@@ -14,6 +14,8 @@ COPY runtime /src/runtime
 COPY producer /src/producer
 RUN CC="/opt/build/bin/python -m ziglang cc" /opt/build/bin/pip wheel --no-deps --no-build-isolation -w /wheel /src \
     && /opt/tailrace/bin/pip install --no-cache-dir --no-deps /wheel/*.whl
+# setup.py leaves out an extension that cannot be built; this image promises it.
+RUN /opt/tailrace/bin/python -c "import tailrace.producer.native.codec"
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin tailrace

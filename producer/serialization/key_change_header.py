@@ -1,9 +1,9 @@
 """The headers of a changed key: the key struct as Connect's SimpleHeaderConverter prints it.
 
 It differs from the JSON of the key: a Decimal is a number, Connect's own Date, Time and Timestamp are ISO text without
-quotes, and in strings only quotes and backslashes are escaped. Connect (``org.apache.kafka.connect.data.Values``) chooses
-the form of that text by the value: below one day the time alone, for whole days the date alone. So a date before
-1970-01-02 reads ``00:00:00.000Z``.
+quotes, and in strings only quotes and backslashes are escaped. Connect (``org.apache.kafka.connect.data.Values``)
+chooses the form of that text by the value: below one day the time alone, for whole days the date alone. So a date
+before 1970-01-02 reads ``00:00:00.000Z``.
 """
 
 from __future__ import annotations

@@ -222,3 +222,29 @@ def test_terms_of_the_glossary_are_defined_once() -> None:
 def test_retired_words_are_found_in_names(name: str, found: str | None) -> None:
     """As whole parts of a name."""
     assert next((entry.word for entry in glossary.in_name(name)), None) == found
+
+
+README_FIGURES: Final = {
+    "Snapshot, rows per second": "snapshot, rows/s",
+    "Changes per second behind a backlog": "stream, changes/s",
+    "Peak memory, MB": "peak memory, MB",
+    "Latency at rest, median, ms": "latency at rest, median, ms",
+}
+"""Rows of the comparison in README.md and the rows of docs/benchmarks.md that have their figures."""
+
+
+@pytest.mark.parametrize("title", README_FIGURES)
+def test_figures_of_the_readme_are_those_of_the_page(title: str) -> None:
+    """README.md has the least and the greatest figure of the turns on the page that it links to."""
+
+    def cells(page: str, section: str, name: str) -> list[str]:
+        text = (ROOT / page).read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+        [line] = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+        return [cell.strip() for cell in line.split("|")[2:5]]
+
+    name = README_FIGURES[title]
+    tailrace, debezium, flink = cells("README.md", "How it compares", title)
+    turns = [cell.split(", ") for cell in cells("docs/benchmarks.md", "Next to Debezium and Flink CDC", name)]
+    ranges = [sorted(figures, key=lambda text: float(text.replace(",", ""))) for figures in turns]
+
+    assert [debezium, flink, tailrace] == [f"{figures[0]} to {figures[-1]}" for figures in ranges]
