@@ -17,6 +17,7 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.catalog import tables_not_readable
 from tailrace.producer.mysql.collation import CHARSETS, canonical
 from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.xa_commits import commits_early, sees_commits
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -237,6 +238,17 @@ def binlog_is_durable(source: CheckedSource) -> Iterator[str]:
             yield f"{name} is {seen}: {why}; SET PERSIST {name} = 1"
 
 
+def xa_commits_are_seen(source: CheckedSource) -> Iterator[str]:
+    """A snapshot waits for the XA commits that an older server counts as executed before their rows are visible."""
+    version = source.settings.get("version", "")
+    if commits_early(version) and not sees_commits(source.session):
+        yield (
+            f"the account {source.account} lacks PROCESS, which MySQL {version} needs to show when the rows of XA "
+            "transactions become visible: no snapshot is taken once such transactions are used; "
+            f"GRANT PROCESS ON *.* TO {source.account}"
+        )
+
+
 Check = Callable[[CheckedSource], Iterator[str]]
 
 REQUIRED: Final[tuple[Check, ...]] = (
@@ -251,7 +263,7 @@ REQUIRED: Final[tuple[Check, ...]] = (
     binlog_has_the_databases,
     charsets_are_supported,
 )
-ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged, binlog_is_durable)
+ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged, binlog_is_durable, xa_commits_are_seen)
 
 
 def _if_granted(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...]] | None:

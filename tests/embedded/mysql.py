@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT_PASSWORD: Final = "tailrace-root"
 CAPTURE_USER: Final = "tailrace"
 CAPTURE_PASSWORD: Final = "tailrace"
-CAPTURE_GRANTS: Final = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT"
+CAPTURE_GRANTS: Final = "SELECT, PROCESS, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT"
 """All grants that capture needs; the server refuses everything else."""
 
 SETTINGS: Final[Mapping[str, object]] = {
@@ -225,7 +225,7 @@ def _template(version: str, *, lower_case: bool = False) -> Path:
                 f"MySQL {version} could not initialize its data", hint="read its output", log=done.stderr[-3000:]
             )
 
-    return unpack_once(f"mysql-{version}-data{'-lower-case' if lower_case else ''}", initialize)
+    return unpack_once(f"mysql-{version}-data-process{'-lower-case' if lower_case else ''}", initialize)
 
 
 def _environment(base: Path) -> dict[str, str]:

@@ -136,6 +136,22 @@ def test_settings_that_lose_transactions_in_a_crash_are_noted(own_server: MySqlS
     assert none == ()
 
 
+@pytest.mark.mysql("8.0.15")
+def test_unseen_xa_commits_are_noted() -> None:
+    """An older server shows only with PROCESS when the rows of an XA commit become visible."""
+    with MySqlServer(version="8.0.15") as older, older.connect() as root, root.cursor() as cursor:
+        cursor.execute("CREATE USER least IDENTIFIED BY 'l'")
+        cursor.execute("GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO least")
+        with connect(account_settings(older.host, older.port, "least", "l")) as session:
+            *_, note = check(session, [], server_id=4711)
+        cursor.execute(note.rpartition("; ")[2])
+        with connect(account_settings(older.host, older.port, "least", "l")) as session:
+            after = check(session, [], server_id=4711)
+
+    assert "the account 'least'@'%' lacks PROCESS, which MySQL 8.0.15 needs" in note
+    assert "PROCESS" not in str(after)
+
+
 def test_server_without_binlog_and_gtids() -> None:
     """All problems are reported at once."""
     with MySqlServer(
