@@ -1,7 +1,7 @@
 """Table expressions of signals: the regular expressions of the filters, bounded in the time that they can take.
 
 A signal may come from anyone who may write to a channel, and it is matched on the stream's thread. So an expression is
-refused if the number of ways in which it can match a name is too great, before it is compiled.
+refused if a match may take too many steps, before it is compiled. Each construct that is accepted has a bound here.
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from tailrace.producer.config.filters import InvalidExpressionError, compile_expression
+from tailrace.producer.config.filters import GROUP, InvalidExpressionError, compile_expression
 from tailrace.producer.model.table import TableId
 
 MAX_LENGTH: Final = 1_000
 MAX_NESTING: Final = 20
-MAX_COST: Final = 3_000_000
+MAX_COST: Final = 30_000_000
 """Of one expression: three wildcards."""
-MAX_TOTAL_COST: Final = 1_000_000_000
-"""Of all expressions of a signal, for all captured tables: some seconds."""
+MAX_TOTAL_COST: Final = 2_000_000_000
+"""Of all expressions of a signal, for all captured tables: seconds."""
 _CALL_COST: Final = 20
 _NAME_LENGTH: Final = 130
 """Length of the longest ``db.table``."""
 _MAX_COUNT: Final = 1_000
-_COUNT: Final = re.compile(r"\{(\d{0,9})(,?)(\d{0,9})\}")
-_GROUP_PREFIX: Final = re.compile(r"\?(?:<[=!]|[=!>]|[a-zA-Z-]*:)")
-_GROUP_FLAGS: Final = re.compile(r"\?[a-zA-Z-]*\)")
+_COUNT: Final = re.compile(r"\{([0-9]*)(,?)([0-9]*)\}")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]+\\?\.[A-Za-z0-9_-]+")
 """Without characters that have a meaning, except the one between database and table: it matches only itself."""
 
@@ -88,8 +86,17 @@ class TableNames:
             )
 
 
+class _Bound(NamedTuple):
+    """Of a part of an expression, for a match that starts at one place of a name."""
+
+    choices: int
+    """In how many forms it can match."""
+    steps: int
+    """The number of steps to try all of them."""
+
+
 class _Cost:
-    """Counts the ways in which an expression can match a name; refuses what has no useful bound."""
+    """Counts the steps that an expression can take for a name; refuses what has no useful bound."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -100,60 +107,69 @@ class _Cost:
         cost = self._alternatives()
         if self._at < len(self._text):
             raise InvalidExpressionError(f"{self._text!r} has a closing parenthesis too many")
-        return cost
+        return cost.steps
 
     def _next_is(self, chars: str) -> bool:
         return self._at < len(self._text) and self._text[self._at] in chars
 
-    def _alternatives(self) -> int:
-        cost = self._sequence()
+    def _alternatives(self) -> _Bound:
+        choices, steps = self._sequence()
         while self._next_is("|"):
             self._at += 1
-            cost += self._sequence()
-        return cost
+            more = self._sequence()
+            choices, steps = choices + more.choices, steps + more.steps
+        return _Bound(choices, steps)
 
-    def _sequence(self) -> int:
-        cost = 1
+    def _sequence(self) -> _Bound:
+        choices = steps = 1
         while self._at < len(self._text) and self._text[self._at] not in "|)":
-            cost *= self._repeated()
-            if cost > MAX_COST:
+            part = self._repeated()
+            choices, steps = choices * part.choices, steps + choices * part.steps
+            if steps > MAX_COST:
                 raise InvalidExpressionError(f"{self._text!r} may take too long to match: use fewer wildcards")
-        return cost
+        return _Bound(choices, steps)
 
-    def _repeated(self) -> int:
+    def _repeated(self) -> _Bound:
         body = self._atom()
         if self._next_is("*+?"):
             char = self._text[self._at]
             self._at += 1
-            low, high = {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
+            low, high = {"*": (0, _MAX_COUNT), "+": (1, _MAX_COUNT), "?": (0, 1)}[char]
         elif found := _COUNT.match(self._text, self._at):
             self._at = found.end()
-            low, high = int(found[1] or 0), int(found[3]) if found[3] else None
+            low, high = self._count(found[1], 0), self._count(found[3], _MAX_COUNT)
             high = high if found[2] else low
         else:
             return body
         if self._next_is("?+"):
             self._at += 1
-        if max(low, high or 0) > _MAX_COUNT:
-            raise InvalidExpressionError(f"{self._text!r} repeats a part more than {_MAX_COUNT} times")
         if high == 1:
-            return body + 1 - low
-        if body == 1:
-            return max(1, min(_NAME_LENGTH, high if high is not None else _NAME_LENGTH) - low + 1)
-        raise InvalidExpressionError(
-            f"{self._text!r} repeats a group that matches in several ways: it may take too long to match"
-        )
+            return _Bound(body.choices + 1 - low, body.steps + 1)
+        if body.choices > 1:
+            raise InvalidExpressionError(
+                f"{self._text!r} repeats a group that matches in several ways: it may take too long to match"
+            )
+        # What is matched beyond the least number has a character at least.
+        optional = max(0, min(_NAME_LENGTH, high - low))
+        return _Bound(optional + 1, (low + optional) * body.steps + optional + 1)
 
-    def _atom(self) -> int:
+    def _count(self, digits: str, default: int) -> int:
+        if len(digits) > len(str(_MAX_COUNT)) or int(digits or default) > _MAX_COUNT:
+            raise InvalidExpressionError(f"{self._text!r} repeats a part more than {_MAX_COUNT} times")
+        return int(digits or default)
+
+    def _atom(self) -> _Bound:
         char = self._text[self._at]
         self._at += 1
         if char == "\\":
             self._at += 1
-        elif char == "[":
+            # A reference to a group has the length of what the group matched.
+            return _Bound(1, _NAME_LENGTH if self._text[self._at - 1 : self._at].isdigit() else 1)
+        if char == "[":
             self._skip_class()
         elif char == "(":
             return self._group()
-        return 1
+        return _Bound(1, 1)
 
     def _skip_class(self) -> None:
         """Skip a class; the syntax check after this one refuses ``]`` as its first member."""
@@ -161,16 +177,18 @@ class _Cost:
             self._at += 2 if self._text[self._at] == "\\" else 1
         self._at += 1
 
-    def _group(self) -> int:
-        if flags := _GROUP_FLAGS.match(self._text, self._at):
-            self._at = flags.end()
-            return 1
-        if prefix := _GROUP_PREFIX.match(self._text, self._at):
+    def _group(self) -> _Bound:
+        if self._next_is("?"):
+            prefix = GROUP.match(self._text, self._at)
+            if prefix is None:
+                raise InvalidExpressionError(f"{self._text!r} has a group that is not supported: write it without")
             self._at = prefix.end()
+            if prefix[0].endswith(")"):
+                return _Bound(1, 1)
         self._depth += 1
         if self._depth > MAX_NESTING:
             raise InvalidExpressionError(f"{self._text[:50]!r}... has more than {MAX_NESTING} nested groups")
-        cost = self._alternatives()
+        found = self._alternatives()
         self._depth -= 1
         self._at += 1  # the closing parenthesis; the syntax check after this one finds a missing one
-        return cost
+        return found
