@@ -135,6 +135,8 @@ class QueryEvent(NamedTuple):
     """The modes of the session that decide how the statement is read."""
     server_version: int = 0
     """Version of the server that wrote the binlog file, as in version comments; 0: unknown."""
+    has_replaced: bool = False
+    """``sql`` has U+FFFD for bytes that are no text: names with it are not known."""
 
 
 class PositionAdvanced(NamedTuple):

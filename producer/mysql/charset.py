@@ -202,6 +202,11 @@ def agreeing_codec(charset: str) -> str | None:
     return None if known is None or known.others else known.codec
 
 
+def nearest_codec(charset: str) -> str:
+    """Return the Python codec that decodes most of a character set as the server does."""
+    return _UNICODE.get(charset) or (_WIDE[charset].codec if charset in _WIDE else _SINGLE[charset][0])
+
+
 def _single(codec: str, others: Mapping[int, str]) -> TextDecoder:
     table = list(bytes(range(256)).decode(codec, "replace").replace("\ufffd", _UNMAPPED))
     for start, chars in others.items():

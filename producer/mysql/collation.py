@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace.producer.mysql.charset import text_decoder
+from tailrace.producer.mysql.charset import nearest_codec, text_decoder
 from tailrace.runtime.errors import SchemaError
 
 _IDS: Final = {
@@ -88,13 +88,27 @@ def canonical(charset: str) -> str:
 
 
 def decode(text: bytes, charset: str, *, what: str) -> str:
-    """Decode a name, an enum value or a statement. Raises SchemaError for bytes invalid in the character set."""
+    """Decode a name or an enum value. Raises SchemaError for bytes invalid in the character set."""
     try:
         return text_decoder(charset)(text)
     except UnicodeError:
         raise SchemaError(
             f"{what} is not text of its character set",
-            hint="check the column's or the client's character set",
+            hint="check the column's character set",
             charset=charset,
-            bytes=text.hex(),
+            bytes=text[:50].hex(),
         ) from None
+
+
+def decode_statement(text: bytes, collation: int) -> tuple[str, bool]:
+    """Decode a statement, with U+FFFD for bytes that are no text, as Debezium does; return whether there were any.
+
+    A server logs what clients send: literals and comments may have any bytes, whatever the database. So a statement
+    never raises. A collation that is not known, of a later server or of one's own, is read as utf8mb4: all that servers
+    have added since 8.0 are of it.
+    """
+    charset = _BY_COLLATION.get(collation, "utf8mb4")
+    try:
+        return text_decoder(charset)(text), False
+    except UnicodeError:
+        return text.decode(nearest_codec(charset), "replace"), True

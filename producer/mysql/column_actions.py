@@ -13,11 +13,12 @@ from itertools import pairwise
 from typing import Final
 
 from tailrace.producer.model.ddl import ColumnAction, ColumnDefinition
-from tailrace.producer.mysql.sql_tokens import SqlDialect, Token, tokens
+from tailrace.producer.mysql.sql_tokens import REPLACED, SqlDialect, Token, tokens
 
 _MENTIONS_COLUMNS: Final = re.compile(r"\b(?:add|drop|rename|change|modify|convert)\b", re.IGNORECASE)
 _MAX_LENGTH: Final = 1 << 18
-"""A longer statement is not read: it counts as one that changes the values of all columns."""
+"""A longer statement is not read: it counts as one that changes the values of all columns. So does one whose names of
+columns or defaults have bytes that are no text."""
 _NOT_A_COLUMN: Final = frozenset(
     ["INDEX", "KEY", "CONSTRAINT", "UNIQUE", "FULLTEXT", "SPATIAL", "PRIMARY", "FOREIGN", "CHECK", "PARTITION"]
 )
@@ -53,7 +54,15 @@ def column_actions(sql: str, dialect: SqlDialect) -> tuple[ColumnAction, ...]:
         return ()
     if len(sql) > _MAX_LENGTH:
         return (ColumnAction("modify", ""),)
-    return tuple(action for part in _actions(sql, dialect) for action in _Action(sql, part, dialect).read())
+    found = tuple(action for part in _actions(sql, dialect) for action in _Action(sql, part, dialect).read())
+    if dialect.has_replaced and any(map(_has_replaced, found)):
+        return (ColumnAction("modify", ""),)
+    return found
+
+
+def _has_replaced(action: ColumnAction) -> bool:
+    default = action.definition.default if action.definition is not None else None
+    return REPLACED in action.column + action.old + (default or "")
 
 
 def _actions(sql: str, dialect: SqlDialect) -> Iterator[list[Token]]:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 _ANSI_QUOTES: Final = 1 << 2
 _NO_BACKSLASH_ESCAPES: Final = 1 << 20
 """Bits of sql_mode in the binlog."""
+
+
+REPLACED: Final = "\ufffd"
+"""Stands for bytes of a statement that are no text of its character set."""
 
 
 class SqlDialect(NamedTuple):
@@ -25,6 +30,8 @@ class SqlDialect(NamedTuple):
 
     lower_case_names: bool = False
     """The server stores names in lower case, however a statement writes them."""
+    has_replaced: bool = False
+    """The statement has U+FFFD for bytes that are no text: names and literals with it are not known."""
 
     @property
     def ansi_quotes(self) -> bool:
@@ -35,6 +42,10 @@ class SqlDialect(NamedTuple):
     def backslash_escapes(self) -> bool:
         """Whether a backslash in a string literal escapes the next character."""
         return not self.sql_mode & _NO_BACKSLASH_ESCAPES
+
+
+_SHOWN: Final = 200
+_SHOWN_TOKENS: Final = 50
 
 
 class Token(NamedTuple):
@@ -75,6 +86,16 @@ def tokens(sql: str, dialect: SqlDialect = DEFAULT_DIALECT) -> Iterator[Token]:
             digits = found[0][3:]
             if digits and int(digits) > version:
                 at = _comment_end(sql, at)
+
+
+def without_literals(sql: str, dialect: SqlDialect = DEFAULT_DIALECT) -> str:
+    """Return the beginning of a statement for messages: without literals and comments, which may be rows or secrets."""
+    shown, stop = "", 0
+    for token in islice(tokens(sql, dialect), _SHOWN_TOKENS):
+        is_value = token.word[:1].isdigit() or not (token.word or token.name)
+        shown += " " * (token.start > stop > 0) + ("?" if is_value else sql[token.start : token.stop])
+        stop = token.stop
+    return shown[:_SHOWN]
 
 
 def _pattern(literal: str) -> re.Pattern[str]:

@@ -23,6 +23,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionPrepared,
 )
 from tailrace.producer.model.codec import EventEnvelope, EventRows, RowKeys
+from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.protocols import ChangeStream
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -224,10 +225,10 @@ class BinlogReader:
         self._report_status()  # before the statement waits, or ends the table that was counted
         if event.in_transaction:  # CREATE TABLE ... SELECT: an event of a transaction that continues to its commit
             if not offset.is_done(event):
-                self._lifecycle.apply(event, self._stream.ddl_effects(event))
+                self._lifecycle.apply(event, self._effects(event))
                 offset.done(event)
             return
-        restarting = self._lifecycle.apply(event, self._stream.ddl_effects(event))
+        restarting = self._lifecycle.apply(event, self._effects(event))
         offset.commit(event)
         if self._registry.reaches_end(event):
             self._coordinator.end_splits()
@@ -236,15 +237,18 @@ class BinlogReader:
             tables = ", ".join(map(str, restarting))
             raise SnapshotRestartError(f"the snapshot of {tables} restarts: TRUNCATE during the snapshot")
 
+    def _effects(self, event: QueryEvent) -> Sequence[DdlEffect]:
+        effects = self._stream.ddl_effects(event)
+        return effects if self._refused is None else self._refused.known_effects(event, effects)
+
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _on_rows_or_signal(self, event: RowsEvent) -> None:
-        table = self._signal_table
+        table, offset = self._signal_table, self._offset
         assert table is not None
         if event.table.id != table.id:
             self._on_rows(event)
             return
-        offset = self._offset
         if offset.is_done(event):
             return
         assert offset.transaction is not None, "a rows event outside a transaction"

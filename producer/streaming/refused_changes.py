@@ -7,10 +7,14 @@ as it is then; rows that a skipped event deleted stay in the topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import structlog
 
+from tailrace.producer.errors import BinlogError
+from tailrace.producer.model.binlog_events import QueryEvent
+from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.streaming.context import StreamContext
@@ -21,6 +25,8 @@ from tailrace.runtime.errors import SchemaError, TailraceError
 log = structlog.get_logger(__name__)
 
 _PROPERTY = "event.processing.failure.handling.mode"
+_REPLACED: Final = "\ufffd"
+"""Stands for bytes of a statement that are no text."""
 
 
 class RefusedChanges:
@@ -55,6 +61,25 @@ class RefusedChanges:
         modes = {table: self._registry.tables[table].mode for table in captured}
         self._listener.on_change_skipped([table for table, mode in modes.items() if mode not in read_later])
 
+    def known_effects(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> Sequence[DdlEffect]:
+        """Return the effects on tables whose names are known; refuse the others.
+
+        A name with bytes that are no text may be that of any captured table of its database.
+        """
+        if not event.has_replaced:
+            return effects
+        known = []
+        for effect in effects:
+            names = [table for table in (effect.renamed_from, effect.table) if table is not None]
+            if not any(_REPLACED in str(table) for table in names):
+                known.append(effect)
+                continue
+            databases = {table.database for table in names}
+            unclear = any(_REPLACED in database for database in databases)
+            if meant := [table for table in sorted(self._registry.tables) if unclear or table.database in databases]:
+                self.refuse(_unknown_name(event, names), meant)
+        return known
+
     def _is_captured(self, table: TableId) -> bool:
         """Return whether a table is captured; the words of a statement are perhaps no tables at all."""
         if not self._context.settings.table_filter.includes(table):
@@ -66,3 +91,15 @@ class RefusedChanges:
         except SchemaError:
             return False
         return True
+
+
+def _unknown_name(event: QueryEvent, names: Sequence[TableId]) -> BinlogError:
+    return BinlogError(
+        "a statement names a table in bytes that are no text of its client's character set",
+        hint="use SET NAMES utf8mb4 for such names",
+        statement=event.sql[:100],
+        names=", ".join(map(str, names)),
+        file=event.file,
+        pos=event.query_pos,
+        gtid=event.gtid,
+    )

@@ -32,6 +32,7 @@ NAMES: dict[str, Found] = {
     "ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4": [("convert", "", "")],
     "ALTER TABLE t ALTER COLUMN a SET DEFAULT 5, ADD CONSTRAINT c CHECK (d > 0), COMMENT 'ADD x INT'": [],
     "ALTER TABLE `add` ADD COLUMN `drop` INT": [("add", "drop", "")],
+    "ALTER TABLE t ADD c INT /* \ufffd */": [("add", "c", "")],
     "ALTER /* DROP c */ TABLE t ENGINE=InnoDB -- , DROP d": [],
 }
 DEFINITIONS = {
@@ -78,6 +79,18 @@ KEPT: list[tuple[Column, str, bool, bool]] = [
     (TEXT, "SOMETHING NEW", False, False),
 ]
 """A column, its new definition, and whether values are kept in strict mode and in any."""
+
+
+@pytest.mark.parametrize(
+    "action", ["ADD c\ufffd INT", "DROP \ufffd", "CHANGE a\ufffd b INT", "ADD c INT DEFAULT '\ufffd'"]
+)
+def test_names_and_defaults_that_are_no_text_count_as_a_change_of_all_values(action: str) -> None:
+    """Only where bytes were replaced: U+FFFD is a character like others."""
+    sql = f"ALTER TABLE t {action}"
+    assert column_actions(sql, SqlDialect(has_replaced=True)) == (ColumnAction("modify", ""),)
+    assert column_actions(sql, SqlDialect()) != (ColumnAction("modify", ""),)
+    unharmed = "ALTER TABLE t ADD c INT DEFAULT 1 /* \ufffd */"
+    assert column_actions(unharmed, SqlDialect(has_replaced=True)) == column_actions(unharmed, SqlDialect())
 
 
 @pytest.mark.parametrize("sql", NAMES)

@@ -7,6 +7,7 @@ import pytest
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.query_event import Query, captured_targets, leading_words
 from tailrace.producer.mysql.collation import CHARSETS, canonical, charset_of_collation, decode
+from tailrace.producer.mysql.sql_tokens import without_literals
 from tailrace.runtime.errors import SchemaError
 
 
@@ -46,6 +47,15 @@ def test_targets_are_found_among_names(sql: str, expected: bool) -> None:
     """Quoting, qualification, literals."""
     captured = TableId("db", "a`b")
     assert captured_targets(Query(1, "db", sql), lambda table: table == captured) == ((captured,) if expected else ())
+
+
+def test_messages_show_a_statement_without_its_values() -> None:
+    """Literals and comments may be rows and passwords; a long statement is cut."""
+    sql = "UPDATE `t` /* mine */ SET a = 'secret', b=0x41, c = 1.5 WHERE d IN (\"x\", 7)" + " OR e = 1" * 1_000
+    shown = without_literals(sql)
+
+    assert shown.startswith("UPDATE `t` SET a = ?, b=?, c = ?.? WHERE d IN (?, ?) OR e = ?")
+    assert len(shown) <= 200
 
 
 def test_every_collation_id_has_a_character_set() -> None:

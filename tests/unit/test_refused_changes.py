@@ -9,6 +9,8 @@ import pytest
 
 from tailrace.producer.config import load
 from tailrace.producer.errors import BinlogError
+from tailrace.producer.model.binlog_events import QueryEvent
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import CatalogTable, TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.model.value_options import ProcessingFailureHandling
@@ -76,6 +78,31 @@ def test_mode_fail_raises_with_the_tables_and_the_way_on() -> None:
     assert caught.value.context["tables"] == "shop.a"
     assert caught.value.hint.startswith("SET it; or set event.processing.failure.handling.mode=warn")
     assert (refusing.listener.reports, refusing.refused) == ([], 0)
+
+
+_STATEMENT = QueryEvent("u:1", "shop", "DROP TABLE \ufffd", "f", 4, 9, 0, 1, None, has_replaced=True)
+
+
+@pytest.mark.parametrize(
+    ("named", "refused"),
+    [
+        (TableId("shop", "a\ufffd"), True),
+        (TableId("\ufffd", "a"), True),
+        (TableId("other", "a\ufffd"), False),
+        (STREAMING, False),
+    ],
+)
+def test_a_name_that_is_no_text_may_be_any_captured_table_of_its_database(named: TableId, refused: bool) -> None:
+    """The effect is refused, and not applied to a name that nobody gave; what is known is applied."""
+    refusing = Refusing("warn")
+    effects = [DdlEffect(Change.DROP, named, None, "")]
+
+    assert refusing.changes.known_effects(_STATEMENT, effects) == ([] if "\ufffd" in str(named) else effects)
+    assert refusing.listener.reports == [("skipped", STREAMING, True)] * refused
+    assert refusing.changes.known_effects(_STATEMENT._replace(has_replaced=False), effects) == effects
+    if refused:
+        with pytest.raises(BinlogError, match="character set"):
+            Refusing("fail").changes.known_effects(_STATEMENT, effects)
 
 
 @pytest.mark.parametrize("mode", ["warn", "skip"])

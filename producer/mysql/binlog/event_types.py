@@ -118,21 +118,20 @@ def partial_rows() -> BinlogError:
     )
 
 
-def statement_based_change(sql: str) -> BinlogError:
+def statement_based_change(shown: str) -> BinlogError:
     """Return the error for a change of a captured table that is not logged as rows."""
     return BinlogError(
         "a captured table was changed by a statement that is logged as text: the binlog does not have the rows",
         hint="SET GLOBAL binlog_format=ROW, also for sessions that set it",
-        statement=sql[:300],
+        statement=shown,
     )
 
 
-def rolled_back(sql: str) -> BinlogError:
+def rolled_back() -> BinlogError:
     """Return the error for logged rows that a logged ROLLBACK reverts completely or partly."""
     return BinlogError(
         "a transaction with rows of captured tables ends with a logged rollback: it is unknown which rows it reverts",
         hint="do not mix transactional and other tables in one transaction",
-        statement=sql[:300],
     )
 
 

@@ -12,8 +12,8 @@ from itertools import dropwhile, islice
 from typing import Final, NamedTuple
 
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.collation import charset_of_collation, decode
-from tailrace.producer.mysql.sql_tokens import DEFAULT_DIALECT, SqlDialect, Token, tokens
+from tailrace.producer.mysql.collation import decode_statement
+from tailrace.producer.mysql.sql_tokens import DEFAULT_DIALECT, REPLACED, SqlDialect, Token, tokens
 
 POST_HEADER: Final = struct.Struct("<IIBHH")
 
@@ -21,6 +21,9 @@ _SQL_MODE: Final = 1
 _CLIENT_CHARSET: Final = 4
 _FIXED: Final = {0: 4, _SQL_MODE: 8, 3: 4, _CLIENT_CHARSET: 6}
 """Sizes of the status variables that the server writes up to the character set; the catalog (6, 2) has its own."""
+_UTF8MB3: Final = 33
+"""A collation of the character set of names in the binlog."""
+_UTF8MB4: Final = 45
 
 
 class Query(NamedTuple):
@@ -30,26 +33,28 @@ class Query(NamedTuple):
     database: str
     sql: str
     sql_mode: int = 0
+    has_replaced: bool = False
+    """Bytes that are no text were replaced by U+FFFD (``REPLACED``): a name that has it is not known."""
 
 
 def read_query(data: bytes, start: int, stop: int) -> Query:
-    """Read the body ``data[start:stop]`` of a QUERY event. Raises SchemaError for text invalid in its character set."""
+    """Read the body ``data[start:stop]`` of a QUERY event, whatever bytes its statement has."""
     thread, _, name_length, _, status_length = POST_HEADER.unpack_from(data, start)
     at = start + POST_HEADER.size
-    charset, sql_mode = _status(data[at : at + status_length])
+    collation, sql_mode = _status(data[at : at + status_length])
     at += status_length
-    database = data[at : at + name_length].decode()
-    sql = decode(data[at + name_length + 1 : stop], charset, what="a statement in the binlog")
-    return Query(thread, database, sql, sql_mode)
+    database, replaced = decode_statement(data[at : at + name_length], _UTF8MB3)
+    sql, replaced_too = decode_statement(data[at + name_length + 1 : stop], collation)
+    return Query(thread, database, sql, sql_mode, replaced or replaced_too)
 
 
-def _status(status: bytes) -> tuple[str, int]:
-    """Return the character set of the client, and sql_mode."""
+def _status(status: bytes) -> tuple[int, int]:
+    """Return the collation of the client, and sql_mode."""
     at = sql_mode = 0
     while at < len(status):
         variable = status[at]
         if variable == _CLIENT_CHARSET:
-            return charset_of_collation(int.from_bytes(status[at + 1 : at + 3], "little")), sql_mode
+            return int.from_bytes(status[at + 1 : at + 3], "little"), sql_mode
         if variable == _SQL_MODE:
             sql_mode = int.from_bytes(status[at + 1 : at + 9], "little")
         if variable == 6:
@@ -60,7 +65,7 @@ def _status(status: bytes) -> tuple[str, int]:
             at += 1 + _FIXED[variable]
         else:
             break
-    return "utf8mb4", sql_mode
+    return _UTF8MB4, sql_mode
 
 
 def leading_words(sql: str, dialect: SqlDialect = DEFAULT_DIALECT) -> tuple[str, str]:
@@ -88,7 +93,8 @@ def captured_targets(
     """Return the captured tables that a row-changing statement may write to; None: unknown, perhaps any.
 
     An INSERT or REPLACE names its target first. In other statements every name is a possible target: a false alarm is
-    better than a lost change. Changes by triggers and foreign keys are not in the statement and remain unknown.
+    better than a lost change. A name with bytes that are no text may be any. Changes by triggers and foreign keys are
+    not in the statement and remain unknown.
     """
     first, _ = leading_words(query.sql, dialect)
     if first in _CALLS:
@@ -97,7 +103,10 @@ def captured_targets(
     names = _names(found, query.database)
     if first in {"INSERT", "REPLACE"}:
         names = islice(_names(dropwhile(lambda token: token.word in _BEFORE_TARGET, found), query.database), 1)
-    return tuple(dict.fromkeys(table for table in names if captures(table)))
+    found_tables = dict.fromkeys(names)
+    if query.has_replaced and any(REPLACED in str(table) for table in found_tables):
+        return None
+    return tuple(table for table in found_tables if captures(table))
 
 
 def _names(found: Iterator[Token], database: str) -> Iterator[TableId]:

@@ -147,7 +147,7 @@ class BinlogStream:
 
     def ddl_effects(self, event: QueryEvent) -> Sequence[DdlEffect]:
         """Read the statement by its leading words."""
-        dialect = SqlDialect(event.sql_mode, event.server_version, self._lower_case_names)
+        dialect = SqlDialect(event.sql_mode, event.server_version, self._lower_case_names, event.has_replaced)
         return ddl_effects(event.sql, event.database, dialect)
 
     def wake(self) -> None:

@@ -38,7 +38,7 @@ from tailrace.producer.mysql.binlog.query_event import (
     leading_words,
     read_query,
 )
-from tailrace.producer.mysql.sql_tokens import SqlDialect
+from tailrace.producer.mysql.sql_tokens import SqlDialect, without_literals
 
 _GTID: Final = struct.Struct("<B16sqBqq")
 _STAMP_BYTES: Final = 7
@@ -135,7 +135,7 @@ class TransactionParser:
         if first == "ROLLBACK":
             self.number += 1
             tables = [cached.table.id for cached in self.changed]
-            refused = (self._refused(tables, event_types.rolled_back(query.sql), position),) if tables else ()
+            refused = (self._refused(tables, event_types.rolled_back(), position),) if tables else ()
             return refused if second == "TO" else (*refused, self._commit(position))
         if first == "XA":
             return self._xa_statement(query, second, position)
@@ -155,16 +155,18 @@ class TransactionParser:
         )
 
     def _dialect(self, query: Query) -> SqlDialect:
-        return SqlDialect(query.sql_mode, self.server_version)
+        return SqlDialect(query.sql_mode, self.server_version, has_replaced=query.has_replaced)
 
     def _statement_based(self, query: Query, position: EventPosition) -> Sequence[Event]:
         """Refuse a statement that may change rows of a captured table without logging them."""
         # Counted whatever the tables are: a restart with other filters must count the same.
         self.number += 1
-        tables = captured_targets(query, self._captures, self._dialect(query))
+        dialect = self._dialect(query)
+        tables = captured_targets(query, self._captures, dialect)
         if tables is not None and not tables:
             return ()
-        return (self._refused(tables or (), event_types.statement_based_change(query.sql), position),)
+        error = event_types.statement_based_change(without_literals(query.sql, dialect))
+        return (self._refused(tables or (), error, position),)
 
     def xa_prepare(self, data: bytes, start: int, position: EventPosition) -> Sequence[Event]:
         """Read an XA PREPARE event: the end of a one-phase transaction, or of the first phase of a two-phase one."""
@@ -231,6 +233,7 @@ class TransactionParser:
             number=self.number if self.is_open else 0,
             sql_mode=query.sql_mode,
             server_version=self.server_version,
+            has_replaced=query.has_replaced,
         )
 
     def _xa_statement(self, query: Query, word: str, position: EventPosition) -> Sequence[Event]:

@@ -31,6 +31,7 @@ from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.binlog.xa_stream import TransactionPurgedError, at_commit
 from tailrace.producer.mysql.connection import SourceSettings, connect, executed_gtids, purged_gtids, query
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.sequence import file_number
 
 log = structlog.get_logger(__name__)
@@ -95,7 +96,7 @@ class BinlogHistory:
             opened: dict[str, TransactionPrepared] = {}
             try:
                 yield from self._search(file, ended, opened)
-            except BinlogError as error:
+            except (BinlogError, SchemaError) as error:
                 # What precedes the capture must not stop it; what precedes the error in this file is known.
                 log.warning("a binlog file before the capture cannot be read to its end", file=file, error=str(error))
             found = opened.pop(ended.xid, None)
