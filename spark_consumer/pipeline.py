@@ -333,7 +333,11 @@ class Pipeline:
         """
         if watermarks_topic(self._settings.prefix) not in ranges.ranges and self._ends_read:
             return {}
-        topics = services.ends.refresh(spark) | services.ends.topics()
+        created, topics = services.ends.refresh(spark), services.ends.topics()
+        if created - topics:
+            # The record of a table that arrives precedes its schema, which comes with its first row.
+            services.schemas.refresh(spark)
+            topics |= {topic for topic in created if services.schemas.has(topic)}
         self._ends_read = True
         idle = self._parked.without_position((topics & ranges.end.keys()) - ranges.ranges.keys())
         return {

@@ -39,6 +39,7 @@ from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.snapshot.fork_server import ForkServer
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
+from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.change_emitter import ChangeEmitter
@@ -146,6 +147,9 @@ class SessionBuilder:
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)
         pending = self._track_tables(restored, checked)
+        for table in self._begin(restored.state, captured, read=False):
+            if table not in checked.faults:
+                former_tables.enter(context, table, context.transaction.offset.position)
         signals = self._resources.add(
             SignalService(
                 config,
@@ -272,6 +276,8 @@ class SessionBuilder:
         startup.keep_streaming(transaction, state, gone, topic_of=topic_of)
         kept = [*captured, *gone]
         startup.write_startup_state(transaction, state, readers=readers, captured=kept, topic_of=topic_of)
+        startup.find_former_tables(transaction, state, topics, self._begin(state, captured, read=True))
+        registry.former = state.former
         report_deleted_certificates(self._created_topics, state, prefix)
         # The topics of tables are created after this is committed: until then a start finds them missing.
         deleted = deleted_tables(topics.without_topic(captured), state, topic_of, config.topics.missing)
@@ -287,6 +293,11 @@ class SessionBuilder:
             transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)
         return Restored(list(captured), gone, state, transaction, registry, schema_changes)
+
+    def _begin(self, state: State, captured: Sequence[TableId], *, read: bool) -> list[TableId]:
+        """Return the tables whose capture begins with this start; ``read``: an initial snapshot reads them."""
+        known, reads = state.captured, self._config.snapshot.should_snapshot
+        return [table for table in captured if str(table) not in known and reads(str(table)) is read]
 
     def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, ChangeStream]:
         config = self._config

@@ -27,6 +27,7 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
 from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
+from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.schemas.names import state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
@@ -140,9 +141,28 @@ def write_startup_state(
     _remove_splits(transaction, state, topic_of, lambda table: str(table) not in names)
     for name in set(state.tables) - names:
         log.warning("table is no longer captured", table=name)
+        if state.tables[name].mode is not TableMode.ERROR:
+            state.former.add(name)
+            transaction.store(state_store.former_key(name), b"{}")
         transaction.store(state_store.table_key(name), None)
         del state.tables[name]
     _remove_keys(transaction, state, set(state.keys) - names)
+
+
+def find_former_tables(
+    transaction: StreamTransaction, state: State, topics: CaptureTopics, unread: Iterable[TableId]
+) -> None:
+    """Complete ``state.former``: a topic of one of ``unread``, tables that will be read, may have records all the same.
+
+    It has if the state was lost, or is that of a version that did not keep former tables. A former table whose topic
+    does not exist any more is forgotten.
+    """
+    # A name with more dots has several readings; its record stays.
+    former = [TableId(*name.split(".")) for name in state.former if name.count(".") == 1]
+    for table in topics.without_topic(former):
+        state.former.discard(str(table))
+        transaction.store(state_store.former_key(table), None)
+    state.former.update(map(str, topics.with_records(unread)))
 
 
 def request_full_resnapshot(

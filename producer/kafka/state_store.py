@@ -15,6 +15,7 @@ A state record is committed in one Kafka transaction with the data it describes.
     prepared/<xid>           TransactionPrepared: an XA transaction that is neither committed nor rolled back
     signals                  the last processed signals (signals/queue.py)
     request/<number>         one pending incremental snapshot
+    former/<db>.<table>      {}: the topic has rows of a former table of this name (streaming/former_tables.py)
     format                   {"format": n, "program": version}: see runtime/stored_format.py
 
 Snapshot readers pause while too many splits wait for END, and ended splits that touch are one record. So the topic has
@@ -23,7 +24,7 @@ few records of a table under snapshot, however many splits it has, and each has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -229,6 +230,8 @@ class State:
     """Pending incremental snapshots by number, as stored."""
     prepared: dict[str, TransactionPrepared] = field(default_factory=dict)
     """XA transactions that are neither committed nor rolled back, by their ids."""
+    former: set[str] = field(default_factory=set)
+    """Names of former tables whose rows are in their topics."""
 
     @property
     def captured(self) -> set[str]:
@@ -280,6 +283,11 @@ def backfill_value(count: int) -> bytes:
     return orjson.dumps({"count": count})
 
 
+def former_key(table: object) -> bytes:
+    """Return the key of the record that says that a topic has rows of a former table."""
+    return f"former/{table}".encode()
+
+
 def prepared_key(xid: str) -> bytes:
     """Return the key of a prepared transaction's record."""
     return f"prepared/{xid}".encode()
@@ -306,7 +314,7 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
     """
     if FORMAT_KEY in records:  # first: what follows may be damaged for this program alone
         records = {FORMAT_KEY: records[FORMAT_KEY], **records}
-    state = State(structure=_structure(records))
+    state = State(structure=_structure(records), former=_names(records, b"former/"))
     for key, value in records.items():
         try:
             if key == FORMAT_KEY:
@@ -361,8 +369,11 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
 def _structure(records: Mapping[bytes, bytes]) -> frozenset[str] | None:
     if STRUCTURE_KEY not in records:
         return None
-    prefix = STRUCTURE_KEY + b"/"
-    return frozenset(key.removeprefix(prefix).decode() for key in records if key.startswith(prefix))
+    return frozenset(_names(records, STRUCTURE_KEY + b"/"))
+
+
+def _names(records: Iterable[bytes], prefix: bytes) -> set[str]:
+    return {key.removeprefix(prefix).decode() for key in records if key.startswith(prefix)}
 
 
 def read(settings: KafkaSettings, topic: str, read_offset: ReadOffset) -> State:

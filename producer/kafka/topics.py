@@ -103,6 +103,26 @@ class Topics:
         unchecked = set(names) - self._known
         return unchecked - set(self._existing()) if unchecked else set()
 
+    def with_records(self, names: Iterable[str]) -> set[str]:
+        """Return the names of existing topics that have, or had, records."""
+        wanted = list(names)
+        existing = self._existing() if wanted else {}
+        partitions = [
+            TopicPartition(name, number) for name in wanted for number in range(_partition_count(existing, name))
+        ]
+        if not partitions:
+            return set()
+        newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        answers = self._admin.list_offsets(dict.fromkeys(partitions, newest), request_timeout=self._timeout)
+        found: set[str] = set()
+        for partition, answer in answers.items():
+            try:
+                if answer.result().offset > 0:
+                    found.add(partition.topic)
+            except KafkaException as error:
+                raise translate(error, f"asking for the end of topic {partition.topic}") from error
+        return found
+
     def _existing(self) -> Mapping[str, object]:
         until = time.monotonic() + self._timeout
         while True:

@@ -162,7 +162,7 @@ class InitialSnapshot(SnapshotPolicy):
                 table, state.snapshot, ABOVE_NUMBER, Range(greatest, None, lower_open=True), greatest_order, None
             )
             above = split, _state_without_rows(split, low, high)
-        self._call(lambda: coordinator.set_range(table, state, greatest_order, above))
+        self._call(lambda: coordinator.set_range(table, state, greatest_order, above, low=low))
         return StartedPlan(state, columns, splitter, found.estimated_rows)
 
     def remove_missing(self, table: TableId, *, planned: bool) -> None:  # noqa: ARG002 - the same

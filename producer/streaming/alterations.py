@@ -69,7 +69,7 @@ class Alterations:
         context.transaction.send(topic, alteration.record_key(), alteration.to_json())
         self._versions.republish(table)
         if reread:
-            self._new_tables.on_arrived(table)
+            self._new_tables.on_arrived(table, context.transaction.offset.position.after(event))
         elif stale:
             log.warning(
                 "a statement changed rows without row events: the topic keeps their old values",

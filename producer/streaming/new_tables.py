@@ -19,18 +19,20 @@ import structlog
 
 from tailrace.producer.kafka.state_store import TableState, table_key
 from tailrace.producer.model.binlog_events import TableVersion
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
 from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.producer.streaming.tracked_table import TrackedTable
-from tailrace.producer.streaming.watermark_record import table_created
 from tailrace.runtime.errors import KafkaRequestError, Retryable, SchemaError, TailraceError
-from tailrace.schemas.names import watermarks_topic
 
 log = structlog.get_logger(__name__)
 
+_PLANNED_LATER: Final = frozenset({TableMode.WAITING, TableMode.RESTARTING})
+"""Modes of tables that begin with the plan of their initial snapshot: it will contain what is there then."""
 _RETRY_S: Final = 10.0
 """How often a change of a table in error checks whether it can be captured now."""
 
@@ -60,52 +62,71 @@ class NewTables:
 
     # -- statements --------------------------------------------------------------------------------------------------
 
-    def on_created(self, table: TableId, *, may_exist: bool = False) -> None:
-        """The binlog has the CREATE of a table; ``may_exist``: it may have had rows before."""
-        self._created[table] = may_exist and self._created.get(table, True)
+    def on_created(self, table: TableId, at: Offset, *, may_exist: bool = False) -> None:
+        """The binlog has the CREATE of a table, which ends at ``at``; ``may_exist``: it may have had rows before."""
+        tracked = self._registry.tables.get(table)
+        if tracked is None or tracked.mode is TableMode.ERROR:
+            self._created[table] = may_exist and self._created.get(table, True)
+        else:
+            self._come_back(tracked, at)
+
+    def _come_back(self, tracked: TrackedTable, at: Offset) -> None:
+        """A table that the stream has not ceased to track has its name from ``at`` on: it is perhaps another one."""
+        if tracked.mode not in _PLANNED_LATER:
+            former_tables.enter(self._context, tracked.id, at)
 
     def on_dropped(self, table: TableId) -> None:
         """The binlog has the end of a table."""
         self._created.pop(table, None)
         self._rejected.pop(table, None)
         self._context.tables.forget(table)
+        if (
+            table not in self._registry.tables
+            and not self._reads(table)
+            and self._context.settings.table_filter.includes(table)
+        ):
+            # It was there before the start, and gone at it. Of a table that is not read the state has nothing.
+            former_tables.leave(self._context, table)
 
     def on_database_dropped(self, database: str) -> None:
         """The binlog has the end of all tables of a database."""
         for table in [table for table in self._created if table.database == database]:
             self.on_dropped(table)
 
-    def on_definition_changed(self, table: TableId) -> None:
-        """The definition of a table changed: if it is in error, try to capture it."""
+    def on_definition_changed(self, table: TableId, at: Offset) -> None:
+        """The definition of a table changed up to ``at``: if it is in error, try to capture it."""
         tracked = self._registry.tables.get(table)
         if tracked is not None and tracked.mode is TableMode.ERROR:
             self._rejected.pop(table, None)
-            self._try_to_capture(table)
+            self._try_to_capture(table, at)
 
-    def on_arrived(self, table: TableId, *, read: bool = True) -> None:
-        """A table has, or may have, rows that the binlog does not have; without ``read`` the topic has them."""
+    def on_arrived(self, table: TableId, at: Offset, *, read: bool = True) -> None:
+        """A table has, or may have, rows from ``at`` on that the binlog does not have.
+
+        Without ``read`` the topic has them: the table replaces one that has the same rows.
+        """
         self._created.pop(table, None)
         tracked = self._registry.tables.get(table)
+        if not read:
+            former_tables.stay(self._context, table)
         if tracked is None:
-            self._try_to_capture(table, read=read)
+            self._try_to_capture(table, at, read=read)
         elif tracked.mode is TableMode.ERROR:
-            self.on_definition_changed(table)
-        elif read and tracked.mode not in {TableMode.WAITING, TableMode.RESTARTING}:
+            self.on_definition_changed(table, at)
+        elif read and tracked.mode not in _PLANNED_LATER:
+            self._come_back(tracked, at)
             self._request(table)
 
-    def _try_to_capture(self, table: TableId, *, read: bool = True) -> None:
+    def _try_to_capture(self, table: TableId, at: Offset, *, read: bool = True) -> None:
         """Capture a table as the catalog has it, or put it in error."""
         tables = self._context.tables
         try:
             found = tables.read_catalog(table)
         except SchemaError:
             return  # renamed or dropped by a later statement, or not visible: its first change decides
-        created = table in self._created
         try:
             tables.version_of(found)
-            self._capture(table, read=read)
-            if created:
-                self._report_created(table)
+            self._capture(table, at, read=read)
         except (SchemaError, KafkaRequestError) as error:
             self._reject(table, error)
 
@@ -118,11 +139,7 @@ class NewTables:
 
     def capture(self, table: TableId) -> TrackedTable:
         """Capture a table with its first change; its definition is valid."""
-        created = table in self._created
-        tracked = self._capture(table, read=self._created.get(table, True))
-        if created:
-            self._report_created(table)
-        return tracked
+        return self._capture(table, self._context.transaction.offset.position, read=self._created.get(table, True))
 
     def reject(self, definition: TableVersion, error: TailraceError) -> None:
         """Put a table in error: its change cannot be captured. Raises ``error`` if a retry of the capture may help."""
@@ -130,8 +147,9 @@ class NewTables:
 
     # -- modes -------------------------------------------------------------------------------------------------------
 
-    def _capture(self, table: TableId, *, read: bool) -> TrackedTable:
+    def _capture(self, table: TableId, at: Offset, *, read: bool) -> TrackedTable:
         context = self._context
+        whole = table in self._created or (read and self._reads(table))
         self._topics.ensure_tables([table])
         tracked = self._registry.tables.get(table)
         if tracked is None:
@@ -142,15 +160,10 @@ class NewTables:
         self._rejected.pop(table, None)
         context.transaction.store(table_key(table), TableState(TableMode.STREAMING).to_json())
         context.status.table_mode(table, TableMode.STREAMING)
+        former_tables.enter(context, table, at, whole=whole)
         if read:
             self._request(table)
         return tracked
-
-    def _report_created(self, table: TableId) -> None:
-        """Tell readers that what the topic has from an earlier table of that name is gone."""
-        context = self._context
-        record = table_created(table, context.tables.topic(table), context.transaction.offset.position)
-        context.transaction.send(watermarks_topic(context.settings.prefix), record.record_key(), record.to_json())
 
     def _request(self, table: TableId) -> None:
         if self._reads(table):

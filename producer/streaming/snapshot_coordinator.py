@@ -23,6 +23,7 @@ from tailrace.producer.model.protocols import KeyOrdering, Offset
 from tailrace.producer.model.split import EndedRange, SortKey, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence
+from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
@@ -85,14 +86,22 @@ class SnapshotCoordinator:
         self._registry.tables[table].compare_by(order)
 
     def set_range(
-        self, table: TableId, state: TableState, greatest: SortKey | None, above: tuple[Split, SplitState] | None
+        self,
+        table: TableId,
+        state: TableState,
+        greatest: SortKey | None,
+        above: tuple[Split, SplitState] | None,
+        *,
+        low: Offset,
     ) -> None:
         """Start the initial snapshot of a planned table; durable on return, before any split can be.
 
-        ``above`` is the split of the keys above the greatest planned one, which has no rows: it is read already. A
-        change of such a key is in doubt if it was made while the greatest key was read, as in any other split.
+        ``low`` is the first low watermark: no row of the table will have a smaller sequence. ``above`` is the split of
+        the keys above the greatest planned one, which has no rows: it is read already. A change of such a key is in
+        doubt if it was made while the greatest key was read, as in any other split.
         """
         self._registry.set_range(table, greatest)
+        former_tables.enter(self._context, table, low)
         self._start_snapshot(table, state)
         self._store_table(table, state)
         if above is not None:

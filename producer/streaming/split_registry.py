@@ -77,6 +77,8 @@ class SplitRegistry:
 
     def __init__(self) -> None:
         self.tables: dict[TableId, TrackedTable] = {}
+        self.former: set[str] = set()
+        """Names of former tables whose rows are in their topics (``former_tables.py``)."""
         self._all_read: set[TableId] = set()
         self._complete: set[TableId] = set()
         """Tables in ``_all_read`` without opened splits."""

@@ -17,10 +17,12 @@ from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.ddl import Change, DdlEffect
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
+from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.alterations import Alterations
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.new_tables import NewTables
@@ -78,6 +80,7 @@ class TableLifecycle:
 
     def _apply_to_tables(self, event: QueryEvent, effect: DdlEffect, *, swapped: bool) -> bool:
         captured = self._context.settings.table_filter.includes(effect.table)
+        at = self._context.transaction.offset.position.after(event)
         if effect.change is Change.DROP_DATABASE:
             self._new_tables.on_database_dropped(effect.table.database)
             for table in [table for table in self._registry.tables if table.database == effect.table.database]:
@@ -85,16 +88,16 @@ class TableLifecycle:
         elif effect.change in {Change.DROP, Change.RENAME}:
             self._on_dropped(effect.renamed_from or effect.table)
         if effect.change in {Change.CREATE, Change.RENAME} and captured:
-            self._on_created(effect.table)
+            self._on_created(effect.table, at)
         if effect.change is Change.CREATE and captured:
-            self._new_tables.on_created(effect.table, may_exist=effect.may_exist)
+            self._new_tables.on_created(effect.table, at, may_exist=effect.may_exist)
         elif effect.change is Change.RENAME and captured:
-            self._new_tables.on_arrived(effect.table, read=not swapped)
+            self._new_tables.on_arrived(effect.table, at, read=not swapped)
         elif effect.change in {Change.ALTER, Change.INDEX}:
-            self._new_tables.on_definition_changed(effect.table)
+            self._new_tables.on_definition_changed(effect.table, at)
         restarts = effect.removes_rows_silently and captured and self._on_rows_removed(event, effect)
         if effect.adds_rows_silently and captured and not restarts:
-            self._new_tables.on_arrived(effect.table)
+            self._new_tables.on_arrived(effect.table, at)
         return restarts
 
     def _on_rows_removed(self, event: QueryEvent, effect: DdlEffect) -> bool:
@@ -117,18 +120,20 @@ class TableLifecycle:
         tracked = self._registry.tables.get(table)
         if tracked is None:
             return
+        if tracked.mode not in {TableMode.WAITING, TableMode.ERROR}:
+            former_tables.leave(self._context, table)
         if tracked.mode in {TableMode.STREAMING, TableMode.ERROR}:
             # An incremental snapshot that is being planned finds that the table is not tracked any more.
             self._coordinator.remove_table(table)
         else:
             self._set_presence(tracked, tracked.presence.after_drop())
 
-    def _on_created(self, table: TableId) -> None:
+    def _on_created(self, table: TableId, at: Offset) -> None:
         tracked = self._registry.tables.get(table)
         if tracked is None:
             return
         if tracked.mode is TableMode.ERROR:
-            self._new_tables.on_definition_changed(table)
+            self._new_tables.on_definition_changed(table, at)
         elif tracked.mode is not TableMode.STREAMING:
             self._set_presence(tracked, tracked.presence.after_create())
 
@@ -165,6 +170,7 @@ class TableLifecycle:
         self._write_truncate(event, table)
         if not self._is_tracked(tracked):
             return False
+        former_tables.leave(self._context, table)  # its splits may have rows from behind the record
         self._coordinator.remove_table(table)
         return True
 

@@ -31,6 +31,11 @@ class CaptureTopics:
         missing = self._topics.missing(names)
         return [table for name, table in names.items() if name in missing]
 
+    def with_records(self, tables: Iterable[TableId]) -> list[TableId]:
+        """Return the tables whose data topics have, or had, records."""
+        names = {self._names.table(table): table for table in tables}
+        return [names[name] for name in self._topics.with_records(names)]
+
     def ensure_tables(self, tables: Iterable[TableId]) -> None:
         """Create the missing data topics of tables."""
         topics = self._config.topics

@@ -73,6 +73,10 @@ class SchemaTracker:
         """Return the topics with a published schema."""
         return sorted(self._versions)
 
+    def has(self, topic: str) -> bool:
+        """Return whether a schema of a topic is published."""
+        return topic in self._versions
+
     def versions(self, topic: str) -> list[TableSchema]:
         """Return the schemas of a topic, the latest last; raises SchemaError if none is published."""
         known = self._versions.get(topic)

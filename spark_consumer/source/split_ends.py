@@ -1,6 +1,6 @@
 """Reads the END certificates of splits, independent of the stream, and keeps those that no table has used yet.
 
-The same topic says where a table was created. The rows of a former table of that name are gone then.
+The same topic says where a table begins. The rows of a former table of that name are gone then.
 """
 
 from __future__ import annotations
@@ -69,13 +69,14 @@ class SplitEnds:
         kinds = (WatermarkKind.END.value, WatermarkKind.CREATED.value)
         wanted = fn.col("kind").isin(*kinds) & ~fn.coalesce("incremental", fn.lit(False))
         rows = self._watermarks.poll_fields(spark, _FIELDS, wanted)
-        created = {row["topic"]: _sequence(row) for row in rows if row["kind"] == WatermarkKind.CREATED}
+        created = [(row["topic"], _sequence(row)) for row in rows if row["kind"] == WatermarkKind.CREATED]
         with self._lock:
-            self._created.update(created)
-        return created.keys() | self.add(_end(row) for row in rows if row["kind"] == WatermarkKind.END)
+            for topic, sequence in created:
+                self._created[topic] = max(sequence, self._created.get(topic, sequence))
+        return {topic for topic, _ in created} | self.add(_end(row) for row in rows if row["kind"] == WatermarkKind.END)
 
     def created(self, topic: str) -> Sequence | None:
-        """Return where the table of a topic was last created, if that was in the binlog."""
+        """Return where the table of a topic begins, if the topic may have rows of a former one: the last place."""
         with self._lock:
             return self._created.get(topic)
 

@@ -17,6 +17,7 @@ from tests.support.incremental_checks import state_of
 from tests.support.incremental_window import fill, no_splits_left, rows_of_reader, source_rows
 from tests.support.reference_model import ends_of
 from tests.support.topics import Read, read_topic
+from tests.support.upsert_reader import consumer_rows
 
 if TYPE_CHECKING:
     from tailrace.producer.model.split import Split
@@ -185,9 +186,8 @@ def test_a_missing_table_does_not_block_the_others(
         verified = verified_rows(kafka_broker.bootstrap, prefix, database.name, table).values()
         assert {row["id"]: row["v"] for row in verified} == source_rows(database, table)
     records = records_of(kafka_broker.bootstrap, prefix, database.name, "b")
-    rows = rows_of_reader(records)
-    source = source_rows(database, "b")
-    assert {key: rows[key] for key in source} == source
+    rows = consumer_rows(kafka_broker, prefix, f"{database.name}.b").values()
+    assert {row["id"]: row["v"] for row in rows} == source_rows(database, "b")
     _every_split_has_its_end(kafka_broker, prefix, f"{prefix}.{database.name}.b", records)
     with CaptureThread(settings) as capture:  # the stored state can be resumed
         database.execute("INSERT INTO c VALUES (1000, 'later')")
@@ -361,4 +361,5 @@ def test_a_table_that_is_gone_streams_up_to_its_drop(
 
     assert changed
     assert _count(kafka_broker, prefix, database, "b", "u") == changed
-    assert rows_of_reader(records_of(kafka_broker.bootstrap, prefix, database.name, "b"))[1] == "of the new table"
+    rows = consumer_rows(kafka_broker, prefix, f"{database.name}.b").values()
+    assert {row["id"]: row["v"] for row in rows} == source_rows(database, "b") == {1: "of the new table"}

@@ -16,7 +16,7 @@ from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_kafka import KafkaBackend
-from tests.spark.records import Feed, Message, table_schema
+from tests.spark.records import Feed, Message, Table, table_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,14 +198,35 @@ def test_recreated_table_has_no_row_of_the_former_table(
     tmp_path: Path,
     backend: type[DeltaBackend | KafkaBackend],
 ) -> None:
+    """The greatest position counts, also while the splits of a snapshot wait for their certificates."""
     run = runner(backend, spark, kafka_broker, prefix, tmp_path)
     run.batch(run.table.change("c", None, row(1), pos=100), run.table.change("c", None, row(2), pos=110))
-    run.batch([run.table.created(prefix, pos=200)])
+    run.batch([run.table.created(prefix, pos=200), run.table.created(prefix, pos=150)])
     run.repeat()
     assert run.backend.rows(run.table.schema) == {}
-    run.batch(run.table.change("c", None, row(3), pos=210), run.table.change("u", row(2), row(2, 1), pos=120))
-
+    run.batch(run.table.change("c", None, row(3), pos=210), run.table.change("u", row(2), row(2, 1), pos=180))
     assert run.backend.rows(run.table.schema) == {3: row(3)}
+
+    split = run.table.split_id(0)
+    run.batch(run.table.snapshot(prefix, 0, [row(4), row(5)], low=300, high=400))
+    run.batch([run.table.created(prefix, pos=350)], run.table.change("c", None, row(6), pos=360, split=split))
+    run.batch([run.table.end(prefix, 0, high=400, rows=2, backfill=1)])
+    run.repeat()
+    assert run.backend.rows(run.table.schema) == {6: row(6)}
+
+
+@pytest.mark.timeout(1800)
+def test_table_without_a_schema_is_created(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Its topic has no record yet, which is no error."""
+    run = runner(DeltaBackend, spark, kafka_broker, prefix, tmp_path)
+    other = Table(table_schema(prefix, "later", INTEGER))
+    kafka_broker.create_topic(other.schema.topic)
+    run.others.append(other)
+    run.batch([other.created(prefix, pos=90)], run.table.change("c", None, row(1), pos=100))
+    assert run.backend.rows(run.table.schema) == {1: row(1)}
+    assert run.parked() == {}
 
 
 @pytest.mark.timeout(1800)

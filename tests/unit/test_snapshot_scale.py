@@ -98,7 +98,7 @@ class Snapshot:
         greatest = (splits * ROWS,)
         above = Split(table, "run", -1, Range(greatest, None, lower_open=True), greatest, None)
         plan = TableState(TableMode.SNAPSHOT, "run", list(greatest), ("id",))
-        self.coordinator.set_range(table, plan, greatest, (above, self.split_state(above, rows=0)))
+        self.coordinator.set_range(table, plan, greatest, (above, self.split_state(above, rows=0)), low=START)
 
     def split_state(self, split: Split, rows: int = ROWS) -> SplitState:
         """Return the record of a split that is read now."""

@@ -17,6 +17,7 @@ from tailrace.producer.kafka.state_store import (
     StoredSplits,
     TableState,
     backfill_key,
+    decode,
     table_key,
 )
 from tailrace.producer.model.binlog_events import QueryEvent
@@ -91,7 +92,7 @@ class Stream:
         """Bring the table into its initial snapshot with one open split."""
         self.registry.track(TABLE, TableMode.WAITING)
         self.coordinator.start_table(TABLE, SimpleNamespace())
-        self.coordinator.set_range(TABLE, PLAN, (100,), None)
+        self.coordinator.set_range(TABLE, PLAN, (100,), None, low=START)
         assert self.coordinator.open_split(SPLIT) is not None
 
     def commit_split(self) -> None:
@@ -154,8 +155,23 @@ def test_a_recreated_table_must_be_read() -> None:
     assert stream.mode is TableMode.SNAPSHOT
 
 
+def test_a_start_between_drop_and_create_knows_that_the_table_is_another_one() -> None:
+    """The presence of a table is not stored, and CREATE TABLE IF NOT EXISTS is logged also for one that is there."""
+    stream = Stream()
+    stream.start_snapshot()
+    stream.ddl(Change.DROP)
+    state = decode({key: value for _, key, value in stream.producer.open if key and value}, lambda _: START)
+
+    restarted = Stream()
+    restarted.registry.former = state.former
+    restarted.registry.track(TABLE, TableMode.WAITING)
+    restarted.coordinator.resume_table(TABLE, SimpleNamespace(), PLAN, (100,))
+    restarted.ddl(Change.CREATE)
+    assert [key for topic, key, _ in restarted.producer.open if topic == "p.tailrace.watermarks"] == [b"db.t"]
+
+
 def test_first_change_of_a_created_table_is_preceded_by_a_record_for_readers() -> None:
-    """Readers remove what an earlier table of that name left. A table that arrives with rows is read instead."""
+    """Readers remove what an earlier table of that name left, also if the new one arrives with rows and is read."""
     stream = Stream()
     stream.ddl(Change.CREATE)
     assert not stream.producer.open, "the table may turn out not to be captured"
@@ -173,7 +189,7 @@ def test_first_change_of_a_created_table_is_preceded_by_a_record_for_readers() -
 
     stream = Stream()
     stream.new_tables.capture(TABLE)
-    assert not [topic for topic, _, _ in stream.producer.open if topic == "p.tailrace.watermarks"]
+    assert [topic for topic, _, _ in stream.producer.open if topic == "p.tailrace.watermarks"]
 
 
 def test_truncate_during_the_snapshot_waits_for_open_splits_and_restarts_it() -> None:

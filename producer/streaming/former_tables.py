@@ -1,0 +1,49 @@
+"""A name is not an identity: which topics have rows of a former table of their table's name.
+
+A table that is dropped, renamed, or no longer captured leaves its rows in its topic. A table that has the name later is
+another one, also if it is the same one that comes back: nothing was read of it in between.
+
+Invariant: before the first record of a table whose topic may have rows of a former one, readers get a record CREATED.
+Its position is behind every row of the former table, and not behind any row of the new one. So each way in which a
+table leaves calls ``leave``, in the Kafka transaction of the offset behind it, and each way in which a table begins
+calls ``enter``: with its plan, with its first change, or with the statement that creates it or gives it its name. The
+state has one small record for each former table. It is removed when the name is used again, and at a start that finds
+the topic gone.
+
+The former table ended before the position at which the new one begins, since the log has both. Neither the id that
+the server gives to a table would say more (an ALTER and TRUNCATE change it, each replica has its own), nor its
+definition.
+"""
+
+from __future__ import annotations
+
+from tailrace.producer.kafka.state_store import former_key
+from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.table import TableId
+from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.watermark_record import table_created
+from tailrace.schemas.names import watermarks_topic
+
+
+def leave(context: StreamContext, table: TableId) -> None:
+    """A table ends here; its rows stay in its topic."""
+    context.registry.former.add(str(table))
+    context.transaction.store(former_key(table), b"{}")
+
+
+def enter(context: StreamContext, table: TableId, at: Offset, *, whole: bool = False) -> None:
+    """A table begins: tell readers that what its topic has from before ``at`` is gone, if there may be such rows.
+
+    ``whole``: all of its rows follow, so that this is right also if it is not known what the topic has.
+    """
+    if whole or str(table) in context.registry.former:
+        record = table_created(table, context.tables.topic(table), at)
+        context.transaction.send(watermarks_topic(context.settings.prefix), record.record_key(), record.to_json())
+    stay(context, table)
+
+
+def stay(context: StreamContext, table: TableId) -> None:
+    """A table begins whose rows the topic has: a copy that replaces the former table."""
+    if str(table) in context.registry.former:
+        context.registry.former.discard(str(table))
+        context.transaction.store(former_key(table), None)
