@@ -14,7 +14,7 @@ Public modules; everything else is internal and may change:
 - ``archive``: builds the archive for ``spark-submit --py-files``.
 
 Imports point downwards: app, cli > query, session > start_checks > config, pipeline > tables > sink > transform,
-streams > changelog, normalize, changes > source > monitor, images, background, files.
+streams > changelog, normalize, changes > source > monitor, images, background, documents, files.
 """
 
 from __future__ import annotations

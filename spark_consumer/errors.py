@@ -12,6 +12,7 @@
     ├── BadRecordError         a record cannot be decoded
     ├── DamagedTopicError      rows in a topic are not those that were written to it
     ├── TransformError         a transform does not fit a table
+    ├── StoredFileError        a file next to the checkpoint or the target cannot be read or written
     └── KafkaRequestError      runtime/errors.py
         └── ControlTopicError  a control topic cannot be read: no table can go on
 """
@@ -59,6 +60,10 @@ class DamagedTopicError(TailraceError):
 
 class TransformError(TailraceError):
     """A transform does not fit a table."""
+
+
+class StoredFileError(TailraceError):
+    """A file next to the checkpoint or the target cannot be read or written."""
 
 
 class ControlTopicError(KafkaRequestError):

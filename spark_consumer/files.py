@@ -1,67 +1,148 @@
-"""Small files on the file system of the checkpoint, through Hadoop: any file system that Spark can write."""
+"""Small files on the file system of the checkpoint, through Hadoop: any file system that Spark can write.
+
+What cannot be read is an error, never absent: only a file that the file system does not have counts as missing. Every
+other error is raised as ``StoredFileError``, which names the file and the cause, after some tries if it may pass.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+import structlog
+from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
+from tailrace.spark_consumer.errors import StoredFileError, first_lines
 from tailrace.spark_consumer.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Result = TypeVar("Result")
+
+_IO_ERROR: Final = "java.io.IOException"
+_MISSING: Final = ("java.io.FileNotFoundException", "java.nio.file.NoSuchFileException")
+_CHECKSUM: Final = "org.apache.hadoop.fs.ChecksumException"
+_LASTING: Final = (
+    *_MISSING,
+    _CHECKSUM,
+    "java.nio.file.FileSystemException",
+    "org.apache.hadoop.fs.FileAlreadyExistsException",
+    "org.apache.hadoop.fs.ParentNotDirectoryException",
+    "org.apache.hadoop.security.AccessControlException",
+)
+"""I/O errors that do not pass by themselves: no permission, a wrong checksum, another kind of entry."""
+_PAUSES_S: Final = (0.2, 1.0)
+"""Before each further try; the clients of remote file systems have tries of their own."""
+
+log = structlog.get_logger(__name__)
+
 
 def read_text(spark: SparkSession, name: str) -> str | None:
-    """Return the content of a file, or None if it cannot be read."""
-    content = _read(spark, name)
-    return _read(spark, f"{name}.tmp") if content is None else content
+    """Return the content of a file; None if there is no such file."""
 
-
-def _read(spark: SparkSession, name: str) -> str | None:
-    path = _path(spark, name)
-    try:
-        stream = _file_system(spark, path).open(path)
+    def read() -> str | None:
+        path = _path(spark, name)
+        files = _file_system(spark, path)
+        try:
+            stream = files.open(path)
+        except Py4JJavaError as error:
+            # Java has one class for a file that is missing and a local file that may not be opened.
+            if _is_any(spark, error, _MISSING) and not files.exists(path):
+                return None
+            raise
         try:
             return str(java_class(spark, "org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
         finally:
             stream.close()
-    except Py4JError:
-        return None
+
+    return _attempt(spark, name, "read", read)
 
 
-def write_text(spark: SparkSession, name: str, text: str) -> None:
-    """Write a file, or replace it; if the process dies in between, ``read_text`` returns the old or the new content."""
-    path, draft = _path(spark, name), _path(spark, f"{name}.tmp")
-    files = _file_system(spark, path)
-    stream = files.create(draft, True)
-    try:
-        stream.write(bytearray(text.encode()))
-    finally:
-        stream.close()
-    # Most file systems do not rename to a name that exists. Until the second step the draft is complete.
-    files.delete(path, False)
-    if not files.rename(draft, path):
-        raise OSError(f"{draft} cannot be renamed to {path}")
+def replace_text(spark: SparkSession, name: str, draft: str, text: str) -> None:
+    """Write a file, or replace it by way of the file ``draft``.
+
+    At any time the file has the old or the new content, or it is missing and the draft has the new content. Most file
+    systems do not rename to a name that exists, so the file is removed while its successor has the name of the draft.
+    What is being written has a third name, which nobody reads: neither of the two is ever incomplete.
+    """
+    path, ready, unfinished = _path(spark, name), _path(spark, draft), _path(spark, f"{name}.part")
+
+    def rename(files: Any, source: Any, target: Any) -> None:
+        if not files.rename(source, target):
+            raise StoredFileError(f"{source} cannot be renamed to {target}", hint="check the file system")
+
+    def write() -> None:
+        files = _file_system(spark, path)
+        stream = files.create(unfinished, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        if files.exists(path):
+            files.delete(ready, False)
+            rename(files, unfinished, ready)
+            files.delete(path, False)
+            rename(files, ready, path)
+        else:
+            rename(files, unfinished, path)
+            files.delete(ready, False)
+
+    _attempt(spark, name, "written", write)
 
 
 def exists(spark: SparkSession, name: str) -> bool:
     """Return whether a file or directory exists."""
     path = _path(spark, name)
-    return bool(_file_system(spark, path).exists(path))
+    return _attempt(spark, name, "looked up", lambda: bool(_file_system(spark, path).exists(path)))
 
 
 def children(spark: SparkSession, name: str) -> list[str]:
     """Return the names in a directory, sorted; an empty list if there is no such directory."""
     path = _path(spark, name)
-    files = _file_system(spark, path)
-    return sorted(str(entry.getPath().getName()) for entry in files.listStatus(path)) if files.exists(path) else []
+
+    def read() -> list[str]:
+        files = _file_system(spark, path)
+        return sorted(str(entry.getPath().getName()) for entry in files.listStatus(path)) if files.exists(path) else []
+
+    return _attempt(spark, name, "listed", read)
 
 
 def delete(spark: SparkSession, name: str) -> None:
-    """Remove a file, or a directory with its content."""
+    """Remove a file, or a directory with its content, if it is there."""
     path = _path(spark, name)
-    _file_system(spark, path).delete(path, True)
+
+    def remove() -> None:
+        files = _file_system(spark, path)
+        if not files.delete(path, True) and files.exists(path):
+            raise StoredFileError(f"{name} cannot be removed", hint="check the permissions of its directory")
+
+    _attempt(spark, name, "removed", remove)
+
+
+def _attempt(spark: SparkSession, name: str, what: str, action: Callable[[], Result]) -> Result:
+    """Return the result of an action on a file, which is tried again after an error that may pass."""
+    for pause in (*_PAUSES_S, None):
+        try:
+            return action()
+        except Py4JJavaError as error:
+            cause = first_lines(str(error.java_exception.toString()), 1)
+            if pause is None or not _is_any(spark, error, (_IO_ERROR,)) or _is_any(spark, error, _LASTING):
+                hint = "restore access to the file system, or the file from a copy of the checkpoint"
+                if _is_any(spark, error, (_CHECKSUM,)):
+                    folder, _, base = name.rpartition("/")
+                    hint = f"restore the file from a copy; if it was edited, remove its checksum {folder}/.{base}.crc"
+                raise StoredFileError(f"{name} cannot be {what}", hint=hint, cause=cause) from error
+            log.warning("access to a file is tried again", file=name, cause=cause)
+            time.sleep(pause)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _is_any(spark: SparkSession, error: Py4JJavaError, classes: tuple[str, ...]) -> bool:
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - the only access to the JVM
+    return any(is_instance_of(gateway, error.java_exception, name) for name in classes)
 
 
 def _path(spark: SparkSession, name: str) -> Any:

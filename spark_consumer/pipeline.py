@@ -191,6 +191,7 @@ class Pipeline:
     def load_positions(self, spark: SparkSession) -> None:
         """Read which tables were parked or behind when the query ended."""
         self._parked.load(spark)
+        self._status.parked(self._parked.as_dict())
         self._sinks.load(spark)
 
     def load_transforms(self, spark: SparkSession) -> Transforms:
@@ -224,6 +225,7 @@ class Pipeline:
         if not self._parked.resuming:
             return False
         batch_id, ends = committed(spark, self._settings.checkpoint)
+        self._parked.reread(spark)
         self._find_new_topics(spark, {})
         chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends)}
         if not chunks:

@@ -9,13 +9,13 @@ records of the table does not move the offsets: its file is removed when the tab
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tailrace.schemas.sequence import Sequence
-from tailrace.spark_consumer.files import children, delete, read_text, write_text
+from tailrace.spark_consumer.documents import delete_document, document_names, read_document, write_document
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress
@@ -76,9 +76,9 @@ class TableState:
         own, others = ((state.progress, state.held, state.truncated, state.moved_keys) for state in (self, other))
         return own != others or bool(self.released or self.completed)
 
-    def to_json(self) -> str:
+    def to_json(self) -> dict[str, Any]:
         """Return the content of the file."""
-        body = {
+        return {
             "batch": self.batch,
             "idle": self.idle,
             "unverified": self.unverified,
@@ -91,12 +91,10 @@ class TableState:
             "truncated": None if self.truncated is None else self.truncated.text,
             "topicId": self.topic_id,
         }
-        return json.dumps(body)
 
     @classmethod
-    def from_json(cls, step: int, text: str) -> TableState:
+    def from_json(cls, step: int, body: Mapping[str, Any]) -> TableState:
         """Read what ``to_json`` returned."""
-        body: dict[str, Any] = json.loads(text)
         return cls(
             step=step,
             batch=body["batch"],
@@ -139,23 +137,22 @@ class TableStates:
 
     def save(self, spark: SparkSession, topic: str, state: TableState, before: TableState) -> None:
         """Store the state after a batch; only the state before it is kept besides."""
-        write_text(spark, self._path(topic, state.step), state.to_json())
+        write_document(spark, self._path(topic, state.step), state.to_json())
         for old in self._known.get(topic, ()):
             if old.step not in {before.step, state.step}:
-                delete(spark, self._path(topic, old.step))
+                delete_document(spark, self._path(topic, old.step))
         self._known[topic] = [each for each in (before, state) if each.step >= 0]
 
     def discard_idle(self, spark: SparkSession, topic: str, batch: int) -> None:
         """Remove the state that a batch without records of a topic has written; the batch goes on without the topic."""
         known = self._known.get(topic, [])
         if known and known[-1].idle and known[-1].batch == batch:
-            delete(spark, self._path(topic, known.pop().step))
+            delete_document(spark, self._path(topic, known.pop().step))
 
     def _read(self, spark: SparkSession, topic: str) -> list[TableState]:
-        files = {name.removesuffix(".tmp") for name in children(spark, f"{self._root}/{topic}")}
-        steps = sorted(int(name.removesuffix(".json")) for name in files)
-        texts = [(step, read_text(spark, self._path(topic, step))) for step in steps]
-        return [TableState.from_json(step, text) for step, text in texts if text]
+        steps = sorted(int(name) for name in document_names(spark, f"{self._root}/{topic}") if name.isdigit())
+        read = (read_document(spark, self._path(topic, step), partial(TableState.from_json, step)) for step in steps)
+        return [state for state in read if state is not None]
 
     def _path(self, topic: str, step: int) -> str:
         return f"{self._root}/{topic}/{step}.json"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tailrace.spark_consumer.files import read_text, write_text
+from tailrace.spark_consumer.documents import read_document, write_document
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,14 +21,14 @@ class Assignments:
 
     def load(self, spark: SparkSession) -> None:
         """Read what earlier runs of the query have noted."""
-        self._known = json.loads(read_text(spark, self._file) or "{}")
+        self._known = read_document(spark, self._file, _sinks) or {}
 
     def note(self, spark: SparkSession, sinks: Mapping[str, str]) -> None:
         """Store the sinks of topics, before their first records are written; '' is no sink."""
         new = {topic: name for topic, name in sinks.items() if name and topic not in self._known}
         if new:
             self._known |= new
-            write_text(spark, self._file, json.dumps(self._known, indent=1, sort_keys=True))
+            write_document(spark, self._file, {"sinks": self._known})
 
     def problems(self, sinks: Mapping[str, str]) -> list[str]:
         """Return which topics have another sink now."""
@@ -44,3 +43,9 @@ class Assignments:
             f"topics from {self._file}"
             for (before, name), topics in sorted(moved.items())
         ]
+
+
+def _sinks(body: dict[str, Any]) -> dict[str, str]:
+    """Return the sinks by topic; without a format the document had nothing else."""
+    found = body["sinks"] if "format" in body else body
+    return {topic: str(name) for topic, name in found.items()}

@@ -77,6 +77,8 @@ _PROPERTY: Final = re.compile(r"'((?:[^'\\]|\\.)*)' = '((?:[^'\\]|\\.)*)'")
 """A table property in SQL, as ``assignments`` writes it."""
 _META: Final = "_hoodie_"
 _REMOVED: Final = "_hoodie_is_deleted"
+_PROPERTIES_ENDS: Final = ("", ".backup")
+"""Hudi replaces the file of its properties by way of a backup."""
 _PACKAGE: Final = "org.apache.hudi.common.table"
 
 
@@ -100,8 +102,8 @@ class HudiTable(TargetTable):
 
     @property
     def exists(self) -> bool:
-        """Whether there is a Hudi table; Hudi replaces the file of its properties by way of a backup."""
-        files = (f"{self._path}/.hoodie/hoodie.properties{end}" for end in ("", ".backup"))
+        """Whether there is a Hudi table."""
+        files = (f"{self._path}/.hoodie/hoodie.properties{end}" for end in _PROPERTIES_ENDS)
         return any(exists(self._spark, file) for file in files) and not self._is_unfinished
 
     @property
@@ -114,8 +116,10 @@ class HudiTable(TargetTable):
         """Whether there is a completed commit; the columns that CREATE TABLE has stored count as one."""
         folder = f"{self._path}/{_META_FOLDER}"
         names = [*children(self._spark, folder), *children(self._spark, f"{folder}/timeline")]
-        properties = read_text(self._spark, f"{folder}/hoodie.properties") or ""
-        return any(map(_COMPLETED.fullmatch, names)) or _CREATE_SCHEMA in properties
+        if any(map(_COMPLETED.fullmatch, names)):
+            return True
+        texts = (read_text(self._spark, f"{folder}/hoodie.properties{end}") for end in _PROPERTIES_ENDS)
+        return any(_CREATE_SCHEMA in text for text in texts if text)
 
     @property
     def options(self) -> Mapping[str, str]:

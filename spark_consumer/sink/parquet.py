@@ -16,13 +16,12 @@ if it is shared. It is written before the first rows, and those of others are re
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import nullcontext
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from pyspark.sql import Window
@@ -35,8 +34,9 @@ from tailrace.runtime.errors import SchemaError
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.rowkind import RowKind
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.documents import delete_document, document_names, read_document, write_document
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.files import children, delete, exists, read_text, write_text
+from tailrace.spark_consumer.files import children, exists
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
@@ -158,7 +158,8 @@ class ParquetSink:
         name = "w" + hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]
         # The columns of a shared directory are read each time too, because others change them.
         is_known = shard is None and self._claimed.get(schema.topic) == path
-        is_claimed = is_known or read_text(spark, _claim_file(path, schema.topic)) == _claim_text(schema.topic, shard)
+        claim = schema.topic, _values(shard)
+        is_claimed = is_known or read_document(spark, _claim_file(path, schema.topic), _claim_in) == claim
         if not is_claimed:
             require_owner(schema.topic, shard, _owners(spark, path), path)
         columns = self._prepare(spark, path, batch)
@@ -186,13 +187,13 @@ class ParquetSink:
         _check_names(schema, {field.name.lower() for field in metadata})
         known = self._columns.get(schema.topic)
         if known is None:
-            text = read_text(spark, file)
-            if text is None and exists(spark, path):
+            stored_columns = read_document(spark, file, tp.StructType.fromJson)
+            if stored_columns is None and exists(spark, path):
                 raise SinkError(
                     f"{path} exists and is no changelog of Tailrace: it has no file {COLUMNS}",
                     hint="set another sink.path, or move the directory away",
                 )
-            known = tp.StructType() if text is None else tp.StructType.fromJson(json.loads(text))
+            known = stored_columns or tp.StructType()
         stored = {field.name.lower(): field for field in known.fields}
         row = batch.records.schema["row"].dataType
         assert isinstance(row, tp.StructType)
@@ -211,7 +212,7 @@ class ParquetSink:
                 )
         if new:
             known = tp.StructType([*known.fields, *new])
-            write_text(spark, file, known.json())
+            write_document(spark, file, known.jsonValue())
             log.info("columns of a changelog", path=path, new=[field.name for field in new])
         self._columns[schema.topic] = known
         return known
@@ -219,27 +220,30 @@ class ParquetSink:
 
 def _owners(spark: SparkSession, path: str) -> dict[str, str]:
     """Return the topics that write to a directory, with the values of their shards; not those of earlier releases."""
-    names = {name.removesuffix(".tmp") for name in children(spark, f"{path}/{TOPICS}")}
-    texts = (read_text(spark, f"{path}/{TOPICS}/{name}") for name in sorted(names))
-    found = (json.loads(text) for text in texts if text)
-    return {each["topic"]: each["shard"] for each in found}
+    names = document_names(spark, f"{path}/{TOPICS}")
+    claims = (read_document(spark, f"{path}/{TOPICS}/{name}.json", _claim_in) for name in names)
+    return dict(claim for claim in claims if claim is not None)
 
 
 def _claim_file(path: str, topic: str) -> str:
     return f"{path}/{TOPICS}/{path_segment(topic)}.json"
 
 
-def _claim_text(topic: str, shard: Shard | None) -> str:
-    return json.dumps({"topic": topic, "shard": ALONE if shard is None else shard.text})
+def _claim_in(body: Mapping[str, Any]) -> tuple[str, str]:
+    return body["topic"], body["shard"]
+
+
+def _values(shard: Shard | None) -> str:
+    return ALONE if shard is None else shard.text
 
 
 def _claim(spark: SparkSession, path: str, topic: str, shard: Shard | None) -> None:
     """Note that a topic writes to a directory. Raises SinkError if another one has done so meanwhile."""
-    write_text(spark, _claim_file(path, topic), _claim_text(topic, shard))
+    write_document(spark, _claim_file(path, topic), {"topic": topic, "shard": _values(shard)})
     try:
         require_owner(topic, shard, _owners(spark, path), path)
     except SinkError:
-        delete(spark, _claim_file(path, topic))
+        delete_document(spark, _claim_file(path, topic))
         raise
 
 

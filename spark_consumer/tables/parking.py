@@ -4,11 +4,13 @@ The position of a table is the offset per partition at which its unapplied recor
 checkpoint. The next start of the query resumes the table, and a running query tries it from time to time: its backlog
 is read in chunks in the background, and a batch takes the table in when the rest is small. From then on the position
 only excludes what is applied already; it is removed when a batch starts at it.
+
+A position that is there and cannot be read parks its table too: where it goes on is not known, so none of its records
+is applied. Each attempt reads the file again.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -19,8 +21,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from tailrace.runtime.errors import TailraceError
-from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError
-from tailrace.spark_consumer.files import children, delete, read_text, write_text
+from tailrace.runtime.stored_format import NewerFormatError
+from tailrace.schemas.known_fields import known_fields
+from tailrace.spark_consumer.documents import delete_document, document_names, read_document, write_document
+from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError, StoredFileError
 from tailrace.spark_consumer.source.ranges import EARLIEST, BatchRanges, OffsetRange, Offsets, TopicRange
 from tailrace.spark_consumer.source.topic_ids import unknown_id
 
@@ -47,6 +51,12 @@ class TablePosition:
     """Partition to the end of the part that is processed now (parts.py)."""
     topic_id: str = ""
     """Kafka's id of the topic that the offsets belong to; empty if it is not known."""
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> TablePosition:
+        """Read what a document has; the table is taken up again."""
+        known = known_fields(cls, body)
+        return replace(cls(**known), starts=dict(known["starts"]), reason=None)
 
     def range_to(self, ends: Mapping[str, int]) -> TopicRange:
         """Return the records from the position up to some offsets."""
@@ -95,6 +105,8 @@ class ParkedTables:
         self._max_offsets = max_offsets
         self._retry_s = retry_s
         self._positions: dict[str, TablePosition] = {}
+        self._unread: set[str] = set()
+        """Parked tables whose position cannot be read; that in ``_positions`` has the reason, and no offsets."""
         self._busy: dict[str, Mapping[str, int]] = {}
         """Topics that are processed, to the offsets of all their partitions before that."""
         self._requested: set[str] = set()
@@ -103,12 +115,33 @@ class ParkedTables:
 
     def load(self, spark: SparkSession) -> None:
         """Read the positions of earlier runs; their tables are taken up again."""
-        for name in {name.removesuffix(".tmp") for name in children(spark, self._root)}:
-            text = read_text(spark, f"{self._root}/{name}")
-            if name.endswith(".json") and text:
-                position = replace(TablePosition(**json.loads(text)), reason=None)
-                self._positions[position.topic] = position
-                log.info("table taken up again", topic=position.topic, starts=dict(position.starts))
+        for topic in document_names(spark, self._root):
+            self._read(spark, topic)
+
+    def reread(self, spark: SparkSession) -> None:
+        """Read the positions that could not be read, if their tables are to be tried now."""
+        with self._lock:
+            for topic in [each for each in self._unread if self._is_resuming(self._positions[each])]:
+                self._requested.discard(topic)
+                self._read(spark, topic)
+
+    def _read(self, spark: SparkSession, topic: str) -> None:
+        """Read the position of a table; park the table if that fails."""
+        file = self._file(topic)
+        try:
+            position = read_document(spark, file, TablePosition.from_json)
+            if position is None or position.topic != topic:
+                raise StoredFileError(
+                    f"{file} is not the position of the table any more",
+                    hint="restore the file; or remove it and restart, and the table goes on with the next batch",
+                )
+            self._unread.discard(topic)
+            log.info("table taken up again", topic=topic, starts=dict(position.starts))
+        except (StoredFileError, NewerFormatError) as error:
+            self._unread.add(topic)
+            position = _parked(TablePosition(topic, {}), error)
+            _log_parked(position)
+        self._positions[topic] = position
 
     def parked(self) -> list[TablePosition]:
         """Return the tables that cannot go on."""
@@ -265,17 +298,9 @@ class ParkedTables:
         if isinstance(error, NewTopicError) or (isinstance(error, MissingTopicError) and not known.topic_id):
             numbers = known.starts.keys() | {str(number) for number in found.partitions}
             known = known.at_beginning_of(self._topic_id(found.topic), numbers)
-        details = {name: str(value) for name, value in error.context.items()}
-        position = replace(known, reason=error.message, hint=error.hint, details=details, parked_at=time.time())
+        position = _parked(known, error)
         self._store(spark, position)
-        log.error(
-            "table parked; the other tables go on",
-            topic=found.topic,
-            reason=error.message,
-            hint=error.hint,
-            starts=dict(position.starts),
-            **{f"error_{name}": value for name, value in details.items()},
-        )
+        _log_parked(position)
 
     def _new(self, found: TopicRange, starts: Mapping[str, int]) -> TablePosition:
         """Return the position of a table that has none: the start of a range, and ``starts`` for other partitions."""
@@ -284,13 +309,16 @@ class ParkedTables:
         return TablePosition(found.topic, {**starts, **own}, topic_id=topic_id)
 
     def _store(self, spark: SparkSession, position: TablePosition) -> None:
-        write_text(spark, f"{self._root}/{position.topic}.json", json.dumps(asdict(position)))
+        write_document(spark, self._file(position.topic), asdict(position))
         self._positions[position.topic] = position
 
     def _remove(self, spark: SparkSession, topic: str) -> None:
-        delete(spark, f"{self._root}/{topic}.json")
+        delete_document(spark, self._file(topic))
         del self._positions[topic]
         log.info("table has caught up", topic=topic)
+
+    def _file(self, topic: str) -> str:
+        return f"{self._root}/{topic}.json"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the parked tables for /status."""
@@ -299,3 +327,19 @@ class ParkedTables:
             position.topic: {name: value for name, value in asdict(position).items() if name not in hidden}
             for position in self.parked()
         }
+
+
+def _parked(position: TablePosition, error: TailraceError) -> TablePosition:
+    details = {name: str(value) for name, value in error.context.items()}
+    return replace(position, reason=error.message, hint=error.hint, details=details, parked_at=time.time())
+
+
+def _log_parked(position: TablePosition) -> None:
+    log.error(
+        "table parked; the other tables go on",
+        topic=position.topic,
+        reason=position.reason,
+        hint=position.hint,
+        starts=dict(position.starts),
+        **{f"error_{name}": value for name, value in position.details.items()},
+    )

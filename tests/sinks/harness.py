@@ -19,6 +19,7 @@ from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.sink.routing import QuerySink
+from tailrace.spark_consumer.tables.parking import TablePosition
 from tests.sinks.backend import SinkBackend
 from tests.spark.records import Feed, Message, Table
 from tests.support.topics import end_offset
@@ -117,6 +118,7 @@ class BatchRunner:
     def retry(self) -> None:
         """Try the parked tables again in the same process, whose sink works from now on."""
         self._repair()
+        self._repair = lambda: None
         (log := Path(self._checkpoint) / "commits").mkdir(exist_ok=True)
         (log / str(self._number)).write_text("v1\n{}", encoding="utf-8")
         self._pipeline.retry_parked()
@@ -128,6 +130,10 @@ class BatchRunner:
         files = sorted((Path(self._checkpoint) / "tailrace" / "parked").glob("*.json"))
         found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
         return {each["topic"]: each for each in found if each["reason"] is not None}
+
+    def pipeline_parked(self) -> list[TablePosition]:
+        """Return the tables that cannot go on, also those without a stored position."""
+        return self._pipeline._parked.parked()
 
     def _run(self, planned: Callable[[], object] | None = None) -> None:
         self._plan()

@@ -18,7 +18,7 @@ LAYERS = (
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
     {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}
-    | {"driver_path", "driver_plan", "local_rows", "metadata_fields", "small_data", "spark_line"},
+    | {"documents", "driver_path", "driver_plan", "local_rows", "metadata_fields", "small_data", "spark_line"},
 )
 """Modules and packages of each layer, the highest layer first."""
 
@@ -26,6 +26,8 @@ WITHIN_A_LAYER = {
     ("cli", "app"),
     ("jars", "artifacts"),
     *((name, "jvm") for name in ("driver_plan", "files", "local_rows")),
+    ("files", "errors"),
+    *(("documents", name) for name in ("errors", "files")),
 }
 """Imports between two members of one layer: importer, imported."""
 
