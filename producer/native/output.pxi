@@ -34,11 +34,11 @@ cdef int make_room(Output *out, Py_ssize_t room) except -1:
 
 
 cdef inline int reserve(Output *out, Py_ssize_t more) except -1:
-    """Make room for so many bytes."""
-    cdef Py_ssize_t room
-    if out.size + more <= out.room:
+    """Make room for so many bytes, and for as many again, up to 16 MiB: a limit of the address space may apply."""
+    cdef Py_ssize_t room = out.size + more
+    if room <= out.room:
         return 0
-    room = (out.size + more) * 2
+    room += min(room, <Py_ssize_t> 16 << 20)
     return make_room(out, room)
 
 
