@@ -36,8 +36,9 @@ class GtidSet:
                 if not _is_number(first) or (dash and not _is_number(last)):
                     raise BinlogError(
                         "a GTID set has an unknown form",
-                        hint="use untagged GTIDs: tags (MySQL 8.3) are not supported",
-                        seen=part,
+                        hint="tags (MySQL 8.3) are not supported: use a server that has none in gtid_executed, where "
+                        "sessions use gtid_next='AUTOMATIC'",
+                        seen=part[:200],
                     )
                 target.append((int(first), int(last or first)))
         return cls(found)

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tests.embedded.mysql import MySqlServer
-from tests.support.capture import CaptureThread, eventually, properties, verified_rows
+from tests.support.binlog import everything, settings_of
+from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 from tests.support.replication import run
 
 if TYPE_CHECKING:
@@ -60,6 +63,39 @@ def test_a_split_waits_until_a_select_sees_what_the_stream_has_read(kafka_broker
 
         rows = verified_rows(kafka_broker.bootstrap, prefix, "d", "t").values()
         assert {row["id"]: row["v"] for row in rows} == dict(run(server, "SELECT id, v FROM d.t"))
+
+
+def test_a_large_xa_transaction_is_read_when_it_is_committed(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Its rows are read again at its end, which the binlog has before the commit: it is neither lost nor an error."""
+    with MySqlServer(version=VERSION, settings=SEMI_SYNC) as server:
+        run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT)")
+        session = server.connect()
+        cursor = session.cursor()
+        with CaptureThread(properties(server, kafka_broker, prefix, "d")) as capture:
+            capture.wait_snapshot()
+            cursor.execute("XA START 'large'")
+            for number in range(20):
+                cursor.execute(f"INSERT INTO d.t VALUES ({number}, REPEAT('x', 1000000))")
+            cursor.execute("XA END 'large'")
+            run(server, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
+            committing = threading.Thread(target=lambda: cursor.execute("XA COMMIT 'large' ONE PHASE"))
+            committing.start()
+            try:
+                eventually(lambda: _waits(server) or not capture.running, "the stream waits for the commit", 60)
+                assert committing.is_alive(), "the transaction was committed without its replica"
+                [(uuid, executed)] = run(server, "SELECT @@server_uuid, @@global.gtid_executed")
+                history = BinlogHistory(settings_of(server), server_id=9, captures=everything, commit_wait_s=0)
+                gtid = f"{uuid}:{int(executed.rpartition('-')[2]) + 1}"
+                with pytest.raises(SourceUnavailableError, match="its commit does not end"):
+                    list(history.read(gtid, None))
+            finally:
+                run(server, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+                committing.join(60)
+            capture.wait_position(server)
+        session.close()
+
+        rows = [r.json["after"] for r in records_of(kafka_broker.bootstrap, prefix, "d", "t")]
+        assert [row["id"] for row in rows] == list(range(20))
 
 
 def _stream_is_ahead(server: MySqlServer, capture: CaptureThread) -> bool:

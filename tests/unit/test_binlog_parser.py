@@ -171,6 +171,7 @@ def test_unsupported_event_is_rejected_with_number_and_position(event_type: int,
     assert words in caught.value.message
     assert (caught.value.context["file"], caught.value.context["pos"]) == ("binlog.000001", position)
     assert caught.value.hint
+    assert ("take a new snapshot under another topic.prefix" in caught.value.hint) == (words != "unknown")
 
 
 @pytest.mark.parametrize("event_type", [3, 5, 9, 11, 13, 14, 17, 28, 35, 36, 37])

@@ -55,15 +55,24 @@ HEARTBEATS: Final = frozenset({27, 41})
 UNVERIFIED: Final = frozenset({ROTATE, FORMAT_DESCRIPTION})
 """Types that the dump thread creates or changes itself: the checksum may be missing or wrong."""
 
-GTID_HINT: Final = "set gtid_mode=ON and enforce_gtid_consistency=ON, then take a new snapshot"
+NEW_SNAPSHOT: Final = "take a new snapshot under another topic.prefix"
+"""The way on where the binlog cannot be read past a position: a restart meets the same event."""
+
+GTID_HINT: Final = f"set gtid_mode=ON and enforce_gtid_consistency=ON, then {NEW_SNAPSHOT}"
 
 _EXPECTED: Final = {QUERY: 13, TABLE_MAP: 8, WRITE_ROWS: 10, UPDATE_ROWS: 10, DELETE_ROWS: 10, GTID: 42}
 """Expected lengths of post-headers."""
 
 _NAMED: Final = {
-    26: ("INCIDENT", "the server lost changes from its binlog (see its error log): take a new snapshot"),
+    26: ("INCIDENT", f"the server lost changes from its binlog (see its error log): {NEW_SNAPSHOT}"),
     34: ("ANONYMOUS_GTID", GTID_HINT),
-    42: ("GTID_TAGGED", "use GTIDs without tags (gtid_next='AUTOMATIC'): tags are not supported"),
+    42: (
+        "GTID_TAGGED",
+        (
+            "tags are not supported: let sessions use gtid_next='AUTOMATIC', and use a server that has none in "
+            f"gtid_executed; then {NEW_SNAPSHOT}"
+        ),
+    ),
 }
 
 
@@ -153,7 +162,7 @@ def malformed(error: Exception, file: str, pos: int) -> BinlogError:
     """Return the error for an event that cannot be parsed."""
     return BinlogError(
         "an event in the binlog is damaged, or has an unknown form",
-        hint="check the event with mysqlbinlog; if the file is damaged, take a new snapshot",
+        hint="check the event with mysqlbinlog; if the file is damaged, " + NEW_SNAPSHOT,
         file=file,
         pos=pos,
         cause=f"{type(error).__name__}: {error}",

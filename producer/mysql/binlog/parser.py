@@ -294,7 +294,7 @@ class BinlogParser:
         if table_id != _NO_TABLE:
             raise BinlogError(
                 "rows in the binlog lack the TABLE_MAP event of their table",
-                hint="the binlog is damaged here: take a new snapshot",
+                hint=f"the binlog is damaged here: {event_types.NEW_SNAPSHOT}",
                 table_id=int.from_bytes(table_id, "little"),
             )
 

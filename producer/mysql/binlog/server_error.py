@@ -46,14 +46,14 @@ def hint_for(text: str) -> str:
     lowered = text.lower()
     if "purged" in lowered or "could not find" in lowered:
         return (
-            "the binlog was purged past the stored position: take a new snapshot, and keep the binlog longer "
-            "(binlog_expire_logs_seconds)"
+            "the binlog was purged past the stored position: take a new snapshot under another topic.prefix, and keep "
+            "the binlog longer (binlog_expire_logs_seconds)"
         )
     if "more gtids than" in lowered:
-        return "the server is another one, or has lost transactions: take a new snapshot"
+        return "the server is another one, or has lost transactions: take a new snapshot under another topic.prefix"
     if "checksum" in lowered:
         return "set binlog_checksum to CRC32 or NONE"
-    return "see the answer; if the binlog is damaged, take a new snapshot"
+    return "see the answer; if the binlog is damaged, take a new snapshot under another topic.prefix"
 
 
 def _names_server_id(text: str) -> bool:

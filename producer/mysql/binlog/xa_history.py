@@ -6,6 +6,7 @@ the server finds the file itself, also after a failover.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -15,7 +16,7 @@ import structlog
 from pymysql.connections import Connection
 from pymysqlreplication import BinLogStreamReader
 
-from tailrace.producer.errors import BinlogError
+from tailrace.producer.errors import BinlogError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import (
     ChangeRefused,
     Event,
@@ -29,7 +30,14 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.binlog.xa_stream import TransactionPurgedError, at_commit
-from tailrace.producer.mysql.connection import SourceSettings, connect, executed_gtids, purged_gtids, query
+from tailrace.producer.mysql.connection import (
+    SourceSettings,
+    connect,
+    executed_gtids,
+    purged_gtids,
+    query,
+    wait_for_gtids,
+)
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.sequence import file_number
@@ -38,13 +46,25 @@ log = structlog.get_logger(__name__)
 
 _WAIT_S: Final = 0.5
 """How long the stream's thread may wait here before it does its other work."""
+_COMMIT_WAIT_S: Final = 60.0
+_PROGRESS_S: Final = 10.0
+"""How often a search in the binlog files tells how far it is."""
 
 
 class BinlogHistory:
     """Reads parts of the binlog again; used by the stream's thread."""
 
-    def __init__(self, settings: SourceSettings, *, server_id: int, captures: Callable[[TableId], bool]) -> None:
+    def __init__(
+        self,
+        settings: SourceSettings,
+        *,
+        server_id: int,
+        captures: Callable[[TableId], bool],
+        commit_wait_s: float = _COMMIT_WAIT_S,
+    ) -> None:
+        """``commit_wait_s``: how long a transaction that the binlog has may take to be committed."""
         self._settings = settings
+        self._commit_wait_s = commit_wait_s
         self._server_id = server_id
         self._captures = captures
         self._parser: BinlogParser | None = None
@@ -52,11 +72,7 @@ class BinlogHistory:
 
     def read(self, gtid: str, ended: PreparedTransactionEnded | None) -> Iterator[list[Event]]:
         """Yield the changes of one transaction, at the position of its XA COMMIT if that is ``ended``."""
-        with closing(connect(self._settings)) as session:
-            executed = GtidSet.parse(executed_gtids(session))
-            purged = GtidSet.parse(purged_gtids(session))
-        if purged.has(gtid) or not executed.has(gtid):
-            raise TransactionPurgedError(f"the server no longer has the transaction {gtid}")
+        executed = yield from self._when_executed(gtid)
         stream = _SecondStream(
             self._settings, start=executed.without(gtid), server_id=self._server_id, captures=self._captures
         )
@@ -79,6 +95,28 @@ class BinlogHistory:
                         return
                 yield rows
 
+    def _when_executed(self, gtid: str) -> Generator[list[Event], None, GtidSet]:
+        """Return what the server has executed, once that includes a transaction which the stream has read.
+
+        The stream reads a transaction before the engine commits it, or a semi-synchronous replica has responded.
+        Raises TransactionPurgedError, or SourceUnavailableError if the commit does not end in time.
+        """
+        deadline = time.monotonic() + self._commit_wait_s
+        with closing(connect(self._settings)) as session:
+            while not wait_for_gtids(session, gtid, _WAIT_S):
+                if time.monotonic() >= deadline:
+                    raise SourceUnavailableError(
+                        "a large XA transaction is in the binlog, and its commit does not end on the server",
+                        hint="look at XA COMMIT in SHOW PROCESSLIST: a semi-synchronous replica may not respond",
+                        gtid=gtid,
+                        waited_s=self._commit_wait_s,
+                    )
+                yield []
+            executed = GtidSet.parse(executed_gtids(session))
+            if GtidSet.parse(purged_gtids(session)).has(gtid):
+                raise TransactionPurgedError(f"the server no longer has the transaction {gtid}")
+        return executed
+
     def find(self, ended: PreparedTransactionEnded) -> Generator[list[Event], None, TransactionPrepared | None]:
         """Return the last XA PREPARE before ``ended``, which is before the first position of the capture.
 
@@ -92,7 +130,17 @@ class BinlogHistory:
             files = [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]
             purged = purged_gtids(session)
         files = [file for file in files if file_number(file) <= file_number(ended.file)]
-        for file in reversed(files):
+        reported = time.monotonic()
+        for left, file in reversed(list(enumerate(files))):
+            if time.monotonic() - reported >= _PROGRESS_S:
+                reported = time.monotonic()
+                log.warning(
+                    "no change is written while the binlog is searched for the XA PREPARE of a transaction",
+                    xid=ended.xid,
+                    file=file,
+                    files_searched=len(files) - left - 1,
+                    files_left=left + 1,
+                )
             opened: dict[str, TransactionPrepared] = {}
             try:
                 yield from self._search(file, ended, opened)
