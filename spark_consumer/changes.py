@@ -12,7 +12,9 @@ There is no access to the JVM. docs/library.md describes the columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Window
@@ -25,9 +27,11 @@ from tailrace.schemas.rowkind import Op, RowKind
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.formats.select import record_format
 from tailrace.spark_consumer.source.formats.settings import FormatSettings
+from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.kafka import CLIENT_DEFAULTS, READ_COMMITTED, select_raw
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.version_decoder import decode_versions
@@ -43,6 +47,8 @@ _CHANGE_TYPES: Final[Mapping[str, str]] = {
 }
 """Row kinds, and the words of Spark's change data feeds."""
 
+_UTC: Final = frozenset({"UTC", "ETC/UTC", "GMT", "Z", "+00:00"})
+_ONE_CALLER: Final = threading.Lock()
 _NEWER_SCHEMA: Final = "a record names a table schema that was published after the query started: restart the query"
 
 
@@ -144,20 +150,48 @@ def apply_changes(batch: DataFrame, sink: str, *, using: str = "delta") -> None:
     listed = ", ".join(
         f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in rows.drop("_deleted").schema
     )
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {sink} ({listed}) USING {using}")
+    with _verbatim(spark, listed):
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {sink} ({listed}) USING {using}")
     names = [_quoted(name) for name in rows.drop("_deleted").columns]
     same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in keys)
     newer = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
     # Braces in names are not placeholders.
     target, names, same = _escaped(sink), [_escaped(name) for name in names], _escaped(same)
-    spark.sql(
+    statement = (
         f"MERGE INTO {target} t USING {{changes}} s ON {same} "
         f"WHEN MATCHED AND {newer} AND s._deleted THEN DELETE "
         f"WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in names)} "
         f"WHEN NOT MATCHED AND NOT s._deleted THEN INSERT ({', '.join(names)}) "
-        f"VALUES ({', '.join(f's.{name}' for name in names)})",
-        changes=rows,
+        f"VALUES ({', '.join(f's.{name}' for name in names)})"
     )
+    with _verbatim(spark, listed):
+        spark.sql(statement, changes=rows)
+
+
+@contextmanager
+def _verbatim(spark: SparkSession, names: str) -> Iterator[None]:
+    """Let Spark take statements of the block as they are: in names of the source, ``${env:NAME}`` is no variable.
+
+    Only where there are such names, one caller at a time: the session is the caller's, whose own texts may have
+    variables.
+    """
+    if "${" not in names:
+        yield
+        return
+    with _ONE_CALLER, with_settings(spark, {"spark.sql.variable.substitute": "false"}):
+        yield
+
+
+def _require_utc(spark: SparkSession, schema: TableSchema) -> None:
+    """Raise SchemaError if the time zone of the session would move the values of a DATETIME."""
+    zone = spark.conf.get("spark.sql.session.timeZone") or ""
+    moved = [field.name for field in row_type(schema) if isinstance(field.dataType, tp.TimestampNTZType)]
+    if moved and zone.upper() not in _UTC:
+        raise SchemaError(
+            f"the session time zone {zone} would move the times without a zone of topic {schema.topic}",
+            hint="set spark.sql.session.timeZone=UTC before the call, and show times in another zone after it",
+            columns=", ".join(moved),
+        )
 
 
 def change_type(kind: Column) -> Column:
@@ -188,6 +222,7 @@ def _wrapped(raw: DataFrame) -> DataFrame:
 
 
 def _changes(rows: DataFrame, schema: TableSchema) -> DataFrame:
+    _require_utc(rows.sparkSession, schema)
     op = fn.col("op")
     kind = (
         fn.when(op.isin(Op.CREATE.value, Op.READ.value), RowKind.INSERT.value)

@@ -78,7 +78,7 @@ def _date(days: Column) -> Column:
 
 
 def _millis(value: Column) -> Column:
-    # The session time zone is UTC (session.py), so the cast keeps the digits.
+    # The session time zone is UTC (session.py; changes.py refuses others), so the cast keeps the digits.
     return fn.timestamp_millis(value).cast("timestamp_ntz")
 
 

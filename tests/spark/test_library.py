@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer import apply_changes, decode, read_changes
+from tailrace.spark_consumer.small_data import with_settings
 from tests.docs.pages import PAGES, blocks
 from tests.docs.samples import ROOT
 from tests.embedded.kafka import KafkaBroker
@@ -19,7 +23,7 @@ from tests.spark.records import Feed, connect, table_schema
 from tests.support.library_program import run
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -60,6 +64,55 @@ def test_library_in_a_session(spark: SparkSession, kafka_broker: KafkaBroker, pr
     topic = fill(kafka_broker, prefix)
 
     assert run(spark, kafka_broker.bootstrap, prefix, topic, tmp_path) == EXPECTED
+
+
+def test_names_of_columns_are_no_variables(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """``${env:NAME}`` in a name stays a name, and the caller's own texts keep their variables."""
+    name = "${env:PATH}`{x}"
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t", ConnectField(name, connect("string")), key=("id", name)))
+    row = {"id": 1, "name": "a", name: "k"}
+    feed.write([*table.change("c", None, row, pos=100), *table.change("u", row, {**row, "name": "b"}, pos=110)])
+    target = f"delta.`{tmp_path}/target`"
+
+    # Delta takes such names with the mapping of columns alone.
+    with with_settings(spark, {"spark.databricks.delta.properties.defaults.columnMapping.mode": "name"}):
+        for _ in range(2):
+            apply_changes(decoded(spark, kafka_broker, prefix, table.schema.topic), target)
+
+    found = [each.asDict() for each in spark.sql(f"SELECT * EXCEPT (_seq) FROM {target}").collect()]
+    assert found == [{**row, "name": "b"}]
+    assert spark.conf.get("spark.sql.variable.substitute", "true") == "true"
+
+
+def test_times_without_a_zone_are_right_or_refused(spark: SparkSession, kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Another zone of the session would move them; tables without such columns are read in any zone."""
+    feed = Feed(kafka_broker, prefix)
+    at = feed.table(table_schema(prefix, "at", ConnectField("at", connect("int64", name="io.debezium.time.Timestamp"))))
+    plain = feed.table(table_schema(prefix, "plain"))
+    feed.write(at.change("c", None, {"id": 1, "name": "a", "at": 1_700_000_000_000}, pos=100))
+    feed.write(plain.change("c", None, {"id": 1, "name": "a"}, pos=110))
+
+    def read(topic: str) -> list[Any]:
+        return decoded(spark, kafka_broker, prefix, topic).select("after.*").collect()
+
+    assert read(at.schema.topic)[0]["at"] == datetime(2023, 11, 14, 22, 13, 20)
+    with with_settings(spark, {"spark.sql.session.timeZone": "America/Chicago"}):
+        assert read(plain.schema.topic)
+        with pytest.raises(SchemaError, match=r"time zone America/Chicago .* topic") as caught:
+            read(at.schema.topic)
+        with pytest.raises(SchemaError, match="time zone"):
+            read_changes(spark, at.schema.topic, prefix=prefix, bootstrap_servers=kafka_broker.bootstrap)
+    assert "spark.sql.session.timeZone=UTC" in caught.value.hint
+
+
+def decoded(spark: SparkSession, broker: KafkaBroker, prefix: str, topic: str) -> DataFrame:
+    """Return the changes of a topic."""
+    client = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "includeHeaders": "true"}
+    records = spark.read.format("kafka").options(**client).load()
+    return decode(records, topic, prefix=prefix, bootstrap_servers=broker.bootstrap)
 
 
 def test_example_of_the_page_runs(spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
