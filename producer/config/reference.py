@@ -32,7 +32,7 @@ An unknown property is an error; the message suggests a similar name. All errors
 **Environment variables.** The variable of a property is its name in upper case, with `_` for all other characters
 and between the words of a name in camel case: `database.hostname` is `DATABASE_HOSTNAME`, `signal.kafka.groupId` is
 `SIGNAL_KAFKA_GROUP_ID`. If a variable ends in `_FILE`, it is the path of a file that contains the
-value: `DATABASE_PASSWORD_FILE=/run/secrets/password`. `PRODUCER_OVERRIDE_SASL_PASSWORD` is
+value as it is: `DATABASE_PASSWORD_FILE=/run/secrets/password`. `PRODUCER_OVERRIDE_SASL_PASSWORD` is
 `producer.override.sasl.password`. `name`, `transforms`, `predicates`, `converters` and `config.providers` cannot be set
 by environment variables.
 

@@ -70,6 +70,7 @@ class ConfigDefinition(Generic[C]):
         draft.read()
         for check in self._checks:
             check(draft)
+        draft.warn_of_clear_text()
         if draft.problems:
             raise ConfigError([self._redacted(problem, draft) for problem in draft.problems])
         warnings = tuple(self._redacted(warning, draft) for warning in draft.warnings)

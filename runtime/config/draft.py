@@ -68,6 +68,15 @@ class Draft:
             if entry.support is Support.SUPPORTED and not entry.is_wildcard and entry.target not in self.values:
                 self._fill_in(entry)
 
+    def warn_of_clear_text(self) -> None:
+        """Warn of every client of Kafka that gives its password to a connection that is not encrypted."""
+        self.warnings += [
+            f"{name}=SASL_PLAINTEXT: the connection to Kafka is not encrypted: records, and with sasl.mechanism=PLAIN "
+            "the password, can be read on the way; set SASL_SSL"
+            for name, setting in self.settings.items()
+            if name.endswith("security.protocol") and setting.value.strip().upper() == "SASL_PLAINTEXT"
+        ]
+
     def _rejection(self, entry: Property, name: str, setting: Setting) -> str:
         words = " or ".join(word or "(empty)" for word in entry.no_op_values)
         allowed = f"; the only allowed value is {words}" if words else ""

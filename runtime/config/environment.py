@@ -71,14 +71,17 @@ def _read_variable(
     if name in found:
         problems.append(f"{name} is given twice in the environment: {found[name].origin} and {variable}")
         return
-    found[name] = Setting(value, f"environment variable {variable}")
+    found[name] = Setting(value, f"environment variable {variable}", is_content=is_file)
 
 
 def resolve_placeholders(name: str, setting: Setting, environ: Mapping[str, str], problems: list[str]) -> Setting:
     """Replace ``${file:PATH:KEY}``, ``${dir:PATH:FILE}`` and ``${env:NAME}``, as Kafka Connect's providers do.
 
     Other placeholders are an error, except in settings of Spark, which has its own: ``${system:user.home}``.
+    The content of a file has none: a password may contain ``${``.
     """
+    if setting.is_content:
+        return setting
 
     def replace(found: re.Match[str]) -> str:
         if found[1] not in _PROVIDERS and name.startswith("spark."):

@@ -14,6 +14,8 @@ class Setting(NamedTuple):
 
     value: str
     origin: str
+    is_content: bool = False
+    """The content of a file that a ``_FILE`` variable names: a secret as it is, without placeholders."""
 
 
 Settings = dict[str, Setting]

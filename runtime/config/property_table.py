@@ -51,7 +51,9 @@ class PropertyTable:
     def is_secret(self, name: str) -> bool:
         """Return whether the value of a setting must not be shown."""
         entry = self.find(name)
-        if entry is not None and entry.support is Support.SUPPORTED:
+        if entry is None or (entry.is_wildcard and entry.support is not Support.SUPPORTED):
+            return True  # nobody knows what it is: perhaps a misspelled password
+        if entry.support is Support.SUPPORTED:
             if not entry.is_wildcard:
                 return entry.secret
             if entry.is_prefix and entry.secret:

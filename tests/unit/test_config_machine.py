@@ -90,6 +90,38 @@ def test_file_variables_and_placeholders(tmp_path: Path, load: Load, port: str) 
     assert load(None, environ, {"topic.prefix": f"${{dir:{tmp_path}:port}}", port: "${env:NUMBER}"}) == ("81", 82)
 
 
+def test_the_content_of_a_file_has_no_placeholders(tmp_path: Path) -> None:
+    """It is a secret as it is."""
+    secret = "a${env:HOME}w${x:y}"
+    (tmp_path / "secret").write_text(secret + "\n", encoding="utf-8")
+    names = {name: str(tmp_path / "secret") for name in ("DATABASE_PASSWORD_FILE", "KAFKA_SASL_JAAS_CONFIG_FILE")}
+
+    written = producer.load(None, {**names, "HOME": "/x"}, {**PRODUCER, "topic.prefix": "a"})
+    read = consumer.load(None, {**names, "HOME": "/x"}, {**CONSUMER, "topic.prefix": "a"})
+
+    assert written.database.password.get_secret_value() == secret
+    assert read.kafka_client["kafka.sasl.jaas.config"] == secret
+
+
+@HALVES
+@pytest.mark.parametrize("name", ["database.pasword", "database.pw", "kafka_.sasl.pasword", "sprak.x"])
+def test_values_of_properties_that_are_not_known_are_not_shown(load: Load, port: str, name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, {}, {"topic.prefix": "a", port: "1", name: "hunter2"})
+
+    assert name in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@HALVES
+def test_a_password_without_tls_is_warned_of(load: Load, port: str) -> None:
+    module, given = (producer, PRODUCER) if load is load_producer else (consumer, CONSUMER)
+    settings = {**given, "topic.prefix": "a", port: "1", "kafka.sasl.mechanism": "PLAIN"}
+    for protocol, warned in (("SASL_PLAINTEXT", 1), ("SASL_SSL", 0)):
+        loaded = module.load(None, {}, {**settings, "kafka.security.protocol": protocol})
+        assert len([text for text in loaded.warnings if "set SASL_SSL" in text]) == warned
+
+
 @HALVES
 def test_all_problems_are_in_one_error(tmp_path: Path, load: Load, port: str) -> None:
     """An unreadable file, an unknown property, a wrong value, an unresolved placeholder; then a missing one."""
