@@ -38,7 +38,7 @@ from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
 from tailrace.spark_consumer.sink.jdbc_evolution import entry_behind, evolve
 from tailrace.spark_consumer.sink.jdbc_layout import add_columns, entry_of_new, entry_of_shape, truncate
-from tailrace.spark_consumer.sink.jdbc_options import JdbcOptions, check_url
+from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, check_url, connection_properties
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, Entry, JdbcTable
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
@@ -80,8 +80,8 @@ class JdbcSink:
         self._options = options
         self._context = context
         self._dialect = load_dialect(options.url)
-        self._properties = _properties(options, self._dialect.properties)
         dialect = self._dialect
+        self._properties = connection_properties(options, dialect)
         self._connections = Connections(spark, options.url, dialect.driver, self._properties, dialect.session)
         self._policy = EvolutionPolicy(
             options.schema_change_behavior, options.included_changes, options.excluded_changes
@@ -211,7 +211,7 @@ class JdbcSink:
         if schema.topic not in self._targets:
             with self._connections.session() as session:
                 *schemas, name = (
-                    part.replace("{database}", schema.database).replace("{table}", schema.table)
+                    PLACEHOLDER.sub(lambda found: getattr(schema, found[1]), part)
                     for part in self._options.table.split(".")
                 )
                 found = schemas[0] if schemas else self._dialect.current_schema(session)
@@ -386,16 +386,6 @@ class JdbcSink:
 
 def _driver_jars(options: JdbcOptions) -> tuple[str, ...]:
     return tuple(load_dialect(options.url).jars)
-
-
-def _properties(options: JdbcOptions, defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return the connection properties."""
-    found = dict(defaults)
-    if options.user is not None:
-        found["user"] = options.user
-    if options.password is not None:
-        found["password"] = options.password.get_secret_value()
-    return found | {name: value.get_secret_value() for name, value in options.properties.items()}
 
 
 SINK = SinkPlugin(

@@ -140,6 +140,8 @@ class Dialect(ABC):
     """Maven coordinates of the driver; those of the dialects of this package are jars of the sink."""
     properties: ClassVar[Mapping[str, str]] = {}
     """Connection properties of all sessions; the configuration overrides them."""
+    verified: ClassVar[Mapping[str, str]] = {}
+    """Connection properties with which the driver knows that the server is the one of the URL."""
     session: ClassVar[Sequence[str]] = ()
     """Statements at the start of each session of the driver."""
     types: ClassVar[Mapping[type[tp.DataType], str]]

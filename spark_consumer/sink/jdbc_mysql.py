@@ -83,6 +83,7 @@ class MySqlDialect(Dialect):
         "sessionVariables": f"sql_mode='{_MODE}',time_zone='+00:00'",
         "tinyInt1isBit": "false",
     }
+    verified: ClassVar = {"sslMode": "VERIFY_IDENTITY"}
     # Without a cursor the driver takes all rows of a query into memory.
     reading: ClassVar = {"useCursorFetch": "true"}
     session: ClassVar = ("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+import structlog
 from pydantic import SecretStr
 
 from tailrace.runtime.config.section import prefixed, supported
@@ -17,8 +18,23 @@ from tailrace.spark_consumer.sink.table_options import SchemaChangeOptions
 
 if TYPE_CHECKING:
     from tailrace.runtime.config.draft import Draft
+    from tailrace.spark_consumer.sink.jdbc_dialect import Dialect
 
-_SECRET_IN_URL: Final = re.compile(r"password|://[^/?]*:[^/@?]*@", re.IGNORECASE)
+log = structlog.get_logger(__name__)
+
+_SECRET_IN_URL: Final = re.compile(
+    r"password|[?&;][^=?&;]*(?:passw|pwd|secret|token|credential|access_?key|api_?key)[^=?&;]*="
+    r"|://[^/?]*:[^/@?]*@|:[^/:@?]+/[^@?]*@",
+    re.IGNORECASE,
+)
+"""Also of databases without a dialect here: ``oracle:thin:user/password@``."""
+_HOSTS: Final = re.compile(r"jdbc:[\w:+]*//([^/?;]*)")
+_LOCAL: Final = re.compile(r"(?:[^@]*@)?(?:localhost|127\.[0-9.]+|\[::1\])?(?::\d+)?", re.IGNORECASE)
+_TLS: Final = r"ssl|sslmode|usessl|requiressl"
+_TLS_IN_URL: Final = re.compile(rf"[?&;(,](?:{_TLS})=([^&;,)]*)", re.IGNORECASE)
+_VERIFIED: Final = re.compile(r"verify.*|true", re.IGNORECASE)
+PLACEHOLDER: Final = re.compile(r"\{(database|table)\}")
+"""What stands for a name in ``sink.table``. All are replaced at once: a name may have braces."""
 _PART: Final = re.compile(r"(?:[^.{}]|\{database\}|\{table\})+")
 
 
@@ -69,9 +85,36 @@ def check_url(draft: Draft) -> None:
         return
     url = draft.settings["sink.url"].value.strip()
     if _SECRET_IN_URL.search(url):
-        draft.problems.append("sink.url has a password; use sink.password")
+        draft.problems.append("sink.url has a password; use sink.password, and sink.properties.* for other secrets")
         return
     try:
         load_dialect(url)
     except ConfigError as error:
         draft.problems += error.problems
+
+
+def connection_properties(options: JdbcOptions, dialect: Dialect) -> dict[str, str]:
+    """Return the connection properties, and warn of a server that is not verified.
+
+    A driver gives the password to any server that answers, in clear if asked. So one on another host has to prove that
+    it is the one of the URL, unless the configuration says otherwise.
+    """
+    found = dict(dialect.properties)
+    if options.user is not None:
+        found["user"] = options.user
+    if options.password is not None:
+        found["password"] = options.password.get_secret_value()
+    given = {name: value.get_secret_value() for name, value in options.properties.items()}
+    modes = [value for name, value in given.items() if re.fullmatch(_TLS, name, re.IGNORECASE)]
+    modes += _TLS_IN_URL.findall(options.url)
+    hosts = _HOSTS.match(options.url)
+    is_local = hosts is None or all(_LOCAL.fullmatch(host) for host in hosts[1].split(","))
+    if not is_local and not modes:
+        found |= dialect.verified
+    elif not is_local and not any(map(_VERIFIED.fullmatch, modes)):
+        log.warning(
+            "the server of the target is not verified: another one could take the password and the rows",
+            given=modes,
+            hint=", ".join(f"set sink.properties.{name}={value}" for name, value in dialect.verified.items()),
+        )
+    return found | given

@@ -61,6 +61,7 @@ class PostgresDialect(Dialect):
         "reWriteBatchedInserts": "true",
         "ApplicationName": "tailrace",
     }
+    verified: ClassVar = {"sslmode": "verify-full"}
     session: ClassVar = ("SET DateStyle TO ISO", "SET standard_conforming_strings TO on")
     types: ClassVar = {
         tp.BooleanType: "BOOLEAN",

@@ -190,11 +190,12 @@ class Connections:
             state, text = _cause(error)
             raise TargetUnavailableError(
                 f"no connection to the target database: {text}",
-                hint="check sink.url, sink.user, sink.password and whether the server runs",
+                hint="check sink.url, sink.user, sink.password, whether the server runs, and how its certificate is "
+                "verified (sink.properties, docs/sinks.md)",
                 sqlstate=state,
             ) from None
         if connection is None:
-            raise SinkError(f"{self._driver} does not take the URL", hint="correct sink.url", url=self._url)
+            raise SinkError(f"{self._driver} does not take the URL", hint="correct sink.url")
         session = Session(connection)
         for statement in self._start:
             session.execute(statement)

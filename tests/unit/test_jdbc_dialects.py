@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from pyspark.sql import types as tp
+from structlog.testing import capture_logs
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.sequence import Sequence
@@ -16,7 +17,7 @@ from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, concerns_all_tables
 from tailrace.spark_consumer.sink.jdbc_columns import sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, load_dialect, type_table
-from tailrace.spark_consumer.sink.jdbc_options import JdbcOptions
+from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, connection_properties
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 POSTGRES, MYSQL = "jdbc:postgresql://host/db", "jdbc:mysql://host/db"
@@ -89,6 +90,9 @@ def test_sequences_compare_as_their_bytes() -> None:
         "jdbc:postgresql://host/db?user=a&password=geheim",
         "jdbc:mysql://ann:geheim@host/db",
         "jdbc:mysql://(host=h,password=geheim)/db",
+        "jdbc:postgresql://host/db?accessToken=geheim",
+        "jdbc:other://host;clientSecret=geheim",
+        "jdbc:oracle:thin:ann/geheim@host:1521/db",
     ],
 )
 def test_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
@@ -96,6 +100,49 @@ def test_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
         config.parse({**SETTINGS, "sink.url": url})
 
     assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["jdbc:postgresql://ann@host/tokens", "jdbc:postgresql://host/db?sslkey=/k&ssl=true"])
+def test_other_parts_of_a_url_are_no_password(url: str) -> None:
+    assert config.parse({**SETTINGS, "sink.url": url})
+
+
+@pytest.mark.parametrize(
+    ("url", "properties", "mode", "warned"),
+    [
+        ("jdbc:postgresql://db.example/d", {}, "verify-full", False),
+        ("jdbc:postgresql://localhost,db.example:5432/d", {"sslrootcert": "/ca"}, "verify-full", False),
+        ("jdbc:mysql://db.example/d", {}, "VERIFY_IDENTITY", False),
+        ("jdbc:postgresql://localhost:5432/d", {}, None, False),
+        ("jdbc:postgresql://ann@127.0.0.1/d", {}, None, False),
+        ("jdbc:postgresql://[::1]:5432/d", {}, None, False),
+        ("jdbc:postgresql:///d", {}, None, False),
+        ("jdbc:postgresql:d", {}, None, False),
+        ("jdbc:postgresql://db.example/d", {"sslmode": "require"}, "require", True),
+        ("jdbc:postgresql://db.example/d?sslmode=disable", {}, None, True),
+        ("jdbc:mysql://db.example/d?useSSL=false", {}, None, True),
+        ("jdbc:postgresql://db.example/d", {"sslmode": "verify-ca"}, "verify-ca", False),
+        ("jdbc:postgresql://localhost/d", {"sslmode": "disable"}, "disable", False),
+    ],
+)
+def test_a_server_on_another_host_is_verified(
+    url: str, properties: dict[str, str], mode: str | None, warned: bool
+) -> None:
+    """Unless the configuration says otherwise, which is warned of."""
+    given = {f"sink.properties.{name}": value for name, value in properties.items()}
+    options = config.parse({**SETTINGS, "sink.url": url, **given}).sink_options
+    assert isinstance(options, JdbcOptions)
+    with capture_logs() as logs:
+        found = connection_properties(options, load_dialect(url))
+
+    assert next((value for name, value in found.items() if name.lower() == "sslmode"), None) == mode
+    assert [line["log_level"] for line in logs] == ["warning"] * warned
+
+
+def test_names_with_braces_are_no_places() -> None:
+    """A database may be called {table}."""
+    names = {"database": "{table}", "table": "{database}"}
+    assert PLACEHOLDER.sub(lambda found: names[found[1]], "{database}_{table}") == "{table}_{database}"
 
 
 def test_url_without_a_dialect_is_refused() -> None:
