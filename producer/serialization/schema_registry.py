@@ -138,7 +138,10 @@ class SchemaRegistryClient:
         status, response = self._send(f"{path}/versions/latest", None)
         if status >= 300 or not isinstance(response, dict):
             return "the latest version is not readable"
-        return difference(json.loads(response["schema"]), json.loads(text))
+        try:
+            return difference(json.loads(response["schema"]), json.loads(text))
+        except (LookupError, TypeError, ValueError, RecursionError):  # anything that the registry has under the name
+            return "the latest version is not readable"
 
     def _post(self, path: str, body: Mapping[str, str], subject: str) -> tuple[int, Any]:
         data = json.dumps(body, ensure_ascii=False).encode()
@@ -223,7 +226,7 @@ def _bounded(response: Any) -> bytes:
 def _parsed(data: bytes) -> Any:
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return data.decode("utf-8", "replace")[:500]
 
 

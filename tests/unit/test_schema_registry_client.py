@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ import pytest
 
 from tailrace.producer.serialization import schema_registry
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient, difference
-from tailrace.runtime.errors import KafkaRequestError
+from tailrace.runtime.errors import KafkaRequestError, SchemaError
+from tailrace.spark_consumer.source.formats.registry import SchemaRegistry
+from tailrace.spark_consumer.source.formats.settings import RegistrySettings
 from tests.support.values import registry_settings
 
 
@@ -48,20 +51,24 @@ def test_settings_do_not_print_passwords() -> None:
 
 
 @contextmanager
-def _server(status: int, body: bytes, location: str = "") -> Iterator[tuple[str, list[str | None]]]:
-    """A server with one answer; yields its URL and the Authorization of each request."""
+def _server(
+    status: int, body: bytes, location: str = "", latest: bytes | None = None
+) -> Iterator[tuple[str, list[str | None]]]:
+    """A server with one answer, but ``latest`` to a GET; yields its URL and the Authorization of each request."""
     seen: list[str | None] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             seen.append(self.headers.get("Authorization"))
-            self.send_response(status)
+            is_latest = latest is not None and self.command == "GET"
+            answer = (latest or b"") if is_latest else body
+            self.send_response(200 if is_latest else status)
             if location:
                 self.send_header("Location", location + self.path)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(answer)
 
         do_GET = do_POST  # noqa: N815 - the name is defined by the base class
 
@@ -99,3 +106,27 @@ def test_answers_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         client = SchemaRegistryClient(registry_settings(url))
         with pytest.raises(KafkaRequestError, match="longer than"):
             client.schema_id("t-value", _record(a="int"))
+
+
+def _deep(levels: int) -> str:
+    return '{"type":' * levels + '"int"' + "}" * levels
+
+
+@pytest.mark.parametrize("schema", [_deep(200), _deep(100_000), "no JSON"])
+def test_reader_refuses_schemas_that_it_cannot_read(schema: str) -> None:
+    """Before anything that would call itself for each level of it."""
+    body = json.dumps({"schema": schema}).encode()
+    with _server(200, body) as (url, _), pytest.raises(SchemaError, match="schema 7 of the registry, which records"):
+        SchemaRegistry(RegistrySettings(url)).schema(7)
+    with _server(200, json.dumps({"schema": _deep(50)}).encode()) as (url, _):
+        assert SchemaRegistry(RegistrySettings(url)).schema(7)
+
+
+@pytest.mark.parametrize("found", [_deep(100_000), "no JSON", '{"type": "record", "fields": [{}]}'])
+def test_writer_names_its_error_whatever_the_registry_has(found: str) -> None:
+    """The error is that the schema is not compatible."""
+    with _server(409, b"{}", latest=json.dumps({"schema": found}).encode()) as (url, _):
+        client = SchemaRegistryClient(registry_settings(url))
+        with pytest.raises(SchemaError, match="as incompatible") as caught:
+            client.schema_id("t-value", _record(a="int"))
+    assert caught.value.context["difference"] == "the latest version is not readable"

@@ -19,6 +19,8 @@ _RETRY_FOR_S: Final = 8.0
 """Time to wait for a registry that restarts."""
 _RETRY_INTERVAL_S: Final = 0.5
 _MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+_MAX_DEPTH: Final = 100
+"""Of a schema; that of a change event has about ten levels. What reads it calls itself for each level."""
 _DENIED: Final = frozenset({401, 403})
 
 
@@ -66,7 +68,13 @@ class SchemaRegistry:
                 hint="write the topics with io.confluent.connect.avro.AvroConverter",
                 type=body.get("schemaType"),
             )
-        return json.loads(body["schema"])
+        try:
+            found = json.loads(body["schema"])
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _unreadable(schema_id, error) from error
+        if _depth(found) > _MAX_DEPTH:
+            raise _unreadable(schema_id, f"it is nested deeper than {_MAX_DEPTH} levels")
+        return found
 
     def _get(self, path: str) -> tuple[int, Any]:
         until = time.monotonic() + _RETRY_FOR_S
@@ -127,8 +135,26 @@ def _context(settings: RegistrySettings) -> ssl.SSLContext:
     return context
 
 
+def _unreadable(schema_id: int, cause: object) -> SchemaError:
+    return SchemaError(
+        f"schema {schema_id} of the registry, which records name, cannot be read",
+        hint="check schema.registry.url, and who may register schemas there",
+        cause=cause,
+    )
+
+
+def _depth(schema: Any) -> int:
+    """Return how deep parsed JSON is nested."""
+    depth, level = 0, [schema]
+    while level:
+        depth += 1
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [part for parts in inner for part in parts]
+    return depth
+
+
 def _parsed(data: bytes) -> Any:
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
