@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, TailraceError
 
@@ -50,8 +50,19 @@ class IncompleteTopicError(TailraceError):
     """A topic lacks records that were written to it."""
 
 
+class BadRecord(NamedTuple):
+    """The record that an error is about. It is never read from a text that may quote values."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+
+
 class BadRecordError(SinkError):
     """A record cannot be decoded."""
+
+    record: BadRecord | None = None
 
 
 class DamagedTopicError(TailraceError):
@@ -60,6 +71,9 @@ class DamagedTopicError(TailraceError):
 
 class TransformError(TailraceError):
     """A transform does not fit a table."""
+
+    record: BadRecord | None = None
+    """Set if it fails for one record."""
 
 
 class StoredFileError(TailraceError):

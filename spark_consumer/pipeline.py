@@ -399,10 +399,10 @@ class Pipeline:
 
     def _finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, BaseException]) -> None:
         found = {topic: self._reason(topic, error) for topic, error in errors.items()}
-        for topic, error in errors.items():
-            found[topic].add_context(**describe(spark, self._open(spark).common.source, error))
+        for topic, reason in found.items():
+            reason.add_context(**describe(spark, self._open(spark).common.source, topic, reason))
             if len(self._sinks.router.sinks) > 1:
-                found[topic].add_context(sink=self._sinks.router.name_of(topic))
+                reason.add_context(sink=self._sinks.router.name_of(topic))
         self._errors |= found
         self._parked.finish(spark, done, found)
         self._status.parked(self._parked.as_dict())

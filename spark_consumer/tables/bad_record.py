@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
+from tailrace.spark_consumer.errors import BadRecord, BadRecordError, TransformError
 from tailrace.spark_consumer.source.kafka import read_range, read_raw
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 
@@ -19,34 +20,70 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_POSITION: Final = re.compile(r"topic (\S+), partition (\d+), offset (\d+): ([^\n]*?)\s*(?:SQLSTATE: \w+|\n|$)")
-"""How errors of the decoder (json_decoder.failure_prefix) and of transforms (failing_record.py) name a record."""
+_RAISED: Final = re.compile(
+    r"(?:\[USER_RAISED_EXCEPTION\]\s*)?a record cannot be decoded: "
+    r"topic (\S+), partition (\d+), offset (\d+): ([^\n]*?)\s*(?:SQLSTATE: \w+|\n|$)"
+)
+"""The whole message of an exception of the decoder (json_decoder.failure_prefix)."""
+_MOST_CAUSES: Final = 20
 _SHOWN: Final = 200
 _MOST: Final = 1000
 """Records of a topic that are skipped; more are not single bad records."""
 
 
-def bad_record(text: str) -> tuple[TopicRange, str] | None:
-    """Return the record that the text of an error names and the reason, or None."""
-    found = _POSITION.search(text)
-    if found is None:
+def bad_record(error: BaseException, topic: str, within: TopicRange | None = None) -> BadRecord | None:
+    """Return the record of a topic, and of the range that was read, that an error is about; None if it is about none.
+
+    A text that quotes a value can say anything. So only an exception of the decoder itself counts, whose message begins
+    as the decoder begins it, and an error that has the record.
+    """
+    found: BadRecord | None = None
+    cause: BaseException | None = error
+    while found is None and cause is not None:
+        if isinstance(cause, BadRecordError | TransformError):
+            found = cause.record
+        else:
+            found = next(filter(None, map(_read, _messages(cause))), None)
+        cause = cause.__cause__
+    if found is None or found.topic != topic:
         return None
-    partition, offset = int(found[2]), int(found[3])
-    return TopicRange(found[1], {partition: OffsetRange(offset, offset + 1)}), found[4]
+    if within is not None:
+        own = within.partitions.get(found.partition)
+        if within.topic != topic or own is None or not own.start <= found.offset < own.end:
+            return None
+    return found
 
 
-def describe(spark: SparkSession, source: Mapping[str, str], error: BaseException) -> dict[str, object]:
-    """Return the position and the beginning of the value of the record that an error names."""
-    named = bad_record(str(error))
+def _read(message: str) -> BadRecord | None:
+    found = _RAISED.match(message)
+    return None if found is None else BadRecord(found[1], int(found[2]), int(found[3]), found[4])
+
+
+def _messages(error: BaseException) -> Iterator[str]:
+    """Yield the messages of the Java exceptions of an error, from the outermost to the first cause."""
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_MOST_CAUSES):
+        if java is None:
+            return
+        yield str(java.getMessage())
+        java = java.getCause()
+
+
+def describe(spark: SparkSession, source: Mapping[str, str], topic: str, error: BaseException) -> dict[str, object]:
+    """Return the position and the beginning of the value of the record that an error is about."""
+    named = bad_record(error, topic)
     if named is None:
         return {}
-    [(partition, offsets)] = named[0].partitions.items()
     try:
-        rows = read_range(spark, source, named[0]).select(fn.col("value").cast("string")).collect()
+        rows = read_range(spark, source, _range(named)).select(fn.col("value").cast("string")).collect()
     except PySparkException:
         rows = []
     value = str(rows[0]["value"])[:_SHOWN] if rows else "cannot be read"
-    return {"partition": partition, "offset": offsets.start, "value": value}
+    return {"partition": named.partition, "offset": named.offset, "value": value}
+
+
+def _range(record: BadRecord) -> TopicRange:
+    return TopicRange(record.topic, {record.partition: OffsetRange(record.offset, record.offset + 1)})
 
 
 class DeadLetters:
@@ -62,20 +99,21 @@ class DeadLetters:
         self._skipped: dict[str, set[tuple[int, int]]] = {}
         self._lock = threading.Lock()
 
-    def take(self, spark: SparkSession, error: BaseException) -> bool:
-        """Write the record that an error names; return whether the work can be done again without it."""
-        named = bad_record(str(error))
-        if named is None:
+    def take(self, spark: SparkSession, error: BaseException, read: TopicRange | None) -> bool:
+        """Write the record of a range that an error is about; return whether the work can be done without it."""
+        found = None if read is None else bad_record(error, read.topic, read)
+        if found is None:
             return False
-        found, reason = named
-        [(partition, offsets)] = found.partitions.items()
+        at = found.partition, found.offset
         with self._lock:
             skipped = self._skipped.setdefault(found.topic, set())
-            if (partition, offsets.start) in skipped or len(skipped) >= _MOST:
+            if at in skipped or len(skipped) >= _MOST:
                 return False
-        self._write(spark, found, reason)
-        skipped.add((partition, offsets.start))
-        log.error("record skipped", topic=found.topic, partition=partition, offset=offsets.start, reason=reason)
+        self._write(spark, _range(found), found.reason)
+        skipped.add(at)
+        log.error(
+            "record skipped", topic=found.topic, partition=found.partition, offset=found.offset, reason=found.reason
+        )
         return True
 
     def has(self, topic: str) -> bool:

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from tailrace.runtime.errors import KafkaRequestError, TailraceError
 from tailrace.spark_consumer.errors import (
+    BadRecord,
     BadRecordError,
     IncompleteTopicError,
     MissingTopicError,
@@ -58,8 +59,8 @@ def known_reason(
 
     ``source`` are the options of the Kafka source.
     """
-    text = str(error)
-    known = reason_in(topic, text)
+    text, record = str(error), bad_record(error, topic, found)
+    known = reason_in(topic, text) if record is None else _bad(record)
     if known is None and found is not None and _LOST.search(text):
         known = _lost(spark, source, found)
     if known is not None:
@@ -69,15 +70,7 @@ def known_reason(
 
 def reason_in(topic: str, text: str) -> TailraceError | None:
     """Return what the text of an error of Spark or Kafka says about a table; None if it is not known."""
-    named, raised = bad_record(text), _RAISED.search(text)
-    if named is not None:
-        record, reason = named
-        [(number, offsets)] = record.partitions.items()
-        return BadRecordError(
-            f"a record cannot be decoded: topic {record.topic}, partition {number}, offset {offsets.start}: {reason}",
-            hint="let only the producer write to the topic; to go on without such records, set errors.tolerance=all "
-            "and errors.deadletterqueue.topic.name",
-        )
+    raised = _RAISED.search(text)
     if raised is not None:
         return SinkError(
             " ".join(raised[1].split())[:_SHOWN],
@@ -97,6 +90,17 @@ def reason_in(topic: str, text: str) -> TailraceError | None:
             cause=denied[1],
         )
     return None
+
+
+def _bad(record: BadRecord) -> BadRecordError:
+    found = BadRecordError(
+        f"a record cannot be decoded: topic {record.topic}, partition {record.partition}, offset {record.offset}: "
+        f"{record.reason}",
+        hint="let only the producer write to the topic; to go on without such records, set errors.tolerance=all "
+        "and errors.deadletterqueue.topic.name",
+    )
+    found.record = record
+    return found
 
 
 def unknown_reason(topic: str, error: BaseException) -> SinkError:

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
 from tailrace.runtime.errors import TailraceError
-from tailrace.spark_consumer.errors import TransformError, concerns_all_tables
+from tailrace.spark_consumer.errors import BadRecord, TransformError, concerns_all_tables
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.spark_line import silence_contexts
 
@@ -62,12 +62,14 @@ def failing_record(records: DataFrame, transform: TableTransform, images: Images
             earlier = _failure(own.where(offset.between(start, middle - 1)), transform, images)
             start, end = (middle, end) if earlier is None else (start, middle)
             error = earlier or error
-        source = transform.source
-        return TransformError(
+        source, reason = transform.source, _sentence(error)
+        found = TransformError(
             f"the transform of {source.database}.{source.table} fails for a record: topic {source.topic}, "
-            f"partition {partition}, offset {start}: {_sentence(error)}",
+            f"partition {partition}, offset {start}: {reason}",
             hint="use a function that returns NULL, such as try_cast or try_divide, and start again",
         )
+        found.record = BadRecord(source.topic, partition, start, reason)
+        return found
     return None
 
 

@@ -210,6 +210,30 @@ def test_bad_record_goes_to_the_dead_letter_topic(
     assert all("does not match" in each["__connect.errors.exception.message"] for each in headers)
 
 
+@pytest.mark.timeout(1800)
+def test_a_value_that_reads_like_an_error_skips_no_other_record(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The error of a sink quotes the value that does not fit; nothing is skipped for it."""
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t", ConnectField("n", connect("int32"))))
+    letters, given = f"letters-{prefix}", settings(kafka_broker, prefix, tmp_path, sink="parquet")
+    kafka_broker.create_topic(letters)
+    feed.write(table.change("c", None, {"id": 1, "name": "x", "n": 1}, pos=100))
+    consume(spark, given)
+    table.schema = table_schema(prefix, "t", ConnectField("n", connect("string")))
+    quoted = f"a record cannot be decoded: topic {table.schema.topic}, partition 0, offset 1: x"
+    good, bad = {"id": 2, "name": "x", "n": "2"}, {"id": 3, "name": "x", "n": quoted}
+    changes = [*table.change("c", None, good, pos=110), *table.change("c", None, bad, pos=120)]
+    feed.write([table.published(prefix, version=2), *changes])
+
+    with pytest.raises(TailraceError, match="does not fit the files"):
+        consume(spark, {**given, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": letters})
+
+    client = {"kafka.bootstrap.servers": kafka_broker.bootstrap, "subscribe": letters}
+    assert spark.read.format("kafka").options(**client).load().isEmpty()
+
+
 @pytest.mark.parametrize("sink", ["delta", "kafka"])
 def test_record_that_a_transform_fails_for_is_named_and_can_be_skipped(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, sink: str

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tailrace.runtime.errors import KafkaRequestError, TailraceError
-from tailrace.spark_consumer.errors import BadRecordError, IncompleteTopicError, SinkError
+from tailrace.spark_consumer.errors import BadRecord, BadRecordError, IncompleteTopicError, SinkError
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
 from tailrace.spark_consumer.tables import reasons
+from tailrace.spark_consumer.tables.bad_record import bad_record
 from tailrace.spark_consumer.tables.reasons import known_reason, may_be_missing, reason_in, unknown_reason
 
 if TYPE_CHECKING:
@@ -25,11 +26,6 @@ END = "SQLSTATE: P0001\n\tat org.apache.spark.X"
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
     [
-        (
-            f"{RAISED} a record cannot be decoded: topic p.d.t, partition 1, offset 7: n does not match {END}",
-            BadRecordError,
-            "a record cannot be decoded: topic p.d.t, partition 1, offset 7: n does not match",
-        ),
         (
             f"{RAISED} a value of d.t, column n, does not fit the files: 3000000000 {END}",
             SinkError,
@@ -58,6 +54,55 @@ def test_known_errors(text: str, kind: type[TailraceError], expected: str) -> No
     assert type(found) is kind
     assert found.message == expected
     assert found.hint
+
+
+class _Java:
+    """An exception of Java, as py4j shows it."""
+
+    def __init__(self, message: str, cause: _Java | None = None) -> None:
+        self.getMessage, self.getCause = (lambda: message), (lambda: cause)
+
+
+class _FromJava(Exception):  # noqa: N818 - as those of Spark
+    def __init__(self, *messages: str) -> None:
+        super().__init__(" ".join(messages))
+        self.java_exception: _Java | None = None
+        for message in reversed(messages):
+            self.java_exception = _Java(message, self.java_exception)
+
+
+_RECORD = (
+    "[USER_RAISED_EXCEPTION] a record cannot be decoded: topic p.d.t, partition 1, offset 7: n differs SQLSTATE: P1"
+)
+_RANGE = TopicRange(TOPIC, {1: OffsetRange(5, 8)})
+
+
+def test_an_error_names_the_record_that_the_decoder_raised() -> None:
+    error = _FromJava(f"{STAGE}a job failed", _RECORD)
+    found = known_reason(cast("SparkSession", None), {}, TOPIC, _RANGE, error)
+
+    assert isinstance(found, BadRecordError)
+    assert found.message == "a record cannot be decoded: topic p.d.t, partition 1, offset 7: n differs"
+    assert found.record == BadRecord(TOPIC, 1, 7, "n differs")
+    assert bad_record(found, TOPIC) == bad_record(error, TOPIC) == found.record
+
+
+@pytest.mark.parametrize(
+    ("error", "read"),
+    [
+        (_FromJava(f"{STAGE}{_RECORD}"), _RANGE),
+        (_FromJava("a job failed", f"[USER_RAISED_EXCEPTION] a value does not fit the files: {_RECORD}"), _RANGE),
+        (_FromJava("a job failed", _RECORD), TopicRange(TOPIC, {1: OffsetRange(5, 7)})),
+        (_FromJava("a job failed", _RECORD), TopicRange(TOPIC, {0: OffsetRange(5, 8)})),
+        (_FromJava("a job failed", _RECORD), TopicRange("p.d.other", {1: OffsetRange(5, 8)})),
+        (SinkError(_RECORD), _RANGE),
+        (RuntimeError(_RECORD), _RANGE),
+    ],
+    ids=["quoted", "value", "other offset", "other partition", "other topic", "of a sink", "text"],
+)
+def test_a_text_that_quotes_a_record_names_none(error: Exception, read: TopicRange) -> None:
+    """It is neither skipped nor copied."""
+    assert bad_record(error, read.topic, read) is None
 
 
 def test_an_unknown_error_names_the_topic_and_the_beginning_of_the_error() -> None:
