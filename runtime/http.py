@@ -1,26 +1,33 @@
 """The HTTP endpoints of a process: /status, /metrics, /livez, /readyz.
 
-The server of the standard library is enough for four read-only endpoints; a web framework would add dependencies.
+Tornado serves them on one thread: a connection costs no thread, and a request must be complete ``REQUEST_TIMEOUT_S``
+after its connection is open. So slow clients keep nobody out. Probes are answered on that thread; /status and /metrics,
+which take longer with many tables, on others.
 """
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
 
 from tailrace.runtime.errors import ConfigError
 
-CONNECTIONS: Final = 32
-"""Connections that are served at once."""
-TIMEOUT_S = 10.0
-"""A client that sends nothing for so long is disconnected."""
+REQUEST_TIMEOUT_S: Final = 10.0
+"""A client whose request is not complete so long after it connected, or after its last response, is disconnected."""
+
+_MAX_REQUEST: Final = 16 << 10
+"""Bytes of the head of a request, and of its body, which no endpoint reads."""
 
 _TEXT: Final = "text/plain; charset=utf-8"
 
@@ -57,32 +64,65 @@ class Response(NamedTuple):
     body: bytes
 
 
+_FOREIGN: Final = Response(403, _TEXT, b"the Host header names another host; ask for localhost or an address\n")
+
+
 def _probe(word: str, good: bool) -> Response:
     return Response(200, _TEXT, f"{word}\n".encode()) if good else Response(503, _TEXT, f"not {word}\n".encode())
 
 
 class HttpServer:
-    """Serves the endpoints on a thread of its own until it is closed. Port 0 is any free port."""
+    """Serves the endpoints on a thread of its own until it is closed. Port 0 is any free port.
 
-    def __init__(self, endpoints: Endpoints, *, address: str, port: int, port_property: str) -> None:
+    On a loopback address a request must name localhost or an address in ``Host``: otherwise a page of another site,
+    whose name resolves to this machine, could read the answers in a browser.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        *,
+        address: str,
+        port: int,
+        port_property: str,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
         """Raises ConfigError with the name of ``port_property`` if the port cannot be opened."""
         try:
-            self._server = _Server((address, port), _handler(endpoints))
+            self._sockets = bind_sockets(port, address)
         except OSError as error:
             problem = f"{port_property}: port {port} of {address} cannot be opened: {error.strerror}"
             raise ConfigError([problem]) from None
-        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+        self.port = int(self._sockets[0].getsockname()[1])
+        local = all(ipaddress.ip_address(each.getsockname()[0]).is_loopback for each in self._sockets)
+        arguments = {"endpoints": endpoints, "any_host": not local}
+        self._application = Application([(".*", _Handler, arguments)], log_function=lambda _handler: None)
+        self._request_timeout_s = request_timeout_s
+        self._loop = asyncio.new_event_loop()
+        self._closing = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
 
-    @property
-    def port(self) -> int:
-        """The open port."""
-        return int(self._server.server_address[1])
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = HTTPServer(
+            self._application,
+            idle_connection_timeout=self._request_timeout_s,
+            body_timeout=self._request_timeout_s,
+            max_header_size=_MAX_REQUEST,
+            max_body_size=_MAX_REQUEST,
+        )
+        server.add_sockets(self._sockets)
+        await self._closing.wait()
+        server.stop()
+        await server.close_all_connections()
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
 
     def __enter__(self) -> HttpServer:
@@ -94,61 +134,43 @@ class HttpServer:
         self.close()
 
 
-class _Server(ThreadingHTTPServer):
-    """Serves a bounded number of connections at once; those above are closed at once."""
+class _Handler(RequestHandler):
+    """Answers GET and HEAD requests."""
 
-    daemon_threads = True
-    request_queue_size = 64
+    def initialize(self, endpoints: Endpoints, *, any_host: bool) -> None:
+        """Tornado calls this for each request."""
+        self._endpoints = endpoints
+        self._any_host = any_host
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._free = threading.BoundedSemaphore(CONNECTIONS)
-        super().__init__(address, handler)
+    async def get(self) -> None:
+        """Answer one request; Tornado leaves out the body of a response to HEAD."""
+        if not (self._any_host or _is_local(self.request.host_name)):
+            self._send(_FOREIGN)
+        elif self.request.path in {"/status", "/metrics"}:
+            self._send(await asyncio.to_thread(self._endpoints.response, self.request.path))
+        else:
+            self._send(self._endpoints.response(self.request.path))
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for a connection, if one is free."""
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._free.release()
-            raise
+    head = get
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one connection."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+    def _send(self, response: Response) -> None:
+        self.set_status(response.status)
+        self.set_header("Content-Type", response.content_type)
+        self.finish(response.body)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that is gone or does not speak HTTP."""
+    def compute_etag(self) -> None:
+        """Return no ETag: nobody caches these answers."""
+
+    def set_default_headers(self) -> None:
+        """Do not name the server."""
+        self.clear_header("Server")
 
 
-def _handler(endpoints: Endpoints) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        """Answers GET and HEAD requests."""
-
-        timeout = TIMEOUT_S
-
-        def do_GET(self) -> None:
-            """Answer one request."""
-            self.wfile.write(self._write_head().body)
-
-        def do_HEAD(self) -> None:
-            """Answer one request without the body."""
-            self._write_head()
-
-        def _write_head(self) -> Response:
-            response = endpoints.response(self.path.partition("?")[0])
-            self.send_response(response.status)
-            self.send_header("Content-Type", response.content_type)
-            self.send_header("Content-Length", str(len(response.body)))
-            self.end_headers()
-            return response
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-            """Do not log requests: probes arrive every few seconds."""
-
-    return Handler
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

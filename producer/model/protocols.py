@@ -196,6 +196,10 @@ class ChangeStream(Protocol):
     def caught_up(self) -> bool:
         """Whether the last ``poll`` returned no event because the source had sent nothing more."""
 
+    @property
+    def received_us(self) -> int:
+        """When the source last sent something, an event or a heartbeat: microseconds since 1970 by this clock."""
+
     def poll(self, timeout_s: float) -> list[Event]:
         """Return the next events; [] after ``timeout_s`` or ``wake``."""
 

@@ -22,10 +22,14 @@ _PROCESS_GAUGES: Final = (
     ("cdc_connected", "1 while the producer streams the binlog", ("connected",)),
     (
         "cdc_milli_seconds_behind_source",
-        "Age of the last transaction when it was processed, ms; -1: none yet",
+        "How far Kafka is behind the source, ms; 0 while the source confirms that it has nothing more",
         ("stream", "lag_ms"),
     ),
-    ("cdc_milli_seconds_since_last_event", "Time since the last binlog event, ms; -1: none yet", ("stream", "idle_ms")),
+    (
+        "cdc_milli_seconds_since_last_event",
+        "Time since the last event or heartbeat of the source, ms",
+        ("stream", "idle_ms"),
+    ),
     ("cdc_total_number_of_create_events_seen", "Records of inserts since the start", ("stream", "creates")),
     ("cdc_total_number_of_update_events_seen", "Records of updates since the start", ("stream", "updates")),
     (
@@ -54,6 +58,17 @@ _PROCESS_GAUGES: Final = (
     ),
     ("cdc_remaining_table_count", "Tables whose snapshot is not complete", ("snapshot", "tables_remaining")),
     ("tailrace_tables_in_error", "Tables that cannot be captured as they are", ("snapshot", "tables_in_error")),
+)
+
+# name, help, field of the stream: microseconds since 1970. What is not known has no series.
+_TIMES: Final = (
+    ("tailrace_last_received_timestamp_seconds", "Unix time of the last event or heartbeat", "received_ts_us"),
+    ("tailrace_last_commit_timestamp_seconds", "Unix time of the stream's last Kafka transaction", "committed_ts_us"),
+    (
+        "tailrace_last_transaction_timestamp_seconds",
+        "Unix time at which the source committed the last transaction that was read",
+        "source_ts_us",
+    ),
 )
 
 _PROCESS_COUNTERS: Final = (
@@ -86,10 +101,14 @@ class StatusCollector(Collector):
         now = self._status.snapshot()
         server = now["prefix"]
         for name, text, path in _PROCESS_GAUGES:
-            yield _gauge(name, text, server, _at(now, path))
+            if (value := _at(now, path)) is not None:
+                yield _gauge(name, text, server, float(value))
+        for name, text, field in _TIMES:
+            if now["stream"][field]:
+                yield _gauge(name, text, server, now["stream"][field] / 1_000_000)
         for name, text, path in _PROCESS_COUNTERS:
             counter = CounterMetricFamily(name, text, labels=["server"])
-            counter.add_metric([server], _at(now, path))
+            counter.add_metric([server], float(_at(now, path)))
             yield counter
         stream = now["stream"]
         total = stream["creates"] + stream["updates"] + stream["deletes"]
@@ -97,8 +116,8 @@ class StatusCollector(Collector):
         running, complete = now["phase"] == Phase.SNAPSHOT, now["phase"] == Phase.STREAMING
         yield _gauge("cdc_snapshot_running", "1 while a snapshot is running", server, running)
         yield _gauge("cdc_snapshot_completed", "1 when every snapshot is complete", server, complete)
-        lag_s = stream["lag_ms"] / 1000
-        yield _gauge("tailrace_lag_seconds", "Age of the last transaction when it was processed", server, lag_s)
+        if stream["lag_ms"] is not None:
+            yield _gauge("tailrace_lag_seconds", "How far Kafka is behind the source", server, stream["lag_ms"] / 1000)
         yield _gauge("tailrace_native_codec", "1 if the compiled extension encodes rows", server, loader.is_used())
         sends = not native_sender.unused_because()
         yield _gauge("tailrace_native_sender", "1 if the compiled extension sends records", server, sends)
@@ -140,11 +159,11 @@ class StatusCollector(Collector):
         yield modes
 
 
-def _at(values: dict[str, Any], path: tuple[str, ...]) -> float:
+def _at(values: dict[str, Any], path: tuple[str, ...]) -> Any:
     found: Any = values
     for step in path:
         found = found[step]
-    return float(found)
+    return found
 
 
 def _gauge(name: str, text: str, server: str, value: float) -> Metric:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -67,10 +68,10 @@ class StreamStatus:
     gtids: str = ""
     source_ts_us: int = 0
     """Commit time of the last transaction at the source, microseconds since the epoch; 0 before the first."""
-    seen_ts_us: int = 0
-    """Time of the last event by the producer's clock; 0 before the first."""
-    lag_ms: int = -1
-    """Age of the last transaction when it was processed; 0 at the end of the binlog; -1 before the first."""
+    received_ts_us: int = 0
+    """Time of the last event or heartbeat of the source by the producer's clock; 0 before the first."""
+    committed_ts_us: int = 0
+    """Time of the last Kafka transaction of the stream by the producer's clock; 0 before the first."""
     events: int = 0
     """Rows events of captured tables."""
     events_skipped: int = 0
@@ -87,6 +88,9 @@ class StreamStatus:
     """Kafka transactions of the stream."""
     disconnects: int = 0
 
+
+CONFIRMED_US: Final = 5_000_000
+"""For how long the end of the binlog counts as reached without another heartbeat; the source sends one a second."""
 
 _DONE = frozenset({TableMode.STREAMING, TableMode.ERROR})
 """No snapshot of the table is running or to come."""
@@ -108,6 +112,10 @@ class Status:
         self._tables: dict[TableId, TableStatus] = {}
         self._stream = StreamStatus()
         self._looped_at = time.monotonic()
+        self._through_us = 0
+        """What the source committed until this time is in Kafka; 0: not known."""
+        self._at_end = False
+        """Whether the source had nothing more when ``_through_us`` was set."""
 
     # -- the process --
 
@@ -235,18 +243,17 @@ class Status:
 
     def stream_transaction(self, *, ts_us: int, count: int = 1) -> None:
         """Count transactions of the source; the last one was committed there at ``ts_us``."""
-        now_us = time.time_ns() // 1000
         with self._lock:
-            stream = self._stream
-            stream.transactions += count
-            stream.source_ts_us, stream.seen_ts_us = ts_us, now_us
-            stream.lag_ms = max(0, now_us - ts_us) // 1000
+            self._stream.transactions += count
+            self._stream.source_ts_us = ts_us
+            self._at_end = False
 
-    def stream_caught_up(self) -> None:
-        """The end of the binlog is reached: there is no lag, however old the last change is."""
+    def stream_received(self, received_us: int, *, complete: bool) -> None:
+        """The source last sent something at ``received_us``; ``complete``: all that it has sent is in Kafka."""
         with self._lock:
-            self._stream.lag_ms = 0
-            self._stream.seen_ts_us = time.time_ns() // 1000
+            self._stream.received_ts_us = received_us
+            if complete:
+                self._through_us, self._at_end = max(self._through_us, received_us), True
 
     def stream_committed(self, position: Mapping[str, Any]) -> None:
         """Set the position (the JSON form of an offset) that is stored in Kafka with everything before it."""
@@ -254,6 +261,9 @@ class Status:
             stream = self._stream
             stream.file, stream.pos, stream.gtids = position["file"], position["pos"], position["gtids"]
             stream.commits += 1
+            stream.committed_ts_us = time.time_ns() // 1000
+            # A clock of the source that is ahead must not hide an outage.
+            self._through_us = max(self._through_us, min(stream.source_ts_us, stream.committed_ts_us))
 
     # -- reading --
 
@@ -270,15 +280,27 @@ class Status:
         with self._lock:
             return self._connected and self._phase in {Phase.SNAPSHOT, Phase.STREAMING}
 
+    def _lag_ms(self, now_us: int) -> int | None:
+        """Return how far Kafka is behind the source: a function of time, so that it grows when nothing is processed.
+
+        It is 0 only while the source confirms that it has nothing more. None: nothing is known yet.
+        """
+        if not self._through_us:
+            return None
+        behind_us = now_us - self._through_us
+        return 0 if self._at_end and behind_us <= CONFIRMED_US else max(0, behind_us) // 1000
+
     def snapshot(self) -> dict[str, Any]:
         """Return everything at one moment as plain values: the JSON of /status."""
         now_us = time.time_ns() // 1000
         with self._lock:
-            tables = {str(table): asdict(status) for table, status in sorted(self._tables.items())}
-            stream = asdict(self._stream)
+            copies = [(table, copy(status)) for table, status in self._tables.items()]  # the stream waits meanwhile
+            stream = asdict(self._stream) | {"lag_ms": self._lag_ms(now_us)}
             phase, error, connected = self._current_phase().value, self._error, self._connected
             waiting = self._waiting
-        stream["idle_ms"] = (now_us - stream["seen_ts_us"]) // 1000 if stream["seen_ts_us"] else -1
+        tables = {str(table): asdict(status) for table, status in sorted(copies, key=lambda item: item[0])}
+        received_us = stream["received_ts_us"]
+        stream["idle_ms"] = max(0, now_us - received_us) // 1000 if received_us else None
         return {
             "prefix": self.prefix,
             "phase": phase,

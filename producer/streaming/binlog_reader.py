@@ -145,10 +145,10 @@ class BinlogReader:
             finally:
                 self._report_status()
             caught_up = self._stream.caught_up
-            if caught_up:
-                self._status.stream_caught_up()
             self._coordinator.end_splits()
             transaction.commit_if_due(caught_up=caught_up)
+            complete = caught_up and not transaction.records and self._offset.transaction is None
+            self._status.stream_received(self._stream.received_us, complete=complete)
         transaction.commit()
 
     def _read(self, events: list[Event]) -> None:

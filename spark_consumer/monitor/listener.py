@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from tailrace.spark_consumer.monitor.progress import offsets_behind
+from tailrace.spark_consumer.monitor.progress import reported_offsets
 from tailrace.spark_consumer.monitor.status import Status
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ class ProgressListener(StreamingQueryListener):
         if found["id"] != self._query_id or found["timestamp"] <= self._last:
             return
         self._last = found["timestamp"]
-        behind = {topic: each for topic, each in offsets_behind(found).items() if topic not in self._control}
-        self._status.progress(found["batchId"], behind, found["durationMs"])
+        applied, ends = reported_offsets(found)
+        ends = {topic: each for topic, each in ends.items() if topic not in self._control}
+        self._status.progress(found["batchId"], applied, ends, found["durationMs"])
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Do nothing."""
@@ -50,7 +51,9 @@ class ProgressListener(StreamingQueryListener):
         self.report(event.progress.json)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Do nothing."""
+        """Pass on that Kafka has answered, and has nothing more."""
+        if str(event.id) == self._query_id:
+            self._status.confirmed()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Do nothing."""

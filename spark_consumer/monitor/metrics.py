@@ -14,14 +14,18 @@ from tailrace.spark_consumer.monitor.table_result import ROW_KINDS
 TABLE_STATES: Final = ("waiting", "streaming", "loading", "complete", "parked")
 
 _GAUGES: Final = (
-    ("cdc_milli_seconds_behind_source", "The greatest lag of a table; 0 if all have read everything", "lag_ms"),
+    (
+        "cdc_milli_seconds_behind_source",
+        "The greatest lag of a table; 0 while Kafka confirms that there is nothing more",
+        "lag_ms",
+    ),
     ("tailrace_splits_incomplete", "Snapshot splits of which records are missing so far", "splits_incomplete"),
     ("tailrace_batch_running_seconds", "Age of the running micro-batch; 0 between batches", "running_batch_seconds"),
 )
 _TABLE_GAUGES: Final = (
     (
         "tailrace_table_milli_seconds_behind_source",
-        "Time since the newest applied change of the table was made; 0 if everything is read",
+        "How far the table is behind; 0 while Kafka confirms that there is nothing more",
         "lag_ms",
     ),
     ("tailrace_offsets_behind", "Offsets in Kafka that are not applied", "offsets_behind"),
@@ -39,7 +43,8 @@ class StatusCollector(Collector):
         now = self._status()
         tables: dict[str, dict[str, Any]] = now["tables"]
         for name, text, field in _GAUGES:
-            yield GaugeMetricFamily(name, text, value=float(now[field] or 0))
+            if now[field] is not None:
+                yield GaugeMetricFamily(name, text, value=float(now[field]))
         yield CounterMetricFamily("tailrace_batches", "Micro-batches applied", value=now["batches"])
         phases = CounterMetricFamily("tailrace_phase_seconds", "Seconds in each phase of the batches", labels=["phase"])
         for phase, seconds in now["phases"].items():

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+Offsets = Mapping[str, Mapping[str, Any]]
+"""Topic to partition to offset, as Spark reports them."""
 
-def offsets_behind(report: Mapping[str, Any]) -> dict[str, int]:
-    """Return, per topic, the offsets between the end of the last batch and the end of the topic.
+
+def reported_offsets(report: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
+    """Return the offsets at which the last batch ended, and those at which the topics ended when it was planned.
 
     ``report`` is Spark's ``StreamingQueryProgress``, read from its JSON. The attributes of Python's object cannot be
-    used: there the offsets are the text of a dict, which is not JSON. Empty if Spark has not reported the end.
+    used: there the offsets are the text of a dict, which is not JSON. Empty if Spark has not reported them.
     """
     [source] = report["sources"]
-    ends: Mapping[str, Mapping[str, Any]] = source.get("endOffset") or {}
-    latests: Mapping[str, Mapping[str, Any]] = source.get("latestOffset") or {}
-    return {
-        topic: sum(max(0, int(offset) - int(ends.get(topic, {}).get(name, 0))) for name, offset in partitions.items())
-        for topic, partitions in latests.items()
-    }
+    return source.get("endOffset") or {}, source.get("latestOffset") or {}
+
+
+def offsets_between(starts: Mapping[str, Any], ends: Mapping[str, Any]) -> int:
+    """Return the number of offsets from ``starts`` to ``ends`` of a topic; a partition without a start begins at 0."""
+    return sum(max(0, int(end) - max(0, int(starts.get(name, 0)))) for name, end in ends.items())

@@ -7,15 +7,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Histogram
 
 from tailrace.spark_consumer.monitor.metrics import StatusCollector
 from tailrace.spark_consumer.monitor.phases import Phases
+from tailrace.spark_consumer.monitor.progress import Offsets, offsets_between
 from tailrace.spark_consumer.monitor.table_result import SnapshotStatus, TableResult
 
 _BUCKETS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
+
+CONFIRMED_MS: Final = 30_000
+"""For how long the end of a topic counts as reached without another answer of Kafka: three times the interval at which
+Spark reports that a query is idle."""
 
 
 @dataclass(slots=True)
@@ -26,10 +31,19 @@ class _Table:
     rows: Counter[str] = field(default_factory=Counter)
     newest_ms: int | None = None
     snapshot: SnapshotStatus | None = None
-    behind: int | None = None
-    """Offsets after the last batch, as Spark planned it."""
+    applied: Mapping[str, Any] = field(default_factory=dict)
+    """Partition to the end of the last batch."""
+    ends: Mapping[str, Any] = field(default_factory=dict)
+    """Partition to the end of the topic when that batch was planned."""
     planned: int = 0
     """Offsets in the running batch."""
+    through_ms: int = 0
+    """All records up to this time are applied; 0: not known."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing was left to read when Kafka last answered."""
+        return bool(self.ends) and not self.planned and not offsets_between(self.applied, self.ends)
 
 
 class Status:
@@ -37,6 +51,8 @@ class Status:
 
     def __init__(self, query: str, sink: str) -> None:
         """``sink``: the name of the sink; those of several are separated by commas."""
+        self._answered_ms = 0
+        """When Kafka last told the ends of the topics."""
         self.sink_of: Callable[[str], str] = lambda _topic: sink
         """Returns the name of the sink of a table; '' if it has none."""
         self._lock = threading.Lock()
@@ -71,6 +87,7 @@ class Status:
         self.phases.begin(batch_id)
         with self._lock:
             self._started = time.monotonic()
+            self._answered_ms = _now_ms()
             for topic, offsets in planned.items():
                 self._table(topic).planned = offsets
 
@@ -96,18 +113,31 @@ class Status:
             for table in self._tables.values():
                 table.planned = 0
 
-    def progress(self, batch_id: int, behind: Mapping[str, int], durations_ms: Mapping[str, int]) -> None:
-        """Spark has ended a micro-batch: offsets behind Kafka per topic, and the phases of the batch.
+    def progress(self, batch_id: int, applied: Offsets, ends: Offsets, durations_ms: Mapping[str, int]) -> None:
+        """Spark has ended a micro-batch: its end, the ends of the topics when it was planned, its phases.
 
         A table whose topic Kafka does not have any more is forgotten.
         """
         self.phases.report(batch_id, {name: duration / 1000 for name, duration in durations_ms.items()})
         with self._lock:
-            for topic, offsets in behind.items():
-                self._table(topic).behind = offsets
-            if behind:
-                for topic in self._tables.keys() - behind.keys() - self._parked.keys():
+            for topic, offsets in ends.items():
+                table = self._table(topic)
+                table.applied, table.ends = applied.get(topic, {}), offsets
+            if ends:
+                for topic in self._tables.keys() - ends.keys() - self._parked.keys():
                     del self._tables[topic]
+            self._note_read()
+
+    def confirmed(self) -> None:
+        """Kafka has answered, and no topic has anything more."""
+        with self._lock:
+            self._answered_ms = _now_ms()
+            self._note_read()
+
+    def _note_read(self) -> None:
+        for topic, table in self._tables.items():
+            if table.is_read and topic not in self._parked:
+                table.through_ms = self._answered_ms
 
     def parked(self, tables: Mapping[str, Any]) -> None:
         """These tables cannot go on."""
@@ -120,10 +150,23 @@ class Status:
         return self._tables.setdefault(topic, _Table())
 
     def _lag_ms(self, topic: str, table: _Table) -> int | None:
-        """Return the time since the newest applied change; 0 if there is nothing to read."""
-        if table.behind == 0 and not table.planned and topic not in self._parked:
-            return 0
-        return None if table.newest_ms is None else max(0, int(time.time() * 1000) - table.newest_ms)
+        """Return how far the table is behind, a function of time: it grows while Kafka does not answer.
+
+        It is 0 only while Kafka confirms that there is nothing more. None: nothing is known yet.
+        """
+        applied_ms = max(table.newest_ms or 0, table.through_ms)
+        if not applied_ms:
+            return None
+        behind_ms = max(0, _now_ms() - applied_ms)
+        at_end = table.is_read and topic not in self._parked
+        return 0 if at_end and _now_ms() - self._answered_ms <= CONFIRMED_MS else behind_ms
+
+    def _offsets_behind(self, topic: str, table: _Table) -> int | None:
+        """Return the offsets that are not applied: of a parked table from its position on."""
+        if not table.ends:
+            return None
+        applied = self._parked[topic]["starts"] if topic in self._parked else table.applied
+        return offsets_between(applied, table.ends) + (0 if topic in self._parked else table.planned)
 
     def _state_of(self, topic: str, table: _Table) -> str:
         if topic in self._parked:
@@ -152,7 +195,7 @@ class Status:
             "rows": dict(table.rows),
             "newest_source_ms": table.newest_ms,
             "lag_ms": self._lag_ms(topic, table),
-            "offsets_behind": None if table.behind is None else table.behind + table.planned,
+            "offsets_behind": self._offsets_behind(topic, table),
             "splits": {name: value for name, value in asdict(found).items() if name != "state"},
         }
         return described | ({"parked": self._parked[topic]} if topic in self._parked else {})
@@ -191,3 +234,7 @@ class Status:
             "table_states": dict(Counter(table["state"] for table in tables.values())),
             "tables": tables,
         }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

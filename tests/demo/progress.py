@@ -66,7 +66,7 @@ class Observer:
             phase=status.get("phase", "starting"),
             position=f"{stream['file']}:{stream['pos']}" if stream.get("file") else "",
             gtids=stream.get("gtids", ""),
-            lag_ms=stream["lag_ms"] if stream.get("lag_ms", -1) >= 0 else None,
+            lag_ms=stream.get("lag_ms"),
             lag_records=self._lag(committed) if batches else None,
             batches=batches,
             tables={

@@ -41,9 +41,10 @@ def status_of_four() -> Status:
     status.table_applied("complete", TableResult(1, OLD_MS - 5, SnapshotStatus("complete", 4, 4), {"insert": 1}))
     status.table_applied("loading", TableResult(5, OLD_MS, SnapshotStatus("loading", 1, 3, 2), {"insert": 5}))
     status.table_applied("streaming", TableResult(0, None, SnapshotStatus()))
-    status.parked({"parked": {"reason": "no schema", "hint": "publish it"}})
+    status.parked({"parked": {"reason": "no schema", "hint": "publish it", "starts": {"0": 1}}})
     status.batch_applied(7, 1.5)
-    status.progress(7, {"complete": 0, "loading": 4, "streaming": 0, "parked": 9}, {"addBatch": 1200})
+    applied = {topic: {"0": 10} for topic in ("complete", "loading", "streaming", "parked")}
+    status.progress(7, applied, {**applied, "loading": {"0": 14}}, {"addBatch": 1200})
     return status
 
 
@@ -70,6 +71,40 @@ def test_lag_is_that_of_the_table_that_is_most_behind() -> None:
     assert status.as_dict()["lag_ms"] >= found["loading"]["lag_ms"]
     status.batch_started(8, {"complete": 5})
     assert (tables(status)["complete"]["offsets_behind"], tables(status)["loading"]["offsets_behind"]) == (5, 4)
+
+
+def test_lag_grows_while_kafka_is_silent() -> None:
+    """0 needs a recent answer of Kafka; before anything is known there is no series."""
+    status = Status("q", "delta")
+    assert "cdc_milli_seconds_behind_source" not in metrics(status)
+    status.batch_started(0, {"t": 5})
+    status.table_applied("t", TableResult(5, OLD_MS))
+    status.batch_applied(0, 0.1)
+    status.progress(0, {"t": {"0": 5}}, {"t": {"0": 5}}, {})
+    assert tables(status)["t"]["lag_ms"] == 0
+
+    status._answered_ms -= 60_000  # as if Kafka had been silent since then
+    status._tables["t"].through_ms -= 60_000
+    assert 60_000 <= tables(status)["t"]["lag_ms"] < 120_000
+    assert metrics(status)["cdc_milli_seconds_behind_source"] >= 60_000
+
+    status.confirmed()
+    assert tables(status)["t"]["lag_ms"] == 0
+
+
+def test_a_record_after_a_quiet_time_is_not_as_late_as_that_time() -> None:
+    """The newest applied change is old, and everything was read until now."""
+    status = status_of_four()
+    status.batch_started(8, {"complete": 1})
+
+    assert 0 <= tables(status)["complete"]["lag_ms"] < 60_000
+
+
+def test_a_parked_table_is_behind_from_its_position_on() -> None:
+    """Spark has planned its records, and they are not applied."""
+    found = tables(status_of_four())["parked"]
+
+    assert (found["offsets_behind"], found["lag_ms"]) == (9, None)
 
 
 def test_metrics_of_each_table() -> None:
@@ -110,12 +145,12 @@ def test_each_table_names_its_sink() -> None:
 
 def test_series_of_a_deleted_topic_are_removed() -> None:
     status = status_of_four()
-    status.progress(7, {"complete": 0}, {})
+    status.progress(7, {}, {"complete": {"0": 0}}, {})
 
     assert sorted(tables(status)) == ["complete", "parked"]
     assert not [name for name in metrics(status) if "loading" in name and "state=" not in name]
     status.parked({})
-    status.progress(7, {"complete": 0}, {})
+    status.progress(7, {}, {"complete": {"0": 0}}, {})
     assert sorted(tables(status)) == ["complete"]
 
 
@@ -152,10 +187,10 @@ def test_phases_of_spark_belong_to_the_batch_that_they_are_of() -> None:
         status.batch_started(number, {})
         status.phases.add({"tables": number + 1.0})
         if number and not found[-1][2]:
-            status.progress(number - 1, {}, {"addBatch": 100 * number})
+            status.progress(number - 1, {}, {}, {"addBatch": 100 * number})
         found.append((status.phases.last(), status.phases.reported(), early))  # what the batch logs
         if early:
-            status.progress(number, {}, {"addBatch": 100 * (number + 1)})
+            status.progress(number, {}, {}, {"addBatch": 100 * (number + 1)})
             assert status.phases.last() == {"tables": number + 1.0, "spark.addBatch": (number + 1) / 10}
 
     assert [(phases, reported) for phases, reported, _ in found] == [

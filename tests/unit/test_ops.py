@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+import time
 
 import orjson
 import pytest
@@ -36,6 +37,7 @@ def running() -> Status:
     status.stream_rows(ORDERS, "d", 0, skipped=1)
     status.values_replaced(ORDERS, 3)
     status.stream_transaction(ts_us=1)
+    status.stream_received(1, complete=False)
     status.stream_committed({"file": "bin.000002", "pos": 77, "gtids": "u:1-5"})
     return status
 
@@ -108,10 +110,47 @@ def test_phase_is_streaming_after_the_last_table_and_lag_is_0_when_caught_up() -
     status.table_mode(ORDERS, TableMode.STREAMING)
     assert status.snapshot()["phase"] == "snapshot"
     status.table_mode(LINES, TableMode.STREAMING)
-    status.stream_caught_up()
+    status.stream_received(time.time_ns() // 1000, complete=True)
 
     now = status.snapshot()
     assert (now["phase"], now["snapshot"]["tables_remaining"], now["stream"]["lag_ms"]) == ("streaming", 0, 0)
+
+
+def test_lag_grows_while_the_source_or_kafka_is_silent() -> None:
+    """It is a function of time: 0 needs a recent heartbeat with nothing left to write; nothing known is no figure."""
+    status = Status("shop")
+    assert (status.snapshot()["stream"]["lag_ms"], status.snapshot()["stream"]["idle_ms"]) == (None, None)
+    text = generate_latest(registry(status)).decode()
+    assert "cdc_milli_seconds_behind_source{" not in text
+    assert "tailrace_lag_seconds{" not in text
+
+    now_us = time.time_ns() // 1000
+    status.stream_received(now_us - 60_000_000, complete=True)  # silent for a minute since then
+    found = status.snapshot()["stream"]
+    assert 60_000 <= found["lag_ms"] < 120_000
+    assert 60_000 <= found["idle_ms"] < 120_000
+
+    status.stream_received(now_us, complete=True)
+    assert status.snapshot()["stream"]["lag_ms"] == 0
+
+    status.stream_transaction(ts_us=now_us)  # read, and not yet in Kafka
+    status.stream_received(time.time_ns() // 1000, complete=False)
+    assert status.snapshot()["stream"]["lag_ms"] is not None
+    time.sleep(0.01)
+    assert status.snapshot()["stream"]["lag_ms"] >= 10
+
+    status.disconnected()
+    status.failed("the source is gone")
+    assert status.snapshot()["stream"]["lag_ms"] >= 10
+
+
+def test_a_clock_of_the_source_that_is_ahead_hides_no_outage() -> None:
+    status = running()
+    status.stream_transaction(ts_us=time.time_ns() // 1000 + 3_600_000_000)
+    status.stream_committed({"file": "bin.000002", "pos": 99, "gtids": "u:1-6"})
+    time.sleep(0.01)
+
+    assert 10 <= status.snapshot()["stream"]["lag_ms"] < 3_600_000
 
 
 def test_a_new_session_counts_its_splits_from_0() -> None:

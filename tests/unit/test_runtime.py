@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from contextlib import ExitStack, closing
+import time
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 
 import pytest
@@ -81,8 +82,10 @@ def test_probes(path: str, good: bool, response: tuple[int, bytes]) -> None:
     assert (found.status, found.body) == response
 
 
-def _server() -> HttpServer:
-    return HttpServer(endpoints(), address="127.0.0.1", port=0, port_property="port")
+def _server(request_timeout_s: float = 10.0) -> HttpServer:
+    return HttpServer(
+        endpoints(), address="127.0.0.1", port=0, port_property="port", request_timeout_s=request_timeout_s
+    )
 
 
 def test_head_has_no_body() -> None:
@@ -93,21 +96,39 @@ def test_head_has_no_body() -> None:
         assert (response.status, response.headers["Content-Length"], response.read()) == (200, "5", b"")
 
 
-def test_idle_clients_are_bounded_and_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each holds a thread, until it has sent nothing for a while."""
-    monkeypatch.setattr("tailrace.runtime.http.CONNECTIONS", 4)
-    monkeypatch.setattr("tailrace.runtime.http.TIMEOUT_S", 1.0)
-    with _server() as server, ExitStack() as stack:
-        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(4)]
-        above = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+def test_slow_clients_keep_nobody_out_and_are_disconnected() -> None:
+    """More than a few connections send a line from time to time: others are served, and a deadline ends them."""
+    with _server(request_timeout_s=2.0) as server, ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(100)]
+        ended: set[int] = set()
+        for turn in range(40):
+            with closing(HTTPConnection("127.0.0.1", server.port, timeout=10)) as other:
+                other.request("GET", "/livez")
+                assert other.getresponse().status == 200
+            for number, client in enumerate(slow):
+                client.settimeout(0.001)
+                with suppress(TimeoutError):
+                    try:
+                        client.sendall(b"GET /livez HTTP/1.1\r\n" if turn == 0 else b"X-Slow: 1\r\n")
+                        if client.recv(1) == b"":
+                            ended.add(number)
+                    except ConnectionError:
+                        ended.add(number)
+            if len(ended) == len(slow):
+                return
+            time.sleep(0.1)
+    raise AssertionError(f"only {len(ended)} of {len(slow)} slow clients were disconnected")
 
-        assert above.recv(1) == b""
-        for client in idle:
-            client.settimeout(10)
-            assert client.recv(1) == b""
-        with closing(HTTPConnection("127.0.0.1", server.port, timeout=10)) as late:
-            late.request("GET", "/livez")
-            assert late.getresponse().status == 200
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost", 200), ("127.0.0.1:80", 200), ("[::1]:80", 200), ("evil.example", 403), ("", 403)],
+)
+def test_a_name_of_another_host_is_refused_on_loopback(host: str, status: int) -> None:
+    with _server() as server, closing(HTTPConnection("127.0.0.1", server.port, timeout=10)) as client:
+        client.request("GET", "/status", headers={"Host": host})
+
+        assert client.getresponse().status == status
 
 
 def test_client_that_resets_its_connection_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:

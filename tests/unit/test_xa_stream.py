@@ -57,6 +57,11 @@ class BytesStream:
         """See ``BinlogStream``."""
         return self.done
 
+    @property
+    def received_us(self) -> int:
+        """See ``BinlogStream``."""
+        return 1
+
     def poll(self, timeout_s: float) -> list[Event]:  # noqa: ARG002 - nothing to wait for
         """Parse the next piece."""
         self.done = not self._pieces

@@ -48,6 +48,10 @@ class EventSource(Protocol):
     def caught_up(self) -> bool:
         """Whether the last ``poll`` returned no event because the source had sent nothing more."""
 
+    @property
+    def received_us(self) -> int:
+        """When the source last sent something."""
+
     def poll(self, timeout_s: float) -> list[Event]:
         """Return the next events; [] after ``timeout_s`` or ``wake``."""
 
@@ -98,6 +102,11 @@ class XaStream:
     def caught_up(self) -> bool:
         """See ``ChangeStream``."""
         return self._batches is None and self._stream.caught_up
+
+    @property
+    def received_us(self) -> int:
+        """See ``ChangeStream``."""
+        return self._stream.received_us
 
     def wake(self) -> None:
         """Make the running or the next ``poll`` return at once. For other threads."""
