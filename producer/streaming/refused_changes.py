@@ -97,7 +97,6 @@ def _unknown_name(event: QueryEvent, names: Sequence[TableId]) -> BinlogError:
     return BinlogError(
         "a statement names a table in bytes that are no text of its client's character set",
         hint="use SET NAMES utf8mb4 for such names",
-        statement=event.sql[:100],
         names=", ".join(map(str, names)),
         file=event.file,
         pos=event.query_pos,
