@@ -77,7 +77,10 @@ class Watermark:
     sum modulo 2**64 of the CRC-32 of each row's ``after`` JSON. ``backfill`` counts the change records (tombstones not
     counted) that carry the header of the split; it is 0 in LOW and HIGH. ``snapshot`` names the snapshot run of the
     table: within one run splits are disjoint and each is read once. ``incremental``: the split belongs to an
-    incremental snapshot, and its records carry ``tailrace.incremental`` instead of ``tailrace.split``.
+    incremental snapshot, and its records carry ``tailrace.incremental`` instead of ``tailrace.split``. ``partitions``
+    is the number of partitions of the topic when LOW or CREATED was written, which the records after it are divided
+    among; None in other records, and in those of older releases. A topic that has more of them now has, or may have,
+    records of one key in two partitions.
     """
 
     kind: WatermarkKind
@@ -98,6 +101,7 @@ class Watermark:
     ts_us: int
     incremental: bool = False
     lower_open: bool = False
+    partitions: int | None = None
 
     def record_key(self) -> bytes:
         """Return the record key: all three records of a split share it."""
@@ -111,9 +115,9 @@ class Watermark:
             "position": self.position.to_json(),
             "checksum": f"{self.checksum:016x}",
         }
-        for flag in ("incremental", "lower_open"):
-            if not body[flag]:
-                del body[flag]
+        for name in ("incremental", "lower_open", "partitions"):
+            if not body[name]:
+                del body[name]
         return orjson.dumps(body)
 
     @classmethod

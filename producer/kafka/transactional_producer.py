@@ -98,6 +98,19 @@ class TransactionalProducer:
             for _ in range(2):
                 self._producer.list_topics(_CONNECTED_BY, _SLICE_S)
 
+    def partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic; the records that are sent from now on are divided among them.
+
+        Without this question the client divides them among those that it knows, for minutes.
+        """
+        found: list[int] = []
+
+        def read(wait_s: float) -> None:
+            found.append(len(self._producer.list_topics(topic, wait_s).topics[topic].partitions))
+
+        self._repeat(read, self._timeout, f"asking for the partitions of topic {topic}")
+        return found[-1]
+
     def begin(self) -> None:
         """Open a transaction, unless one is open."""
         if self.in_transaction:

@@ -186,7 +186,9 @@ class Enumerator:
 
     def _report_split(self, done: SplitDone) -> None:
         """Tell the stream about a split that is in Kafka; on the thread of the results."""
-        self._stream_behind = self._mailbox.call(lambda: self._coordinator.commit_split(done.split, done.state))
+        self._stream_behind = self._mailbox.call(
+            lambda: self._coordinator.commit_split(done.split, done.state, partitions=done.partitions)
+        )
 
     def _on_split_read(self, done: SplitDone) -> None:
         split = done.split

@@ -52,6 +52,8 @@ class SplitDone:
     split: Split
     state: SplitState
     seconds: float
+    partitions: int
+    """Those of the topic that its rows were divided among."""
     values_replaced: int = 0
     """Values that the modes cannot represent."""
 
@@ -107,7 +109,8 @@ class SnapshotReader:
             schema = captured.fingerprint
             if schema not in self._published:
                 self._publish_schema(captured, session.high_watermark(low))
-            self._write_watermark(low_watermark(split, captured.topic, low, schema))
+            partitions = producer.partitions(captured.topic)
+            self._write_watermark(low_watermark(split, captured.topic, low, schema, partitions=partitions))
             rows, checksum = self._write_rows(task, captured, low)
             self._hooks.before_high(split)
             high = session.high_watermark(low)
@@ -132,7 +135,7 @@ class SnapshotReader:
         producer.commit()
         self._published.add(schema)
         replaced = sum(self._tables.failures.take().values())
-        return SplitDone(split, state, time.monotonic() - started, replaced)
+        return SplitDone(split, state, time.monotonic() - started, partitions, replaced)
 
     def _write_rows(self, task: SplitTask, captured: CapturedTable, low: Offset) -> tuple[int, int]:
         split = task.split

@@ -37,7 +37,8 @@ def enter(context: StreamContext, table: TableId, at: Offset, *, whole: bool = F
     ``whole``: all of its rows follow, so that this is right also if it is not known what the topic has.
     """
     if whole or str(table) in context.registry.former:
-        record = table_created(table, context.tables.topic(table), at)
+        topic = context.tables.topic(table)
+        record = table_created(table, topic, at, partitions=context.transaction.partitions(topic))
         context.transaction.send(watermarks_topic(context.settings.prefix), record.record_key(), record.to_json())
     stay(context, table)
 

@@ -50,6 +50,8 @@ class SnapshotCoordinator:
         self._listener = listener
         self._plans: dict[TableId, TableState] = {}
         self._splits: dict[str, tuple[Split, SplitState]] = {}
+        self._partitions: dict[str, int] = {}
+        """Topic to the number of partitions that the stream's client was last told."""
 
     def known_keys(self) -> dict[str, Mapping[str, Any]]:
         """Return what is known of keys, for snapshot readers; any thread may call this."""
@@ -111,7 +113,8 @@ class SnapshotCoordinator:
 
     def _write_split_without_rows(self, split: Split, state: SplitState) -> None:
         topic = self._context.tables.topic(split.table)
-        self._send_watermark(low_watermark(split, topic, state.low, state.schema))
+        partitions = self._partitions[topic] = self._transaction.partitions(topic)
+        self._send_watermark(low_watermark(split, topic, state.low, state.schema, partitions=partitions))
         self._send_watermark(high_watermark(split, topic, state))
         self._transaction.store(state.key, state.to_json())
         self._registry.open(split)
@@ -196,8 +199,14 @@ class SnapshotCoordinator:
         self._registry.open(split)
         return self._transaction.offset.barrier()
 
-    def commit_split(self, split: Split, state: SplitState) -> bool:
-        """The split's rows are in Kafka: its held changes continue. Return ``too_many_splits_wait``."""
+    def commit_split(self, split: Split, state: SplitState, *, partitions: int) -> bool:
+        """The split's rows are in Kafka: its held changes continue. Return ``too_many_splits_wait``.
+
+        ``partitions`` are those that its rows were divided among. Its changes must not be divided among fewer.
+        """
+        topic = self._context.tables.topic(split.table)
+        if self._partitions.get(topic) != partitions:
+            self._partitions[topic] = self._transaction.partitions(topic)
         self._commit_split(split, state, 0)
         plan = self._plans[split.table]
         self._listener.on_split_completed(split.table, state, plan, incremental=split.incremental)

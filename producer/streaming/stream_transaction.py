@@ -79,6 +79,10 @@ class StreamTransaction:
         """Whether the transaction has as many records as it may have."""
         return self._producer.records_in_transaction >= self._settings.max_records and self._producer.in_transaction
 
+    def partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic; the records that are written from now on use all of them."""
+        return self._producer.partitions(topic)
+
     def open(self) -> None:
         """Open a transaction, unless one is open."""
         if not self._producer.in_transaction:

@@ -11,9 +11,9 @@ from tailrace.producer.model.table import TableId
 from tailrace.schemas.watermark import Watermark, WatermarkKind, read_position
 
 
-def low_watermark(split: Split, topic: str, low: Offset, schema: str) -> Watermark:
-    """Return LOW: nothing of the split is written yet."""
-    return _record(WatermarkKind.LOW, split, topic, low, schema=schema)
+def low_watermark(split: Split, topic: str, low: Offset, schema: str, *, partitions: int) -> Watermark:
+    """Return LOW: nothing of the split is written yet. ``partitions`` are those of the topic."""
+    return _record(WatermarkKind.LOW, split, topic, low, schema=schema, partitions=partitions)
 
 
 def high_watermark(split: Split, topic: str, state: SplitState) -> Watermark:
@@ -37,7 +37,7 @@ def end_watermark(split: Split, topic: str, state: SplitState, backfill: int) ->
     )
 
 
-def table_created(table: TableId, topic: str, offset: Offset) -> Watermark:
+def table_created(table: TableId, topic: str, offset: Offset, *, partitions: int) -> Watermark:
     """Return CREATED: the topic has no row of the table with a smaller sequence than ``offset``."""
     return Watermark(
         kind=WatermarkKind.CREATED,
@@ -56,6 +56,7 @@ def table_created(table: TableId, topic: str, offset: Offset) -> Watermark:
         backfill=0,
         schema="",
         ts_us=time.time_ns() // 1000,
+        partitions=partitions,
     )
 
 
@@ -69,6 +70,7 @@ def _record(
     rows: int = 0,
     checksum: int = 0,
     backfill: int = 0,
+    partitions: int | None = None,
 ) -> Watermark:
     return Watermark(
         kind=kind,
@@ -89,4 +91,5 @@ def _record(
         ts_us=time.time_ns() // 1000,
         incremental=split.incremental,
         lower_open=split.range.lower_open,
+        partitions=partitions,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -143,6 +143,7 @@ class Table:
             schema=self.schema.fingerprint,
             ts_us=1,
             incremental=self.incremental,
+            partitions=self.partitions if kind is WatermarkKind.LOW else None,
         )
         return Message(watermarks_topic(prefix), mark.record_key(), mark.to_json())
 
@@ -150,7 +151,8 @@ class Table:
         """Return the record of a CREATE TABLE."""
         position = BinlogPosition(EPOCH, FILE, pos, "", "uuid")
         names = self.schema.topic, self.schema.database, self.schema.table
-        mark = Watermark(WatermarkKind.CREATED, "", "", *names, 0, None, None, False, position, 0, 0, 0, "", 1)
+        created = Watermark(WatermarkKind.CREATED, "", "", *names, 0, None, None, False, position, 0, 0, 0, "", 1)
+        mark = replace(created, partitions=self.partitions)
         return Message(watermarks_topic(prefix), mark.record_key(), mark.to_json())
 
     def alteration(self, prefix: str, pos: int, *changes: ColumnChange) -> Message:

@@ -49,6 +49,10 @@ class FakeProducer:
         for key, value in records:
             self.send(topic, key, value, headers)
 
+    def partitions(self, topic: str) -> int:  # noqa: ARG002 - part of the protocol
+        """Return a number."""
+        return 1
+
     def commit(self) -> None:
         """End the transaction."""
         assert self.in_transaction

@@ -134,7 +134,7 @@ class Snapshot:
                 self.producer.begin()
                 self.producer.send(STATE_TOPIC, state.key, state.to_json())
                 self.status.split_read(split.table, rows=ROWS)
-                full = self.coordinator.commit_split(split, state)
+                full = self.coordinator.commit_split(split, state, partitions=1)
             self.most_waiting = max(self.most_waiting, self.registry.waiting_for_end)
             if full:
                 self.stream(self.binlog_end - 100)

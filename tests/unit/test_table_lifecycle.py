@@ -99,7 +99,7 @@ class Stream:
         """Commit the open split."""
         high = START._replace(pos=500)
         state = SplitState("db", "t", "s", 0, [0], [10], False, START, high, rows=3, checksum=0, schema="f")
-        self.coordinator.commit_split(SPLIT, state)
+        self.coordinator.commit_split(SPLIT, state, partitions=1)
 
     @property
     def mode(self) -> TableMode | None:
