@@ -227,7 +227,8 @@ class Pipeline:
         batch_id, ends = committed(spark, self._settings.checkpoint)
         self._parked.reread(spark)
         self._find_new_topics(spark, {})
-        chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends)}
+        present = self._ids.ends(spark, self._parked.resuming)
+        chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends, present)}
         if not chunks:
             self._ends_read = False  # a table that has only certificates left takes part in the next batch
             return False
@@ -301,6 +302,7 @@ class Pipeline:
             carry_over=CarryOver(settings.checkpoint),
             deletes=RememberedDeletes(settings.checkpoint),
             format=record_format(settings.format),
+            runs=self._runs,
             transforms=transforms,
             topic_id=self._ids.get,
             phases=self._status.phases,
@@ -394,7 +396,8 @@ class Pipeline:
             if topic in missing:
                 found[topic] = missing_topic(topic, error)
             elif not isinstance(error, TailraceError):
-                found[topic] = known_reason(spark, services.source, topic, ranges[topic], error) or error
+                same = services.states.topic_id(topic) == self._ids.present(spark, topic) != ""
+                found[topic] = known_reason(spark, services.source, topic, ranges[topic], error, same=same) or error
         return found
 
     def _finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, BaseException]) -> None:

@@ -6,6 +6,11 @@ sequence of each partition is kept, and a delete is remembered while a partition
 them have passed it. A partition without records in a batch has been read to its end when the batch was planned, and
 thus past everything of the batch before.
 
+A topic has got more partitions if it has more than in its first batch, or than a watermark before that batch names: a
+query that starts later knows it from its first batch on. No watermark names the number if the topic has none (of some
+connector, of a table that was never read), or was written by an older release: then only what happens after the first
+batch is seen.
+
 Remembered deletes are Parquet files, a folder per batch, ``<checkpoint>/deletes/<topic>/<batch>``.
 """
 
@@ -31,14 +36,14 @@ class MovedKeys:
     """What is known of the partitions of a topic since it got more of them."""
 
     partitions: int = 0
-    """Number of partitions in the first batch of the topic."""
+    """The least known number of partitions: in the first batch of the topic, or in its watermarks before."""
     passed: Mapping[int, Sequence] = field(default_factory=dict)
     """Partition to its greatest sequence."""
     deletes: Mapping[int, Sequence] = field(default_factory=dict)
     """Steps (table_state.py) with remembered deletes, to the greatest sequence of these."""
 
     def grown(self, partitions: int) -> bool:
-        """Return whether the topic has got more partitions since its first batch."""
+        """Return whether the topic has, or may have, records of one key in several partitions."""
         return 0 < self.partitions < partitions
 
     def advance(self, found: Mapping[int, Sequence], partitions: Iterable[int]) -> MovedKeys:

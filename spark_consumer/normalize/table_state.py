@@ -53,7 +53,7 @@ class TableState:
     moved_keys: MovedKeys = field(default_factory=MovedKeys)
     """Only for upserts."""
     topic_id: str = ""
-    """Kafka's id of the topic that was read; empty if it was not known. Only for changelogs."""
+    """Kafka's id of the topic that was read; empty if it was not known."""
 
     def counts_before(self, found: TopicRange | None) -> bool:
         """Return whether none of the records of a range is counted."""
@@ -71,7 +71,7 @@ class TableState:
 
     def differs(self, other: TableState) -> bool:
         """Return whether a reader needs this state after the other."""
-        if other.step < 0 or self.unverified != other.unverified:
+        if other.step < 0 or (self.unverified, self.topic_id) != (other.unverified, other.topic_id):
             return True
         own, others = ((state.progress, state.held, state.truncated, state.moved_keys) for state in (self, other))
         return own != others or bool(self.released or self.completed)
@@ -132,8 +132,16 @@ class TableStates:
             before = [state for state in known if state.counts_before(found)]
         if not before and known:
             # What is counted does not precede the records: they are read a second time, or of another topic.
-            return TableState(step=known[-1].step, unverified=True, topic_id=known[-1].topic_id), after
+            moved = MovedKeys(known[-1].moved_keys.partitions)
+            return TableState(
+                step=known[-1].step, unverified=True, topic_id=known[-1].topic_id, moved_keys=moved
+            ), after
         return (before[-1] if before else TableState()), after
+
+    def topic_id(self, topic: str) -> str:
+        """Return Kafka's id of the topic that was read last; '' if nothing of it was read in this run."""
+        known = self._known.get(topic)
+        return known[-1].topic_id if known else ""
 
     def save(self, spark: SparkSession, topic: str, state: TableState, before: TableState) -> None:
         """Store the state after a batch; only the state before it is kept besides."""

@@ -95,6 +95,8 @@ class TableBatch:
     """Images.CHANGELOG: what the records have that are written."""
     loaded: bool = False
     """Images.UPSERT: whether the snapshot of the table is complete."""
+    moved: bool = False
+    """Images.UPSERT: whether records of one key can be in several partitions (normalize/moved_keys.py)."""
 
 
 class NotStagedError(Exception):

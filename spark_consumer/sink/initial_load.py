@@ -6,7 +6,12 @@ watermark is the first one known for the topic. The producer guarantees, per par
 run each split is read once, splits are disjoint, and no record of a key of a split is written between the start of the
 run and the ``r`` record of that key.
 
-Two kinds of records are outside this guarantee:
+A topic that has got more partitions does not keep this guarantee per key: the later change of a key can be read, and
+merged, before its ``r``. It has more than when a LOW of it was written, or than in the first batch (moved_keys.py), and
+a batch with such a change knows that: its records are later than the LOW, and the partition is one of the batch. So the
+load closes before that batch is written. The rows before were appended when no other partition had records.
+
+Two more kinds of records are outside the guarantee:
 
 - A row of another run: it has a split of another run, or is an ``r`` record without a split (a row of an incremental
   snapshot). It closes the initial load permanently: from then on every row goes through MERGE.

@@ -313,6 +313,10 @@ class TableSink(ABC, Generic[Table]):
         load = InitialLoad.from_properties(table.properties)
         if load is None:
             return None
+        if batch.moved:
+            log.info("initial load closed: the topic has got more partitions", table=table.name, run=load.run)
+            table.unset(*PROPERTIES)
+            return None
         if batch.loaded and all(stat.split is None for stat in batch.stats):
             log.info("initial load complete", table=table.name, run=load.run)
             table.unset(*PROPERTIES)

@@ -115,7 +115,7 @@ class ControlTopic:
         if self._admin is None or self._optional:
             return None
         try:
-            return listed_offsets(spark, self._admin.get(spark), self.topic, [0])[0]
+            return listed_offsets(spark, self._admin.get(spark), [(self.topic, 0)])[self.topic, 0]
         except Py4JError:  # the read tells why
             return None
 

@@ -10,7 +10,6 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.names import EVENT_HEADER, INCREMENTAL_HEADER, SCHEMA_HEADER, SPLIT_HEADER
 from tailrace.spark_consumer.column_cache import ColumnCache
-from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.source.topics import TableFilter, subscribe_pattern
 
 if TYPE_CHECKING:
@@ -58,16 +57,7 @@ def read_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 
 def read_range(spark: SparkSession, options: Mapping[str, str], found: TopicRange) -> DataFrame:
-    """Return the raw records of one topic in its range; ``options`` come from ``range_options``.
-
-    Raises NewTopicError if the topic was deleted and created again.
-    """
-    if found.recreated:
-        raise NewTopicError(
-            f"topic {found.topic} was deleted and created again: it ends before the offsets that were read",
-            hint=NEW_TOPIC_REMEDY,
-            partitions=", ".join(str(number) for number in sorted(found.recreated)),
-        )
+    """Return the raw records of one topic in its range; ``options`` come from ``range_options``."""
     return select_raw(read_raw(spark, options, found))
 
 

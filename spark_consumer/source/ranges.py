@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -38,8 +38,9 @@ class TopicRange:
 
     topic: str
     partitions: Mapping[int, OffsetRange]
-    recreated: frozenset[int] = frozenset()
-    """Partitions that end before offsets that were read: a new topic. Their ranges start at the beginning."""
+    cut_off: Mapping[int, int] = field(default_factory=dict)
+    """Partitions that end before offsets that were read, to these offsets: another topic, or records are lost. Their
+    ranges start at the beginning."""
 
     @property
     def offsets(self) -> int:
@@ -100,12 +101,12 @@ def ranges_between(start: Offsets, end: Offsets) -> dict[str, TopicRange]:
     found = {}
     for topic, ends in end.items():
         starts = start.get(topic, {})
-        recreated = frozenset(int(name) for name, offset in ends.items() if offset < starts.get(name, EARLIEST))
+        cut_off = {int(name): starts[name] for name, offset in ends.items() if offset < starts.get(name, EARLIEST)}
         own = {int(name): OffsetRange(starts.get(name, EARLIEST), offset) for name, offset in ends.items()}
-        own = {n: OffsetRange(EARLIEST, each.end) if n in recreated else each for n, each in own.items()}
-        own = {n: each for n, each in own.items() if n in recreated or max(each.start, 0) < each.end}
+        own = {n: OffsetRange(EARLIEST, each.end) if n in cut_off else each for n, each in own.items()}
+        own = {n: each for n, each in own.items() if n in cut_off or max(each.start, 0) < each.end}
         if own:
-            found[topic] = TopicRange(topic, own, recreated)
+            found[topic] = TopicRange(topic, own, cut_off)
     return found
 
 

@@ -1,4 +1,7 @@
-"""Maps splits to snapshot runs, from LOW watermarks, so that a sink can recognize rows of the initial snapshot."""
+"""Maps splits to snapshot runs, from LOW watermarks, so that a sink can recognize rows of the initial snapshot.
+
+The same records tell how many partitions a topic had (schemas/watermark.py).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _FIELDS: Final = (
-    "kind string, split string, snapshot string, topic string, incremental boolean, "
+    "kind string, split string, snapshot string, topic string, incremental boolean, partitions int, "
     "position struct<epoch: bigint, file: string, pos: bigint>"
 )
 """Fields of a watermark; the GTID sets of the positions do not leave the executors."""
@@ -44,6 +47,7 @@ class SnapshotRuns:
         self._read_for = -1
         self._run_of: dict[str, str] = {}
         self._first: dict[str, SnapshotRun] = {}
+        self._fewest: dict[str, int] = {}
 
     def next_batch(self) -> None:
         """Make the next call of ``refresh`` read the topic; others of the same batch find what it needs then.
@@ -66,11 +70,17 @@ class SnapshotRuns:
             if self._read_for == self._batches > 0:
                 return
             batches = self._batches
-            wanted = (fn.col("kind") == WatermarkKind.LOW.value) & ~fn.coalesce("incremental", fn.lit(False))
+            is_low = fn.col("kind") == WatermarkKind.LOW.value
+            wanted = (is_low & ~fn.coalesce("incremental", fn.lit(False))) | fn.col("partitions").isNotNull()
             for row in self._watermarks.poll_fields(spark, _FIELDS, wanted):
-                position = row["position"]
-                start = Sequence.at(position["epoch"], position["file"], position["pos"])
-                self._add(row["topic"], row["split"], row["snapshot"], start)
+                if row["partitions"] is not None:
+                    self._fewest[row["topic"]] = min(
+                        row["partitions"], self._fewest.get(row["topic"], row["partitions"])
+                    )
+                if row["kind"] == WatermarkKind.LOW and not row["incremental"]:
+                    position = row["position"]
+                    start = Sequence.at(position["epoch"], position["file"], position["pos"])
+                    self._add(row["topic"], row["split"], row["snapshot"], start)
             self._read_for = batches
 
     def add(self, watermark: Watermark) -> None:
@@ -88,6 +98,10 @@ class SnapshotRuns:
     def first(self, topic: str) -> SnapshotRun | None:
         """Return the earliest run in the watermarks topic, or None."""
         return self._first.get(topic)
+
+    def fewest_partitions(self, topic: str) -> int | None:
+        """Return the least number of partitions of a topic in its watermarks; None if none has one."""
+        return self._fewest.get(topic)
 
     def splits_of(self, run: str, splits: Iterable[str]) -> list[str]:
         """Return the splits that belong to the run."""

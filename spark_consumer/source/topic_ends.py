@@ -30,20 +30,21 @@ def _offsets(
 ) -> dict[int, int]:
     admin = open_admin(spark, client)
     try:
-        return listed_offsets(spark, admin, topic, partitions, which)
+        found = listed_offsets(spark, admin, [(topic, number) for number in partitions], which)
+        return {number: offset for (_, number), offset in found.items()}
     finally:
         admin.close()
 
 
 def listed_offsets(
-    spark: SparkSession, admin: Any, topic: str, partitions: Iterable[int], which: str = "latest"
-) -> dict[int, int]:
+    spark: SparkSession, admin: Any, partitions: Iterable[tuple[str, int]], which: str = "latest"
+) -> dict[tuple[str, int], int]:
     """Return offsets by a Java ``AdminClient``: ``latest`` or ``earliest``. Records of open transactions count."""
     jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
     kafka = jvm.org.apache.kafka
-    keys = {number: kafka.common.TopicPartition(topic, number) for number in partitions}
+    keys = {partition: kafka.common.TopicPartition(*partition) for partition in partitions}
     specs = jvm.java.util.HashMap()
     for partition in keys.values():
         specs.put(partition, getattr(kafka.clients.admin.OffsetSpec, which)())
     found = admin.listOffsets(specs)
-    return {n: int(found.partitionResult(partition).get().offset()) for n, partition in keys.items()}
+    return {key: int(found.partitionResult(partition).get().offset()) for key, partition in keys.items()}

@@ -1,4 +1,7 @@
-"""The ids of topics in Kafka: a topic that was deleted and created again has another id under the same name."""
+"""The ids of topics in Kafka: a topic that was deleted and created again has another id under the same name.
+
+With the id comes the number of partitions.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
+from tailrace.spark_consumer.source.topic_ends import listed_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +32,7 @@ class TopicIds:
     def __init__(self, admin: SharedAdmin) -> None:
         self._admin = admin
         self._ids: dict[str, str] = {}
+        self._partitions: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def refresh(self, spark: SparkSession, topics: Collection[str]) -> None:
@@ -40,11 +45,30 @@ class TopicIds:
                     self._ids.pop(topic, None)
                 else:
                     self._ids[topic] = str(described.topicId())
+                    self._partitions[topic] = int(described.partitions().size())
 
     def get(self, topic: str) -> str:
         """Return the id of a topic; '' if it is not known."""
         with self._lock:
             return self._ids.get(topic, "")
+
+    def ends(self, spark: SparkSession, topics: Collection[str]) -> dict[str, dict[int, int]]:
+        """Return the end offsets that topics have now; one whose id is not known is left out."""
+        with self._lock:
+            known = [(topic, n) for topic in topics if topic in self._ids for n in range(self._partitions[topic])]
+            found: dict[str, dict[int, int]] = {}
+            try:
+                for (topic, number), end in listed_offsets(spark, self._admin.get(spark), known).items():
+                    found.setdefault(topic, {})[number] = end
+            except Py4JError:  # a topic was deleted meanwhile: the read tells
+                return {}
+            return found
+
+    def present(self, spark: SparkSession, topic: str) -> str:
+        """Return the id that a topic has now; '' if that is not known."""
+        with self._lock:
+            [(_, described)] = self._describe(spark, [topic])
+            return "" if isinstance(described, Py4JError) else str(described.topicId())
 
     def missing(self, spark: SparkSession, topics: Collection[str]) -> set[str]:
         """Return the topics that Kafka does not have; one that it cannot be asked about is not among them."""

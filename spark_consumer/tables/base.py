@@ -17,19 +17,21 @@ from tailrace.spark_consumer.monitor.table_result import SnapshotStatus, TableRe
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress
-from tailrace.spark_consumer.normalize.table_state import TableStates
+from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
 from tailrace.spark_consumer.sink.base import Sink
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat
 from tailrace.spark_consumer.source.kafka import read_range
 from tailrace.spark_consumer.source.raw_rows import RawRows
+from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
-from tailrace.spark_consumer.source.topic_ends import end_offsets
+from tailrace.spark_consumer.source.topic_ends import beginning_offsets, end_offsets
 from tailrace.spark_consumer.source.topic_ids import unknown_id
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
 from tailrace.spark_consumer.tables.driver_tables import DriverTables
+from tailrace.spark_consumer.tables.reasons import ends_too_early
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.transform.table_transform import TableTransform
 from tailrace.spark_consumer.transform.transforms import Transforms
@@ -59,6 +61,8 @@ class TableServices:
     deletes: RememberedDeletes
     format: RecordFormat
 
+    runs: SnapshotRuns | None = None
+    """Tells how many partitions a topic had; None: not known."""
     transforms: Transforms | None = None
     """What is done with rows before the sink gets them; None: nothing."""
     topic_id: Callable[[str], str] = unknown_id
@@ -103,6 +107,10 @@ class TableServices:
     def end_offsets(self, spark: SparkSession, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """Return the end offsets that a topic has now."""
         return end_offsets(spark, self.source, topic, partitions)
+
+    def beginning_offsets(self, spark: SparkSession, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the first offsets that a topic has now."""
+        return beginning_offsets(spark, self.source, topic, partitions)
 
     def decode(self, raw: DataFrame, topic: str, images: Images) -> tuple[TableSchema, DataFrame]:
         """Decode the records of one topic; return the schema and the rows (json_decoder.py)."""
@@ -161,6 +169,20 @@ class TableWork(ABC):
     def found(self) -> TopicRange | None:
         """The offsets to read; None if there are none."""
         return self._range
+
+    def _require_end(self, before: TableState) -> None:
+        """Raise an error if the topic ends before offsets that were read; its id tells what it is.
+
+        Sharing a read, and leaving out what the target has applied, must not hide it.
+        """
+        if self._range is not None and self._range.cut_off:
+            read = self._range.cut_off
+            ends = {number: self._range.partitions[number].end for number in read}
+            raise ends_too_early(self._topic, ends, read, same=self._is_same(before))
+
+    def _is_same(self, before: TableState) -> bool:
+        """Return whether the topic has the id of the one that was read before."""
+        return before.topic_id == self._services.topic_id(self._topic) != ""
 
     def _phase(self, spark: SparkSession, name: str) -> AbstractContextManager[None]:
         return self._services.phase(spark, self._topic, name)

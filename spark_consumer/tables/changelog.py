@@ -48,7 +48,7 @@ class ChangelogTable(TableWork):
         """Write the range, and what is not held any more, to the sink."""
         before, after = self._services.states.load(spark, self._topic, self._batch_id, self._range)
         self._require_same_topic(before)
-        check_beginning(self._services, self._topic, before, self._range)
+        self._require_end(before)
         self._services.carry_over.remove(spark, self._topic, before.released, before.held)
         if self._range is None:
             return self._run(spark, before, after, None, ())
@@ -77,6 +77,7 @@ class ChangelogTable(TableWork):
         new: _Records | None,
         stats: Iterable[SplitStats],
     ) -> TableResult:
+        check_beginning(spark, self._services, self._topic, before, self._range)
         found_truncate = None if new is None else last_truncate(new.decoded, stats)
         created = self._services.ends.created(self._topic)
         with self._phase(spark, "state"):

@@ -27,6 +27,7 @@ from tailrace.spark_consumer.documents import delete_document, document_names, r
 from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError, StoredFileError
 from tailrace.spark_consumer.source.ranges import EARLIEST, BatchRanges, OffsetRange, Offsets, TopicRange
 from tailrace.spark_consumer.source.topic_ids import unknown_id
+from tailrace.spark_consumer.tables.reasons import LostEndError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,17 +52,26 @@ class TablePosition:
     """Partition to the end of the part that is processed now (parts.py)."""
     topic_id: str = ""
     """Kafka's id of the topic that the offsets belong to; empty if it is not known."""
+    cut_off: bool = False
+    """The topic has lost its last records. Later ones take their offsets, so the table waits for another topic."""
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> TablePosition:
-        """Read what a document has; the table is taken up again."""
+        """Read what a document has; the table is taken up again, unless it waits for another topic."""
         known = known_fields(cls, body)
-        return replace(cls(**known), starts=dict(known["starts"]), reason=None)
+        position = replace(cls(**known), starts=dict(known["starts"]))
+        return position if position.cut_off else replace(position, reason=None)
 
     def range_to(self, ends: Mapping[str, int]) -> TopicRange:
         """Return the records from the position up to some offsets."""
         found = {int(name): OffsetRange(self.starts.get(name, EARLIEST), end) for name, end in ends.items()}
         return TopicRange(self.topic, {n: each for n, each in found.items() if max(each.start, 0) < each.end})
+
+    def cut_off_at(self, ends: Mapping[int, int]) -> TopicRange | None:
+        """Return the partitions that end, at some offsets, before the position; None if there are none."""
+        found = {int(name): offset for name, offset in self.starts.items() if offset > ends.get(int(name), offset)}
+        ranges = {number: OffsetRange(EARLIEST, ends[number]) for number in found}
+        return TopicRange(self.topic, ranges, found) if found else None
 
     def reaches(self, starts: Mapping[str, int]) -> bool:
         """Return whether no record before some offsets is missing."""
@@ -78,7 +88,7 @@ class TablePosition:
 
     def at_beginning_of(self, topic_id: str, ends: Iterable[str]) -> TablePosition:
         """Return the position before all records of another topic of that name, with some partitions."""
-        return replace(self, starts=dict.fromkeys(ends, EARLIEST), until={}, topic_id=topic_id)
+        return replace(self, starts=dict.fromkeys(ends, EARLIEST), until={}, topic_id=topic_id, cut_off=False)
 
 
 class ParkedTables:
@@ -136,7 +146,8 @@ class ParkedTables:
                     hint="restore the file; or remove it and restart, and the table goes on with the next batch",
                 )
             self._unread.discard(topic)
-            log.info("table taken up again", topic=topic, starts=dict(position.starts))
+            if position.reason is None:
+                log.info("table taken up again", topic=topic, starts=dict(position.starts))
         except (StoredFileError, NewerFormatError) as error:
             self._unread.add(topic)
             position = _parked(TablePosition(topic, {}), error)
@@ -167,8 +178,9 @@ class ParkedTables:
         with self._lock:
             for topic, position in list(self._positions.items()):
                 own, now = ends.get(topic, {}), self._topic_id(topic)
-                is_other = bool(now and position.topic_id and now != position.topic_id)
-                if topic not in self._busy and (is_other or position.is_beyond(own)):
+                is_known = bool(now and position.topic_id)
+                is_other = now != position.topic_id if is_known else position.is_beyond(own)
+                if topic not in self._busy and is_other:
                     log.warning("topic was deleted and created again", topic=topic, starts=dict(position.starts))
                     self._store(spark, position.at_beginning_of(now, own.keys() | position.starts.keys()))
 
@@ -202,17 +214,21 @@ class ParkedTables:
         with self._lock:
             return topics - self._positions.keys()
 
-    def behind(self, committed: Mapping[str, Mapping[str, int]]) -> list[TopicRange]:
+    def behind(self, committed: Offsets, present: Mapping[str, Mapping[int, int]]) -> list[TopicRange]:
         """Return the next chunk of each table that is taken up again and behind; ``finish`` ends it.
 
-        A table that is not behind takes part in the batch that starts at its position.
+        ``committed`` are the ends of the last committed batch: they can belong to a former topic of that name, and so
+        a chunk ends where the topic ends now (``present``). A table that is not behind takes part in the batch that
+        starts at its position.
         """
         with self._lock:
             chunks = []
             for topic, position in list(self._positions.items()):
                 if self._is_resuming(position) and topic not in self._busy:
-                    ends = committed.get(topic, {})
-                    chunk = position.range_to(ends).first(self._limit(topic))
+                    ends, now = committed.get(topic, {}), present.get(topic)
+                    if now is not None:
+                        ends = {name: min(end, now[int(name)]) for name, end in ends.items() if int(name) in now}
+                    chunk = position.cut_off_at(now or {}) or position.range_to(ends).first(self._limit(topic))
                     if not chunk.partitions and not (ends and position.is_at(ends)):
                         continue
                     self._requested.discard(topic)
@@ -236,11 +252,13 @@ class ParkedTables:
                 self._remove(spark, topic)
 
     @property
-    def resuming(self) -> bool:
-        """Whether a table is taken up again."""
-        return any(self._is_resuming(position) for position in list(self._positions.values()))
+    def resuming(self) -> list[str]:
+        """The topics of the tables that are taken up again."""
+        return [position.topic for position in list(self._positions.values()) if self._is_resuming(position)]
 
     def _is_resuming(self, position: TablePosition) -> bool:
+        if position.cut_off:
+            return False
         if position.reason is None or position.topic in self._requested:
             return True
         return self._retry_s > 0 and time.time() >= (position.parked_at or 0) + self._retry_s
@@ -298,6 +316,8 @@ class ParkedTables:
         if isinstance(error, NewTopicError) or (isinstance(error, MissingTopicError) and not known.topic_id):
             numbers = known.starts.keys() | {str(number) for number in found.partitions}
             known = known.at_beginning_of(self._topic_id(found.topic), numbers)
+        if isinstance(error, LostEndError):
+            known = replace(known, starts={**known.starts, **starts}, cut_off=True)
         position = _parked(known, error)
         self._store(spark, position)
         _log_parked(position)
@@ -322,7 +342,7 @@ class ParkedTables:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the parked tables for /status."""
-        hidden = {"topic", "topic_id", "until"}
+        hidden = {"topic", "topic_id", "until", "cut_off"}
         return {
             position.topic: {name: value for name, value in asdict(position).items() if name not in hidden}
             for position in self.parked()

@@ -65,7 +65,7 @@ class Parts:
         self._parked.advance(spark, part)
 
     def _first(self, spark: SparkSession, source: Mapping[str, str], left: TopicRange) -> TopicRange:
-        if left.offsets <= _UNCHECKED or left.recreated:
+        if left.offsets <= _UNCHECKED or left.cut_off:
             return left
         resolved = _resolved(spark, source, left)
         known = self._known.get(left.topic)

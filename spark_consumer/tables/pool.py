@@ -88,7 +88,7 @@ def _groups(works: Sequence[Work], threads: int) -> list[list[Work]]:
     groups: list[list[Work]] = []
     size = SMALL_OFFSETS
     for work in works:
-        can_share = work.found is not None and not work.found.recreated
+        can_share = work.found is not None and not work.found.cut_off
         if not can_share or size + work.offsets > SMALL_OFFSETS or len(groups[-1]) >= most:
             groups.append([])
             size = 0

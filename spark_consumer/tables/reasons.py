@@ -36,6 +36,30 @@ _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s*.*?(?=\s*SQLSTATE: \w+|$
 _SHOWN: Final = 300
 
 
+class LostEndError(IncompleteTopicError):
+    """Kafka has lost the last records of a topic that is still the same one."""
+
+
+def ends_too_early(topic: str, ends: Mapping[int, int], read: Mapping[int, int], *, same: bool) -> TailraceError:
+    """Return the error for partitions that end before offsets that were read, or that the target has applied.
+
+    ``same``: the topic has the id of that which was read. Otherwise it is another one of that name.
+    """
+    offsets = {"ends": _listed(ends), "read_to": _listed({number: read[number] for number in ends})}
+    if same:
+        return LostEndError(
+            f"topic {topic} has lost its last records: it ends before offsets that were read, and is the same one",
+            hint="stop the producer, delete the topic, move the target table away, and start the producer with "
+            "tailrace.missing.topic.handling.mode=snapshot; set unclean.leader.election.enable=false",
+            **offsets,
+        )
+    return NewTopicError(
+        f"topic {topic} was deleted and created again: it ends before the offsets that were read",
+        hint=NEW_TOPIC_REMEDY,
+        **offsets,
+    )
+
+
 def may_be_missing(error: BaseException) -> bool:
     """Return whether an error can come from a topic that does not exist."""
     return isinstance(error, Exception) and not isinstance(error, TailraceError) and "kafka" in str(error)
@@ -53,16 +77,22 @@ def missing_topic(topic: str, error: BaseException) -> MissingTopicError:
 
 
 def known_reason(
-    spark: SparkSession, source: Mapping[str, str], topic: str, found: TopicRange | None, error: BaseException
+    spark: SparkSession,
+    source: Mapping[str, str],
+    topic: str,
+    found: TopicRange | None,
+    error: BaseException,
+    *,
+    same: bool,
 ) -> TailraceError | None:
     """Return why a table cannot process a range; None if an error of Spark or Kafka is not known.
 
-    ``source`` are the options of the Kafka source.
+    ``source`` are the options of the Kafka source. ``same``: the topic has the id of that which was read.
     """
     text, record = str(error), bad_record(error, topic, found)
     known = reason_in(topic, text) if record is None else _bad(record)
     if known is None and found is not None and _LOST.search(text):
-        known = _lost(spark, source, found)
+        known = _lost(spark, source, found, same=same)
     if known is not None:
         known.__cause__ = error
     return known
@@ -115,7 +145,7 @@ def unknown_reason(topic: str, error: BaseException) -> SinkError:
     )
 
 
-def _lost(spark: SparkSession, source: Mapping[str, str], found: TopicRange) -> TailraceError | None:
+def _lost(spark: SparkSession, source: Mapping[str, str], found: TopicRange, *, same: bool) -> TailraceError | None:
     """Return the error for records of a range that Kafka does not have (any more); None if it has all of them."""
     ends = _offsets(end_offsets, spark, source, found)
     begins = _offsets(beginning_offsets, spark, source, found)
@@ -124,20 +154,21 @@ def _lost(spark: SparkSession, source: Mapping[str, str], found: TopicRange) -> 
     beyond = {number: ends[number] for number, each in found.partitions.items() if each.end > ends[number]}
     removed = {number: begins[number] for number, each in found.partitions.items() if 0 <= each.start < begins[number]}
     if beyond:
-        return NewTopicError(
-            f"topic {found.topic} was deleted and created again: it ends before the offsets that were read",
-            hint=NEW_TOPIC_REMEDY,
-            ends=beyond,
-        )
+        read = {number: each.end for number, each in found.partitions.items()}
+        return ends_too_early(found.topic, beyond, read, same=same)
     if not removed:
         return None
     return IncompleteTopicError(
         f"topic {found.topic} has lost records that were not read: Kafka has removed them",
         hint="set failOnDataLoss=false to go on without them, and send a signal for an incremental snapshot of the "
         "table; keep the topic for longer (retention.ms)",
-        first_offsets=", ".join(f"partition {number}: {offset}" for number, offset in removed.items()),
-        not_read_from=", ".join(f"partition {number}: {found.partitions[number].start}" for number in removed),
+        first_offsets=_listed(removed),
+        not_read_from=_listed({number: found.partitions[number].start for number in removed}),
     )
+
+
+def _listed(offsets: Mapping[int, int]) -> str:
+    return ", ".join(f"partition {number}: {offset}" for number, offset in sorted(offsets.items()))
 
 
 def _offsets(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tailrace.spark_consumer.background import run_in_background
-from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_partition
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
@@ -18,8 +17,8 @@ from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later
 from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStagedError, TableBatch, before_commit
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
-from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
+from tailrace.spark_consumer.tables.reasons import ends_too_early
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 from tailrace.spark_consumer.transform.failing_record import failures_named
 
@@ -40,18 +39,20 @@ class UpsertTable(TableWork):
         """Write the part of the range that the target has not applied."""
         if self._range is None:
             return self._without_records(spark)
+        before, _ = self._services.states.load(spark, self._topic, self._batch_id, self._range)
+        self._require_end(before)
         newest = self._services.newest_schema(spark, self._range)
         if not newest.columns:  # a connector has written no row yet
             return TableResult(0, None)
         applied = self._services.sink.applied(self._services.transform(newest).schema)
         left = self._range.after(applied)
         if left != self._range:
-            self._require_same_topic(spark, applied)
+            self._require_same_topic(spark, applied, before)
             self._skip(spark)
             log.info("records skipped that the target has applied", topic=self.topic, batch=self._batch_id)
         if not left.partitions:
-            known, _ = self._services.states.load(spark, self._topic, self._batch_id, None)
-            return self._result(known)
+            before, _ = self._services.states.load(spark, self._topic, self._batch_id, None)
+            return self._result(before)
         failure = None
         try:
             written = self._write_in_driver(spark, newest, left)
@@ -87,7 +88,7 @@ class UpsertTable(TableWork):
         with self._phase(spark, "decode"), before_commit():
             rows = services.rows_in_driver(found) if self._is_for_driver(newest, found) else None
             before, _ = states.load(spark, self._topic, self._batch_id, self._range)
-            moved = before.moved_keys
+            moved = self._known_keys(spark, before)
             if rows is None or moved.deletes or moved.grown(len(self._ends)):
                 return None
             decoder = services.in_driver.decoder(spark, rows.type, newest, self._images, services.fields)
@@ -97,7 +98,7 @@ class UpsertTable(TableWork):
             schema = services.transform(decoder.schema).schema
         self._prepare(spark, schema)
         with self._phase(spark, "state"):
-            state, before = self._advance(spark, [changes.stats], None, None)
+            state, before = self._advance(spark, found, [changes.stats], None, None)
         with self._phase(spark, "write"):
             assert isinstance(services.sink, DriverSink)
             batch = DriverBatch(
@@ -126,17 +127,12 @@ class UpsertTable(TableWork):
             state = replace(before, step=before.step + 1, batch=-1, idle=False, unverified=True)
             states.save(spark, self._topic, state, before)
 
-    def _require_same_topic(self, spark: SparkSession, applied: Mapping[int, int]) -> None:
-        """Raise NewTopicError if the target has applied more than the topic has: it is another one of that name."""
+    def _require_same_topic(self, spark: SparkSession, applied: Mapping[int, int], before: TableState) -> None:
+        """Raise an error if the target has applied more than the topic has."""
         ends = self._services.end_offsets(spark, self.topic, applied)
-        beyond = {number: offset for number, offset in applied.items() if offset > ends[number]}
+        beyond = {number: ends[number] for number, offset in applied.items() if offset > ends[number]}
         if beyond:
-            raise NewTopicError(
-                f"topic {self.topic} was deleted and created again: the target has applied records beyond its end",
-                hint=NEW_TOPIC_REMEDY,
-                applied=beyond,
-                ends={number: ends[number] for number in beyond},
-            )
+            raise ends_too_early(self.topic, beyond, applied, same=self._is_same(before))
 
     def _write(self, spark: SparkSession, raw: DataFrame, found: TopicRange) -> TableResult:
         sink = self._services.sink
@@ -156,12 +152,13 @@ class UpsertTable(TableWork):
                 stats = summarize(decoded)
             with failures_named(decoded, transform, self._images):
                 with self._phase(spark, "state"):
-                    state, before = self._advance(spark, stats, decoded, records)
+                    state, before = self._advance(spark, found, stats, decoded, records)
                 if stats:
                     # Deletes of the batch itself are ordered by the sink.
                     left = self._services.deletes.without_older(records, self._topic, before.moved_keys.deletes)
                     loaded = state.progress.complete
                     batch = TableBatch(transform.schema, left, stats, found, truncated=state.truncated, loaded=loaded)
+                    batch = replace(batch, moved=state.moved_keys.grown(len(self._ends)))
                     with self._phase(spark, "write"):
                         sink.write_batch(batch, self._batch_id)
             return self._result(state, stats)
@@ -184,7 +181,7 @@ class UpsertTable(TableWork):
         """Use certificates that arrived after the last record; a table without rows is created when it is read."""
         sink = self._services.sink
         with self._phase(spark, "state"):
-            state, before = self._advance(spark, (), None, None)
+            state, before = self._advance(spark, None, (), None, None)
         truncates = state.truncated != before.truncated
         if state.progress.complete or truncates:
             schema = self._services.transform(self._services.schemas.versions(self._topic)[-1]).schema
@@ -197,19 +194,21 @@ class UpsertTable(TableWork):
     def _advance(
         self,
         spark: SparkSession,
+        left: TopicRange | None,
         stats: Collection[SplitStats],
         decoded: DataFrame | None,
         records: DataFrame | None,
     ) -> tuple[TableState, TableState]:
         """Return the states after and before the batch; the former is stored before the sink gets the records.
 
-        ``decoded`` are the records of the source, ``records`` those that the sink gets.
+        ``left`` is the part of the range that the target has not applied. ``decoded`` are the records of the source,
+        ``records`` those that the sink gets.
         """
         states = self._services.states
         before, after = states.load(spark, self._topic, self._batch_id, self._range)
         if after is not None:
             return after, before
-        check_beginning(self._services, self._topic, before, self._range)
+        check_beginning(spark, self._services, self._topic, before, left)
         step = advance(spark, self._services, self._topic, before, stats, read=self._ends)
         truncated = None if decoded is None else last_truncate(decoded, stats)
         state = replace(
@@ -221,16 +220,23 @@ class UpsertTable(TableWork):
             progress=step.progress,
             truncated=later(later(before.truncated, truncated), self._services.ends.created(self._topic)),
             moved_keys=self._moved_keys(spark, before, records if stats else None),
+            topic_id=self._services.topic_id(self._topic) or before.topic_id,
         )
         if state.differs(before):
             states.save(spark, self._topic, state, before)
         return state, before
 
+    def _known_keys(self, spark: SparkSession, before: TableState) -> MovedKeys:
+        """Return what is known of the partitions before the batch."""
+        runs, partitions = self._services.runs, len(self._ends)
+        if before.moved_keys.partitions or runs is None or partitions == 1:
+            return before.moved_keys if before.moved_keys.partitions else MovedKeys(partitions)
+        runs.refresh(spark)
+        return MovedKeys(min(partitions, runs.fewest_partitions(self._topic) or partitions))
+
     def _moved_keys(self, spark: SparkSession, before: TableState, records: DataFrame | None) -> MovedKeys:
         """Remember the deletes of the batch if keys can have moved to other partitions."""
-        known = before.moved_keys
-        if not known.partitions:
-            return MovedKeys(len(self._ends))
+        known = self._known_keys(spark, before)
         if records is None or not known.grown(len(self._ends)):
             return known
         deletes, step = self._services.deletes, before.step + 1

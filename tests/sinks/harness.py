@@ -79,15 +79,18 @@ class BatchRunner:
         *records: Iterable[Message],
         cut: tuple[str, str] | None = None,
         planned: Callable[[], object] | None = None,
+        until: Mapping[int, int] | None = None,
     ) -> None:
         """Write records and process everything that is new in one batch; ``cut`` ends it there with CutOffError.
 
-        ``planned`` is called when the offsets of the batch are known, and nothing is read yet.
+        ``planned`` is called when the offsets of the batch are known, and nothing is read yet. ``until``: where the
+        batch ends in some partitions of the table, as Spark bounds it.
         """
         if records:
             self.write(*records)
         self._number += 1
         self._start, self._end = self._end, self._ends()
+        self._end[self.table.schema.topic] |= {str(number): offset for number, offset in (until or {}).items()}
         if cut is not None:
             self._pipeline = self._new_pipeline(cut)
         self._run(planned)
@@ -101,6 +104,15 @@ class BatchRunner:
         """Continue in a new process of the query: parked tables are taken up again."""
         self._pipeline = self._new_pipeline(None)
         self._pipeline.load_positions(self._spark)
+
+    def from_beginning(self) -> BatchRunner:
+        """Let the first batch begin at the beginning of all topics."""
+        self._end = {topic: dict.fromkeys(ends, 0) for topic, ends in self._end.items()}
+        return self
+
+    def seek(self, offsets: Mapping[int, int]) -> None:
+        """Let the next batch begin at other offsets of the table's topic."""
+        self._end[self.table.schema.topic] = {str(number): offset for number, offset in offsets.items()}
 
     def save(self) -> tuple[Path, int, Offsets]:
         """Copy the checkpoint, for ``restore``."""

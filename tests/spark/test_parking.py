@@ -100,11 +100,11 @@ def test_parked_table_is_retried_after_a_time() -> None:
     for tables in (later, never, due):
         tables._positions["p.d.t"] = stopped
 
-    assert (later.resuming, never.resuming, due.resuming) == (False, False, True)
-    assert later.behind({"p.d.t": {"0": 9}}) == []
-    [chunk] = due.behind({"p.d.t": {"0": 9}})
+    assert (later.resuming, never.resuming, due.resuming) == ([], [], ["p.d.t"])
+    assert later.behind({"p.d.t": {"0": 9}}, {}) == []
+    [chunk] = due.behind({"p.d.t": {"0": 9}}, {})
     assert chunk.partitions == {0: OffsetRange(5, 9)}
-    assert due.behind({"p.d.t": {"0": 9}}) == []  # the chunk is not done
+    assert due.behind({"p.d.t": {"0": 9}}, {}) == []  # the chunk is not done
 
 
 def test_parked_table_is_retried_on_request() -> None:
@@ -113,10 +113,10 @@ def test_parked_table_is_retried_on_request() -> None:
     tables._positions["p.d.t"] = stopped
 
     tables.retry()
-    [chunk] = tables.behind({"p.d.t": {"0": 9}})
+    [chunk] = tables.behind({"p.d.t": {"0": 9}}, {})
     assert chunk.partitions == {0: OffsetRange(5, 9)}
     tables.release({"p.d.t": chunk})
-    assert tables.behind({"p.d.t": {"0": 9}}) == []  # once for each request
+    assert tables.behind({"p.d.t": {"0": 9}}, {}) == []  # once for each request
 
 
 @pytest.mark.timeout(1800)

@@ -130,10 +130,10 @@ def test_position_is_kept_while_a_batch_without_the_table_is_processed(spark: Sp
     tables = ParkedTables(str(tmp_path), 100, retry_s=0)
     tables.load(spark)
 
-    [chunk] = tables.behind(batch.start)
+    [chunk] = tables.behind(batch.start, {})
     assert tables.admit(spark, batch) == {}
     tables.finish(spark, {TOPIC: chunk}, {})
-    assert tables.behind(batch.start) == []
+    assert tables.behind(batch.start, {}) == []
 
     later = tables.admit(spark, BatchRanges(batch.end, {TOPIC: {"0": 65}}))
     assert later[TOPIC].partitions == {0: OffsetRange(40, 65)}

@@ -79,7 +79,7 @@ _RANGE = TopicRange(TOPIC, {1: OffsetRange(5, 8)})
 
 def test_an_error_names_the_record_that_the_decoder_raised() -> None:
     error = _FromJava(f"{STAGE}a job failed", _RECORD)
-    found = known_reason(cast("SparkSession", None), {}, TOPIC, _RANGE, error)
+    found = known_reason(cast("SparkSession", None), {}, TOPIC, _RANGE, error, same=True)
 
     assert isinstance(found, BadRecordError)
     assert found.message == "a record cannot be decoded: topic p.d.t, partition 1, offset 7: n differs"
@@ -130,7 +130,7 @@ def test_records_are_lost_that_the_range_begins_with(
     monkeypatch.setattr(reasons, "end_offsets", lambda *_: {0: 9})
     found = TopicRange(TOPIC, {0: OffsetRange(start, 9)})
 
-    reason = known_reason(cast("SparkSession", None), {}, TOPIC, found, RuntimeError("KAFKA_DATA_LOSS"))
+    reason = known_reason(cast("SparkSession", None), {}, TOPIC, found, RuntimeError("KAFKA_DATA_LOSS"), same=True)
 
     assert isinstance(reason, IncompleteTopicError) == is_lost
 
