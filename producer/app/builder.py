@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
@@ -141,8 +141,11 @@ class SessionBuilder:
         checked = self._check_source(session, tables)
         topics = self._ensure_topics()
         restored = self._restore(checked.captured, topics, tables, session)
-        checked = replace(checked, captured=restored.captured)
-        captured = checked.captured
+        # Tables that are gone come first: up to their DROP, which is ahead, their topics are theirs.
+        captured = restored.captured
+        owners = [*restored.gone, *(table for table in captured if table not in checked.faults)]
+        faults = {**checked.faults, **tables.topics.own_all(owners)}
+        checked = CheckedTables(captured, faults)
         topics.ensure_tables([table for table in captured if table not in checked.faults])
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)

@@ -12,9 +12,8 @@ from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
-from tailrace.producer.serialization.envelope.topic_names import TopicNames
+from tailrace.producer.serialization.envelope.topic_names import TopicNames, TopicOwners
 from tailrace.runtime.errors import SchemaError
-from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
 DescribeAll = Callable[[Sequence[TableId]], Iterator[tuple[TableId, CatalogTable | SchemaError]]]
 """Reads the definitions of the tables that exist."""
@@ -44,7 +43,7 @@ def validate_tables(
     ``source_offset`` is what the source has executed; with it ``tables`` remember the keys that the binlog lacks.
     """
     rules, keys = ColumnTransforms(config.filters), config.filters.message_keys
-    problems = TopicNames(config.topics).collisions(captured, reserved=_own_topics(config))
+    problems = list(TopicOwners(TopicNames(config.topics)).own_all(sorted(captured)).values())
     faults: defaultdict[TableId, list[str]] = defaultdict(list)
     notes: list[str] = []
     every: list[tuple[TableId, Column]] = []
@@ -87,7 +86,7 @@ def faults_of_new_tables(
     Such a table must not stop the capture of the others. Raises PrerequisiteError if any other problem was found.
     """
     known_first = sorted(captured, key=lambda table: (str(table) not in known, table))
-    shared = TopicNames(config.topics).topic_faults(known_first, reserved=_own_topics(config))
+    shared = TopicOwners(TopicNames(config.topics)).own_all(known_first)
     found: dict[TableId, str] = {}
     for table in captured:
         faults = [*validation.faults.get(table, ()), *([shared[table]] if table in shared else ())]
@@ -96,7 +95,3 @@ def faults_of_new_tables(
         if faults:
             found[table] = "; ".join(faults)
     return found
-
-
-def _own_topics(config: ProducerConfig) -> list[str]:
-    return [name(config.topics.prefix) for name in (state_topic, schemas_topic, watermarks_topic)]

@@ -48,6 +48,15 @@ def _java_client_options(draft: Draft) -> None:
     ]
 
 
+def _unicode_prefix(draft: Draft) -> None:
+    prefix = draft.values.get("topics.prefix", "")
+    if draft.values.get("topics.naming") == "unicode" and "_" in prefix:
+        draft.problems.append(
+            f"topic.prefix: with topic.naming.strategy=unicode the topics of tables would start with "
+            f"{prefix.replace('_', '_u005f')}, and all others with {prefix}; choose a prefix without _"
+        )
+
+
 def _avro_needs_registry(draft: Draft) -> None:
     draft.problems += [
         f"{side}.converter.schema.registry.url is missing: {side}s in Avro need a schema registry"
@@ -96,6 +105,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     _include_and_exclude_lists,
     _reserved_kafka_options,
     _java_client_options,
+    _unicode_prefix,
     _avro_needs_registry,
     _snapshot_mode,
     _distribution_factors,

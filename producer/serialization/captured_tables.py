@@ -28,7 +28,7 @@ from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.headers import schema_header
 from tailrace.producer.serialization.envelope.name_adjustment import field_name
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
-from tailrace.producer.serialization.envelope.topic_names import TopicNames
+from tailrace.producer.serialization.envelope.topic_names import SHARED_TOPIC_HINT, TopicNames, TopicOwners
 from tailrace.producer.serialization.envelope_frame import JsonFrame
 from tailrace.producer.serialization.float_digits import float_keys, known_definition
 from tailrace.producer.serialization.key_memory import CatalogRead, KeyMemory
@@ -92,7 +92,8 @@ class CapturedTables:
         self._transforms = ColumnTransforms(config.filters)
         self._read_catalog = read_catalog
         self._names = TopicNames(config.topics)
-        self._topic_owners: dict[str, TableId] = {}
+        self.topics = TopicOwners(self._names)
+        """The stream lets all captured tables own their topics before it reads; readers know only what they read."""
         self.failures = ConversionFailures()
         """The values that were replaced, of all versions."""
         self._schema_id: SchemaId = schema_id or SchemaIdSource(config.converters).schema_id
@@ -208,10 +209,8 @@ class CapturedTables:
         return None if record_format is None else record_format.frame().truncate(envelope)
 
     def forget(self, table: TableId) -> None:
-        """The table is gone: its topic may serve another one."""
+        """The table is gone, with its schema."""
         self._last_formats.pop(table, None)
-        if self._topic_owners.get(self.topic(table)) == table:
-            del self._topic_owners[self.topic(table)]
 
     def _describe(self, definition: CatalogTable | TableVersion) -> TableDescription:
         """Return the description; the catalog adds what a TABLE_MAP event lacks: unique indexes, defaults, comments.
@@ -241,14 +240,10 @@ class CapturedTables:
         return described._replace(catalog=catalog)
 
     def _own_topic(self, table: TableId) -> str:
-        topic = self.topic(table)
-        owner = self._topic_owners.setdefault(topic, table)
-        if owner != table:  # tables that existed at the start were checked there
-            raise SchemaError(
-                f"the topic {topic} would serve both {owner} and {table}",
-                hint="exclude one of them by table.exclude.list, or capture it under another topic.prefix",
-            )
-        return topic
+        fault = self.topics.own(table)
+        if fault:
+            raise SchemaError(fault, hint=SHARED_TOPIC_HINT)
+        return self.topic(table)
 
     def _record_format(
         self, described: TableDescription, table: Table, projection: ColumnProjection | None

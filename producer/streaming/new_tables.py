@@ -22,6 +22,7 @@ from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.serialization.envelope.topic_names import SHARED_TOPIC_HINT
 from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
@@ -67,6 +68,7 @@ class NewTables:
         tracked = self._registry.tables.get(table)
         if tracked is None or tracked.mode is TableMode.ERROR:
             self._created[table] = may_exist and self._created.get(table, True)
+            self._reject_shared_topic(table)
         else:
             self._come_back(tracked, at)
 
@@ -106,6 +108,8 @@ class NewTables:
         Without ``read`` the topic has them: the table replaces one that has the same rows.
         """
         self._created.pop(table, None)
+        if self._reject_shared_topic(table):
+            return
         tracked = self._registry.tables.get(table)
         if not read:
             former_tables.stay(self._context, table)
@@ -116,6 +120,13 @@ class NewTables:
         elif read and tracked.mode not in _PLANNED_LATER:
             self._come_back(tracked, at)
             self._request(table)
+
+    def _reject_shared_topic(self, table: TableId) -> bool:
+        """Put a new table in error if its topic is that of another table: nothing of it may be written there."""
+        fault = "" if table in self._registry.tables else self._context.tables.topics.fault(table)
+        if fault:
+            self._reject(table, SchemaError(fault, hint=SHARED_TOPIC_HINT))
+        return bool(fault)
 
     def _try_to_capture(self, table: TableId, at: Offset, *, read: bool = True) -> None:
         """Capture a table as the catalog has it, or put it in error."""
@@ -177,6 +188,8 @@ class NewTables:
             self._created[table] = True
         if table not in self._registry.tables:
             self._registry.track(table, TableMode.ERROR)
+        if self._registry.tables[table].mode is TableMode.ERROR:
+            self._context.tables.topics.release(table)  # nothing of it is in its topic
             self._context.transaction.store(table_key(table), TableState(TableMode.ERROR).to_json())
         if self._context.status.table_failed(table, error.message):
             log.error("a table is not captured: its changes are skipped", table=str(table), error=str(error))

@@ -326,6 +326,7 @@ class SnapshotCoordinator:
         self._forget_ended(tracked)
         for split in self._registry.forget(table):
             self._end(split)
+        self._context.tables.topics.release(table)  # no reader writes to it any more
         self._transaction.store(table_key(table), None)
         self._plans.pop(table, None)
         self._status.table_removed(table)

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tailrace.producer.config import TopicsConfig
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.state_store import (
     SplitState,
@@ -26,6 +27,7 @@ from tailrace.producer.model.split import WHOLE, Range, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
+from tailrace.producer.serialization.envelope.topic_names import TopicNames, TopicOwners
 from tailrace.producer.snapshot.enumerator import Enumerator
 from tailrace.producer.snapshot.policy import InitialSnapshot
 from tailrace.producer.snapshot.table_planner import PlanInput
@@ -60,7 +62,10 @@ class Stream:
             max_waiting_splits=256,
         )
         tables: Any = SimpleNamespace(
-            topic=str, forget=lambda _table: None, truncate_envelope=lambda _table, _envelope: b"truncate"
+            topics=TopicOwners(TopicNames(TopicsConfig(prefix="p"))),
+            topic=str,
+            forget=lambda _table: None,
+            truncate_envelope=lambda _table, _envelope: b"truncate",
         )
         topics: Any = SimpleNamespace(ensure_tables=lambda _tables: None)
         self.mailbox = Mailbox(lambda: None, threading.Event())

@@ -15,6 +15,17 @@ from tailrace.runtime.config.value_types import ANY_TEXT, SECRET, TEXT, TOPIC_PA
 
 MissingTopicHandling = Literal["warn", "snapshot", "fail"]
 
+TopicNaming = Literal["default", "unicode"]
+_NAMING: Final = "io.debezium.schema."
+_NAMING_CLASSES: Final = {
+    f"{_NAMING}defaulttopicnamingstrategy": "default",
+    f"{_NAMING}defaultunicodetopicnamingstrategy": "unicode",
+}
+_OTHER_NAMING: Final = {
+    f"{_NAMING}schematopicnamingstrategy": "with MySQL its topics lack the database",
+    f"{_NAMING}schemaunicodetopicnamingstrategy": "with MySQL its topics lack the database",
+}
+
 _NO_QUEUE = "there is no queue between the reader and Kafka; one batch and the buffer of the client limit the memory"
 _NO_HISTORY = "the binlog and the state topic describe the tables; there is no schema history"
 _ONE_GROUP = "all topics are created with the same settings"
@@ -74,6 +85,16 @@ class TopicsConfig(Section):
     )
     heartbeat_name: str | None = supported(
         "topic.heartbeat.name", TOPIC_PART, doc="Complete name of the heartbeat topic."
+    )
+    naming: TopicNaming = supported(
+        "topic.naming.strategy",
+        one_of(TopicNaming, renamed=_NAMING_CLASSES, rejected=tuple(_OTHER_NAMING)),
+        default="default",
+        doc="How the topics `<prefix>.<database>.<table>` are named: with `_` for each character that a topic name "
+        "cannot have (`io.debezium.schema.DefaultTopicNamingStrategy`), or with its code, also for `_` itself, so that "
+        "names stay different (`io.debezium.schema.DefaultUnicodeTopicNamingStrategy`): `shop.db.注文` is "
+        "`shop.db._u6ce8_u6587`. Tables get new topics if it is changed: use a new prefix.",
+        rejected_values=_OTHER_NAMING,
     )
     partitions: int = supported(
         "topic.creation.default.partitions",
@@ -140,13 +161,6 @@ class HeartbeatConfig(Section):
 
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (
-    rejected(
-        "topic.naming.strategy",
-        "Java class that names topics.",
-        "topics are named <prefix>.<database>.<table>",
-        "io.debezium.schema.defaulttopicnamingstrategy",
-        "io.debezium.schema.schematopicnamingstrategy",
-    ),
     ignored("topic.cache.size", "Number of topic names in the cache.", "all names are cached"),
     ignored(
         "topic.creation.enable",

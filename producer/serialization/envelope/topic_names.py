@@ -1,15 +1,27 @@
-"""Topic names as in Debezium, and tables that would share a topic."""
+"""Topic names as in Debezium, and who owns a topic.
+
+A topic belongs to one table, or to the producer itself: of two tables in one topic, readers see one table that has the
+rows of both. ``TopicOwners`` is the only place that decides it, for tables at a start and for new ones.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from tailrace.producer.config import TopicsConfig
 from tailrace.producer.model.table import TableId
+from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
 _MAX_LENGTH = 249
+SHARED_TOPIC_HINT: Final = (
+    "exclude one of them by table.exclude.list, capture it under another topic.prefix, or, if their names differ in "
+    "characters that a topic name cannot have, set topic.naming.strategy="
+    "io.debezium.schema.DefaultUnicodeTopicNamingStrategy under a new topic.prefix"
+)
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9._-]")
+_ESCAPED = re.compile(r"[^A-Za-z0-9.-]")
 
 
 def sanitized(name: str) -> str:
@@ -19,6 +31,18 @@ def sanitized(name: str) -> str:
         name = _NOT_ALLOWED.sub(lambda found: "_" * (len(found[0].encode("utf-16-le")) // 2), name)
     name = name[:_MAX_LENGTH]
     return "_" * len(name) if name in {".", ".."} else name
+
+
+def unicode_name(name: str) -> str:
+    """Return the topic name of Debezium's Unicode strategy: ``_u6ce8`` for each UTF-16 unit, also for ``_`` itself."""
+    return _ESCAPED.sub(_escapes, name)[:_MAX_LENGTH]
+
+
+def _escapes(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    numbers = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    # As Debezium writes them: two zeros before one or two digits, none before three.
+    return "".join(f"_u00{number:x}" if number < 0x100 else f"_u{number:x}" for number in numbers)
 
 
 _MAX_CACHED_NAMES = 50_000
@@ -35,7 +59,8 @@ class TopicNames:
         """Return the topic of a table's rows: prefix, database, table."""
         known = self._tables.get(table)
         if known is None:
-            known = sanitized(self._topics.delimiter.join((self._topics.prefix, table.database, table.table)))
+            name = self._topics.delimiter.join((self._topics.prefix, table.database, table.table))
+            known = unicode_name(name) if self._topics.naming == "unicode" else sanitized(name)
             if len(self._tables) >= _MAX_CACHED_NAMES:
                 self._tables.clear()
             self._tables[table] = known
@@ -58,23 +83,45 @@ class TopicNames:
             (self._topics.heartbeat_prefix, self._topics.prefix)
         )
 
-    def collisions(self, tables: Iterable[TableId], *, reserved: Iterable[str] = ()) -> list[str]:
-        """Return one fault for each topic that two tables, or a table and another topic of the producer, share."""
-        return list(self.topic_faults(sorted(tables), reserved=reserved).values())
+    def reserved(self) -> dict[str, str]:
+        """Return the topics of the producer that belong to no table, with what is in them."""
+        prefix = self._topics.prefix
+        own = (state_topic(prefix), schemas_topic(prefix), watermarks_topic(prefix))
+        named = {
+            self.schema_changes: "schema changes",
+            self.transactions: "transactions",
+            self.heartbeats: "heartbeats",
+        }
+        return {**dict.fromkeys(own, "the topic of that name itself"), **named}
 
-    def topic_faults(self, tables: Iterable[TableId], *, reserved: Iterable[str] = ()) -> dict[TableId, str]:
-        """Return the faults of ``collisions`` by the table that comes later."""
-        used_by: dict[str, str] = dict.fromkeys(reserved, "the topic of that name itself")
-        used_by |= {self.schema_changes: "schema changes", self.transactions: "transactions"}
-        used_by[self.heartbeats] = "heartbeats"
-        # Only Kafka's metrics confuse '.' and '_': topics that differ in them are two topics.
-        faults: dict[TableId, str] = {}
-        for table in tables:
-            topic = self.table(table)
-            if topic in used_by:
-                faults[table] = (
-                    f"the topic {topic} would serve both {used_by[topic]} and {table}: "
-                    "exclude one of them by table.exclude.list, or capture it under another topic.prefix"
-                )
-            used_by.setdefault(topic, str(table))
-        return faults
+
+class TopicOwners:
+    """Who owns which topic. A table owns its topic from the start or its first sight until it is gone."""
+
+    def __init__(self, names: TopicNames) -> None:
+        self._names = names
+        self._owners: dict[str, TableId | str] = dict(names.reserved())
+
+    def own(self, table: TableId) -> str:
+        """Let a table own its topic; return why it cannot, empty if it does."""
+        fault = self.fault(table)
+        if not fault:
+            self._owners[self._names.table(table)] = table
+        return fault
+
+    def fault(self, table: TableId) -> str:
+        """Return why a table cannot own its topic; empty if it can. Only Kafka's metrics confuse ``.`` and ``_``."""
+        topic = self._names.table(table)
+        owner = self._owners.get(topic, table)
+        return "" if owner == table else f"the topic {topic} would serve both {owner} and {table}"
+
+    def release(self, table: TableId) -> None:
+        """The table is not captured any more: its topic may serve another one."""
+        topic = self._names.table(table)
+        if self._owners.get(topic) == table:
+            del self._owners[topic]
+
+    def own_all(self, tables: Iterable[TableId]) -> dict[TableId, str]:
+        """Let tables own their topics; return the faults of those that cannot."""
+        faults = {table: self.own(table) for table in tables}
+        return {table: f"{fault}: {SHARED_TOPIC_HINT}" for table, fault in faults.items() if fault}
