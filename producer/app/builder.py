@@ -239,7 +239,7 @@ class SessionBuilder:
         stop, ownership = self._stop.requested, self._process.ownership
         producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix), stop))
         acquired = startup.acquire_state(
-            kafka, producer, self._source.read_offset, ownership.own, prefix=prefix, readers=readers
+            kafka, producer, self._source.read_offset, ownership.announce, prefix=prefix, readers=readers
         )
         ownership.fence, state = acquired.fence, acquired.state
         skipped = config.values.skipped_operations

@@ -16,6 +16,7 @@ from tailrace.producer.app.builder import CaptureProcess, open_session
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.ownership import Ownership
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka import native_sender
 from tailrace.producer.kafka.client import check_options
 from tailrace.producer.native import loader
@@ -56,7 +57,9 @@ def run(
     started = threading.Event()
 
     def may_retry(error: BaseException) -> bool:
-        retry = isinstance(error, Retryable) and started.is_set() and not stop.is_set()
+        # Fenced before it started, and not replaced: by an older instance, which ends when this one fences it again.
+        may = started.is_set() or isinstance(error, ProducerFencedError)
+        retry = isinstance(error, Retryable) and may and not stop.is_set()
         if retry:
             log.warning("restarting from the stored state", error=str(error))
             # Without the context: a statement contains keys, and the status needs no password.

@@ -1,4 +1,8 @@
-"""Which instance owns the prefix: this process, or one that has taken over meanwhile."""
+"""Which instance owns the prefix: this process, or one that has taken over meanwhile.
+
+Of two instances the older one ends, with the name of the other one: kafka/generation.py has the rule. An instance that
+has nothing to write commits every few seconds, so it learns that it is fenced (streaming/stream_transaction.py).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from typing import Final
 
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.errors import ServerIdInUseError
-from tailrace.producer.kafka.generation import Generation, GenerationFence, replaced_by
+from tailrace.producer.errors import ProducerFencedError, ServerIdInUseError
+from tailrace.producer.kafka.generation import Generation, GenerationFence, announce, replaced_by
 from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, Retryable, TailraceError
+from tailrace.schemas.names import state_topic
 
 _RETRY_S: Final = 1.0
 
@@ -24,9 +29,17 @@ class Ownership:
         self.own = Generation(0, str(uuid.uuid4()))
         """This process; each session takes over with a number of its own."""
         self.fence: GenerationFence | None = None
-        """Set when a session has taken over."""
+        """Set when this process has announced itself, and by each session that has taken over."""
         self._kafka = kafka_settings(config)
         self._stop = stop
+        self._topic = state_topic(config.topics.prefix)
+
+    def announce(self) -> Generation:
+        """Announce this process, once, before it fences others; return what each of its sessions takes over with."""
+        if self.fence is None:
+            self.fence = announce(self._kafka, self._topic, self.own)
+            self.own = self.fence.generation
+        return self.own
 
     @contextmanager
     def naming_the_winner(self) -> Iterator[None]:
@@ -39,17 +52,18 @@ class Ownership:
         try:
             yield
         except TailraceError as error:
-            winner = self._winner() if isinstance(error, Retryable | ServerIdInUseError) else None
+            fenced = isinstance(error, ProducerFencedError)
+            winner = self._winner(fenced=fenced) if isinstance(error, Retryable | ServerIdInUseError) else None
             if winner is not None:
                 raise replaced_by(winner) from error
             raise
 
-    def _winner(self) -> Generation | None:
+    def _winner(self, *, fenced: bool) -> Generation | None:
         if self.fence is None:
             return None
         while True:
             try:
-                return self.fence.replacement(self._kafka)
+                return self.fence.replacement(self._kafka, fenced=fenced)
             except KafkaUnavailableError:
                 if self._stop.wait(_RETRY_S):
                     return None

@@ -48,20 +48,21 @@ def acquire_state(
     kafka: KafkaSettings,
     producer: TransactionalProducer,
     read_offset: ReadOffset,
-    own: Generation,
+    announce: Callable[[], Generation],
     *,
     prefix: str,
     readers: int,
 ) -> Acquired:
-    """Fence older instances and read the state; ``producer`` is the stream's."""
+    """Fence older instances and read the state; ``producer`` is the stream's, and ``announce`` tells the others."""
     topic = state_topic(prefix)
     # Before anything is fenced: a program that cannot read the state must not end one that can.
     state_store.read(kafka, topic, read_offset)
+    own = announce()
     producer.init_transactions()
     # The number of readers of an older instance was committed before any of them started.
     state = state_store.read(kafka, topic, read_offset)
     # A reader of an older instance that registers after its id was fenced here finds this generation, and ends.
-    fence = generation.claim(kafka, producer, topic, own, state.generation)
+    fence = generation.claim(producer, topic, own, state.generation)
     with ThreadPoolExecutor(_FENCED_TOGETHER, "fence") as pool:
         ids = (reader_transactional_id(prefix, worker) for worker in range(max(state.readers, readers)))
         list(pool.map(partial(_fence, kafka), ids))

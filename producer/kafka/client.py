@@ -92,6 +92,14 @@ class KafkaSettings:
         settings.setdefault("queue.buffering.max.kbytes", max(_QUEUE_KBYTES, 2 * largest_kbytes))
         return settings
 
+    def announcer(self) -> ClientConfig:
+        """Return the configuration of a producer of one record outside of transactions, which may be there twice."""
+        options = self.producer("")
+        for name in ("transactional.id", "transaction.timeout.ms", "delivery.report.only.error", *_TIMEOUTS):
+            options.pop(name, None)
+        timeout_ms = int(self.request_timeout_s * 1000)
+        return {**options, "enable.idempotence": False, "linger.ms": 0, "message.timeout.ms": timeout_ms}
+
     def _linger_ms(self) -> int:
         """Return less than the time to deliver a record, as the client requires; by default the transaction's."""
         # Zero: without an end. What is no number is refused by the client.

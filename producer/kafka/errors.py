@@ -114,6 +114,20 @@ _FINAL: Final = frozenset(
 """The same request fails again, also where the client only asks for the transaction to be aborted."""
 
 
+def client_error(raised: KafkaException | SystemError) -> KafkaException:
+    """Return the error of the client behind what a call of it has raised; raises what has another cause.
+
+    The binding raises the end of a producer's epoch while it still calls back for records. Python finds a callback that
+    has returned with an exception set, and raises a SystemError whose cause is the error.
+    """
+    found: BaseException | None = raised
+    while isinstance(found, SystemError):
+        found = found.__cause__
+    if not isinstance(found, KafkaException):
+        raise raised
+    return found
+
+
 def translate(exception: KafkaException, operation: str, *, cause: KafkaError | None = None) -> TailraceError:
     """Return the error to raise for a client's exception; it is retryable if a restart from the stored state may help.
 

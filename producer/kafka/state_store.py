@@ -4,6 +4,7 @@ A state record is committed in one Kafka transaction with the data it describes.
 
     offset                   StoredOffset: how far the binlog is in Kafka
     generation               Generation: which instance owns the prefix (generation.py)
+    takeover                 Generation: the process that has announced itself last (generation.py)
     readers                  {"count": n}: how many snapshot readers may have open transactions
     table/<db>.<table>       TableState
     key/<db>.<table>         what the catalog said of the keys of a table (serialization/key_memory.py)

@@ -25,7 +25,7 @@ from confluent_kafka import KafkaException, Producer
 from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.delivery import DeliveryReports, record_too_large
-from tailrace.producer.kafka.errors import FATAL, STATE, TIMED_OUT, TOO_LARGE, translate
+from tailrace.producer.kafka.errors import FATAL, STATE, TIMED_OUT, TOO_LARGE, client_error, translate
 from tailrace.producer.kafka.native_sender import new_client
 from tailrace.runtime.errors import KafkaUnavailableError, TailraceError
 
@@ -219,7 +219,7 @@ class TransactionalProducer:
                 now = time.monotonic()
                 if now >= until or (stop_at is not None and now >= stop_at):
                     return
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:
             raise self._translated(error, "sending records") from error
 
     def _batches_answered(self) -> bool:
@@ -272,8 +272,8 @@ class TransactionalProducer:
         while True:
             try:
                 call(_SLICE_S)
-            except KafkaException as error:
-                reason = error.args[0]
+            except (KafkaException, SystemError) as error:
+                reason = client_error(error).args[0]
                 stop_at = self._stop_deadline(stop_at)
                 now = time.monotonic()
                 # At the end of its time the call may return what it was waiting for instead, such as the coordinator.
@@ -319,7 +319,7 @@ class TransactionalProducer:
         """Send parts of batches: if they fill the queue, nothing else makes room before linger.ms."""
         try:
             self._producer.flush(_ROOM_S)
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:
             raise self._translated(error, "sending records") from error
 
     # -- errors ------------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ class TransactionalProducer:
         self._unpolled = 0
         try:
             self._producer.poll(timeout_s)
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:
             raise self._translated(error, "sending records") from error
 
     def _not_sent(self, error: KafkaException, topic: str, key: bytes | None, value: bytes | None) -> TailraceError:
@@ -344,9 +344,9 @@ class TransactionalProducer:
             )
         return self._translated(error, f"sending to {topic}")
 
-    def _translated(self, error: KafkaException, operation: str) -> TailraceError:
+    def _translated(self, raised: KafkaException | SystemError, operation: str) -> TailraceError:
         """Return the error to raise, with the reason that the client's answer may hide."""
-        error = self._reason(error)
+        error = self._reason(client_error(raised))
         code = error.args[0].code()
         if self._sender is not None and (failed := self._sender.failed()) is not None:
             self._reports.note(*failed)
@@ -368,6 +368,7 @@ class TransactionalProducer:
             self._producer.poll(0)
             if error.args[0].code() in {STATE, FATAL}:
                 self._producer.commit_transaction(_REASON_S)
-        except KafkaException as reason:
+        except (KafkaException, SystemError) as raised:
+            reason = client_error(raised)
             return error if reason.args[0].code() == TIMED_OUT else reason
         return error

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _IDLE_INTERVAL_S: Final = 1.0
 """How often an offset is stored that advanced without records."""
+_OWNERSHIP_S: Final = 5.0
+"""How often an instance that has nothing to store commits nevertheless: only the owner of the prefix can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ class StreamTransaction:
                 self.commit()
         elif self._heartbeat_due or (self._offset_moved and elapsed >= _IDLE_INTERVAL_S):
             self.commit()
+        elif elapsed >= _OWNERSHIP_S:
+            self.commit(always=True)
 
     def commit(self, *, always: bool = False) -> None:
         """Commit what was written since the last commit, with the offset.

@@ -22,7 +22,7 @@ from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.errors import translate
-from tailrace.producer.kafka.generation import GENERATION_KEY, Generation, claim
+from tailrace.producer.kafka.generation import ANNOUNCEMENT_KEY, GENERATION_KEY, Generation, announce, claim
 from tailrace.producer.kafka.own_topics import own_topics
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.topics import Topics
@@ -196,10 +196,11 @@ def _store(
     prefix, workers = config.topics.prefix, config.snapshot.max_threads
     topic = state_topic(prefix)
     Topics(kafka).ensure(own_topics(prefix, replication_factor=config.topics.replication_factor))
+    own = announce(kafka, topic, Generation(0, str(uuid.uuid4()))).generation
     with closing(TransactionalProducer(kafka, stream_transactional_id(prefix))) as producer:
         producer.init_transactions()
         former = states.decode(states.read_compacted(kafka, topic), MySqlOffset.from_json)
-        claim(kafka, producer, topic, Generation(0, str(uuid.uuid4())), former.generation)
+        claim(producer, topic, own, former.generation)
         for worker in range(max(former.readers, workers)):
             with closing(TransactionalProducer(kafka, reader_transactional_id(prefix, worker))) as reader:
                 reader.init_transactions()
@@ -209,7 +210,7 @@ def _store(
         producer.begin()
         for end in ends_of_stored_splits(replaced, TopicNames(config.topics).table, lambda _table: True):
             producer.send(watermarks_topic(prefix), end.record_key(), end.to_json())
-        for key in known.keys() - {GENERATION_KEY}:
+        for key in known.keys() - {GENERATION_KEY, ANNOUNCEMENT_KEY}:
             producer.send(topic, key, None)
         producer.send(topic, states.FORMAT_KEY, states.format_value())
         producer.send(topic, states.READERS_KEY, orjson.dumps({"count": workers}))

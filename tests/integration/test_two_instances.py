@@ -15,14 +15,14 @@ from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.snapshot_worker import open_reader
 from tailrace.producer.app.startup import acquire_state
 from tailrace.producer.errors import ProducerFencedError
-from tailrace.producer.kafka.generation import Generation, claim
+from tailrace.producer.kafka.generation import Generation, announce, claim
 from tailrace.producer.kafka.state_store import READERS_KEY
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.kafka.transactional_ids import stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.schemas.names import state_topic, watermarks_topic
-from tests.support.capture import CaptureProcess, configured, eventually, properties, verified_rows
+from tests.support.capture import CaptureProcess, CaptureThread, configured, eventually, properties, verified_rows
 from tests.support.incremental_checks import state_of
 from tests.support.topics import read_topic
 
@@ -45,8 +45,8 @@ def test_reader_of_an_older_instance_does_not_start(
     for run_id in ("first", "second"):
         producer = TransactionalProducer(kafka, stream_transactional_id(prefix))
         producers.append(producer)
-        own = Generation(0, run_id)
-        acquired = acquire_state(kafka, producer, MySqlOffset.from_json, own, prefix=prefix, readers=1)
+        own = announce(kafka, state_topic(prefix), Generation(0, run_id)).generation
+        acquired = acquire_state(kafka, producer, MySqlOffset.from_json, lambda: own, prefix=prefix, readers=1)  # noqa: B023
         fences.append(acquired.fence)
     older, newer = fences
     newer = newer.moved_to_end(kafka, lambda: _commit(producers[1], prefix))
@@ -56,10 +56,10 @@ def test_reader_of_an_older_instance_does_not_start(
     with pytest.raises(ProducerFencedError, match="after its session was replaced"):
         open_reader(config, older, {}, 0)
     open_reader(config, newer, {}, 0)
-    winner = older.replacement(kafka)
+    winner = older.replacement(kafka, fenced=False)
     assert winner is not None
     assert (winner.run_id, winner.number, winner.pid) == ("second", 2, os.getpid())
-    assert newer.replacement(kafka) is None
+    assert newer.replacement(kafka, fenced=True) is None
     for producer in producers:
         producer.close()
 
@@ -116,6 +116,120 @@ def test_idle_instance_whose_binlog_stream_the_other_one_ended_names_it(
     assert f"pid: {second.pid}" in log
 
 
+@pytest.mark.parametrize("busy", [True, False], ids=["in-a-transaction", "idle"])
+def test_instance_that_is_fenced_ends_also_before_the_other_one_has_its_generation(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path, *, busy: bool
+) -> None:
+    """It would start again otherwise, and fence the other one; an idle one would not notice it."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    kafka, topic = kafka_settings(configured(settings)), state_topic(prefix)
+    with CaptureProcess(settings, tmp_path) as first:
+        eventually(lambda: _finished(kafka_broker, prefix, database), "the stream of the first instance")
+        second = announce(kafka, topic, Generation(0, "second")).generation
+        producer = TransactionalProducer(kafka, stream_transactional_id(prefix))
+        producer.init_transactions()
+        if busy:
+            database.execute("INSERT INTO t VALUES (1)")
+        eventually(lambda: not first.running(), "the end of the first instance", 90)
+        assert first.wait() == 1
+        claim(producer, topic, second, 1)  # nobody has fenced it meanwhile
+        producer.close()
+
+    log = first.log.read_text()
+    assert "another producer with this topic.prefix has taken over" in log
+    assert f"pid: {os.getpid()}" in log
+
+
+def test_later_instance_goes_on_if_an_earlier_one_fences_it(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Also if an even later one announces itself and never comes: it has fenced nobody."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    kafka, topic = kafka_settings(configured(settings)), state_topic(prefix)
+    Topics(kafka).ensure([TopicSpec(topic, config={"cleanup.policy": "compact"})])
+    announce(kafka, topic, Generation(0, "earlier"))
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        earlier = TransactionalProducer(kafka, stream_transactional_id(prefix))
+        earlier.init_transactions()
+        database.execute("INSERT INTO t VALUES (1)")
+        capture.wait_position(mysql_server)
+        announce(kafka, topic, Generation(0, "never"))
+        for stream in _dumps(database):
+            database.execute(f"KILL {stream}")
+        database.execute("INSERT INTO t VALUES (2)")
+        capture.wait_position(mysql_server)
+        earlier.close()
+    rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, "t")
+    assert {row["id"] for row in rows.values()} == {1, 2}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("records", [4, 500])
+def test_producer_that_is_fenced_at_any_moment_of_its_transactions_says_so(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, records: int
+) -> None:
+    """The binding raises that while it calls back for the records that failed: once in ten times, as another error."""
+    settings = kafka_settings(configured(properties(mysql_server, kafka_broker, prefix, "none")))
+    Topics(settings).ensure([TopicSpec(prefix, partitions=4)])
+    owner = TransactionalProducer(settings, prefix)
+    owner.init_transactions()
+    for number in range(25):
+        later = TransactionalProducer(settings, prefix)
+        fence = threading.Timer(0.02 + number / 500, later.init_transactions)
+        fence.start()
+        with pytest.raises(ProducerFencedError):  # noqa: PT012
+            while True:
+                owner.begin()
+                for at in range(records):
+                    owner.send(prefix, b"%d" % at, b"v" * 100)
+                owner.commit()
+        fence.join()
+        owner.close()
+        owner = later
+    owner.close()
+
+
+@pytest.mark.long
+def test_of_many_takeovers_under_load_the_newer_instance_always_wins(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """While rows are written all the time, and splits are read at first."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(200))")
+    database.executemany("INSERT INTO t (v) VALUES (%s)", [(f"v{n}",) for n in range(ROWS)])
+    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    stop = threading.Event()
+
+    def write() -> None:
+        with mysql_server.connect() as session, session.cursor() as cursor:
+            while not stop.wait(0.005):
+                cursor.execute(f"INSERT INTO `{database.name}`.t (v) VALUES ('new'), ('new')")
+                session.commit()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        older = CaptureProcess(settings, tmp_path / "0")
+        older.start()
+        eventually(lambda: _splits(kafka_broker, prefix) > 3, "the snapshot of the first instance")
+        for number in range(1, 13):
+            newer = CaptureProcess(settings, tmp_path / str(number))
+            newer.start()
+            eventually(lambda: not older.running() or not newer.running(), "the end of one of them", 120)  # noqa: B023
+            assert (older.wait(), newer.running()) == (1, True), newer.log.read_text()[-3000:]
+            assert f"pid: {newer.pid}" in older.log.read_text()
+            older = newer
+    finally:
+        stop.set()
+        writer.join()
+    eventually(lambda: _finished(kafka_broker, prefix, database), "the rest of the binlog")
+    assert older.stop() == 0
+    rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, "t")
+    assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
+
+
 def _commit(producer: TransactionalProducer, prefix: str) -> None:
     producer.begin()
     producer.send(state_topic(prefix), READERS_KEY, b'{"count": 1}')
@@ -132,7 +246,7 @@ def test_latest_generation_is_found_while_the_topic_is_written(
     Topics(settings).ensure([TopicSpec(topic)])
     owner = TransactionalProducer(settings, stream_transactional_id(prefix))
     owner.init_transactions()
-    fence = claim(settings, owner, topic, Generation(0, "own"), 0)
+    fence = claim(owner, topic, announce(settings, topic, Generation(0, "own")).generation, 0)
     owner.close()
     stop, busy = threading.Event(), Producer({"bootstrap.servers": kafka_broker.bootstrap, "linger.ms": 0})
 
@@ -145,7 +259,7 @@ def test_latest_generation_is_found_while_the_topic_is_written(
     writer.start()
     try:
         fence.require_latest(settings)
-        assert fence.replacement(settings) is None
+        assert fence.replacement(settings, fenced=True) is None
     finally:
         stop.set()
         writer.join()
