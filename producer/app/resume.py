@@ -43,6 +43,8 @@ class ResumeRules:
     """How long to wait for a server that has not executed all that was read."""
     uncounted: str
     """Operations that are not written."""
+    first_epoch: int = 1
+    """The epoch of a first start."""
 
 
 def resume_point(source: Source, state: State, rules: ResumeRules, stopped: threading.Event) -> ResumePoint:
@@ -53,7 +55,7 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
     """
     stored = state.offset
     if stored is None:
-        return ResumePoint(StoredOffset(source.start_offset()))
+        return ResumePoint(StoredOffset(source.start_offset(epoch=rules.first_epoch)))
     try:
         position = _wait_for_source(source, state, stored, rules.wait_s, stopped)
     except BinlogError as error:
@@ -70,7 +72,7 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
         return ResumePoint(stored)
     marks = tuple(mark for mark in stored.transactions if _can_align(mark, rules.uncounted))
     relocated = tuple(replace(mark, relocated=True) for mark in marks)
-    offset = replace(stored, position=position, transactions=relocated)
+    offset = replace(stored, position=position, transactions=relocated, last=None)
     end = source.end_offset(epoch=position.epoch)
     if not end.same_server(position):
         raise SourceUnavailableError("the source server changed while the stream was located on it")
@@ -87,7 +89,7 @@ def _wait_for_source(
     logged = 0.0
     while True:
         try:
-            return source.resume_offset(stored.position, started=started, required=required)
+            return source.resume_offset(stored.position, started=started, required=required, last=stored.last)
         except SourceBehindError as error:
             now = time.monotonic()
             if now >= deadline:

@@ -30,13 +30,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import orjson
-from confluent_kafka import OFFSET_BEGINNING
 
 from tailrace.producer.errors import StateDamagedError
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.generation import GENERATION_KEY
-from tailrace.producer.kafka.topic_reader import messages, topic_consumer
-from tailrace.producer.model.binlog_events import TransactionPrepared
+from tailrace.producer.kafka.topic_reader import read_compacted
+from tailrace.producer.model.binlog_events import TransactionCommit, TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.split import EndedRange, Range, SortKey, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
@@ -64,10 +63,13 @@ class StoredOffset:
     position: Offset
     transactions: tuple[TransactionMark, ...] = ()
     """Transactions that are partly done: at most one, unless another server has them in another order."""
+    last: TransactionCommit | None = None
+    """The transaction that ends at ``position``, by which its server is recognized; None: unknown."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
-        return orjson.dumps({**_fields(self), "position": self.position.to_json()})
+        last = None if self.last is None else self.last._asdict()
+        return orjson.dumps({**_fields(self), "position": self.position.to_json(), "last": last})
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +341,8 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
         raise TypeError("the value is not a JSON object")
     if key == OFFSET_KEY:
         marks = tuple(TransactionMark(**known_fields(TransactionMark, mark)) for mark in body["transactions"])
-        state.offset = StoredOffset(read_offset(body["position"]), marks)
+        last = body.get("last") and TransactionCommit(**known_fields(TransactionCommit, body["last"]))
+        state.offset = StoredOffset(read_offset(body["position"]), marks, last)
     elif key == READERS_KEY:
         state.readers = body["count"]
     elif key == GENERATION_KEY:
@@ -388,16 +391,3 @@ def read(settings: KafkaSettings, topic: str, read_offset: ReadOffset) -> State:
     except (StateDamagedError, NewerFormatError) as error:
         error.add_context(topic=topic)
         raise
-
-
-def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:
-    """Return the last value per key of partition 0; tombstones delete keys."""
-    records: dict[bytes, bytes] = {}
-    with topic_consumer(settings, topic) as consumer:
-        for message in messages(consumer, topic, {0: OFFSET_BEGINNING}, settings.request_timeout_s):
-            key, value = message.key() or b"", message.value()
-            if value is None:
-                records.pop(key, None)
-            else:
-                records[key] = value
-    return records

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.errors import NO_GROUP, NO_LEADER, PARTITION_EOF, UNKNOWN_PARTITION, translate
@@ -82,3 +82,16 @@ def messages(consumer: Consumer, topic: str, starts: Mapping[int, int], timeout_
             unread.discard(partition)
         if offset < ends[partition]:
             yield message
+
+
+def read_compacted(settings: KafkaSettings, topic: str) -> dict[bytes, bytes]:
+    """Return the last value per key of partition 0; tombstones delete keys."""
+    records: dict[bytes, bytes] = {}
+    with topic_consumer(settings, topic) as consumer:
+        for message in messages(consumer, topic, {0: OFFSET_BEGINNING}, settings.request_timeout_s):
+            key, value = message.key() or b"", message.value()
+            if value is None:
+                records.pop(key, None)
+            else:
+                records[key] = value
+    return records

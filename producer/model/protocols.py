@@ -231,13 +231,21 @@ class Source(Protocol):
     def start_offset(self, *, epoch: int = 1) -> Offset:
         """Return the offset of a stream that starts now, at the end of the log."""
 
-    def resume_offset(self, stored: Offset, *, started: Sequence[str], required: Sequence[Offset]) -> Offset:
+    def resume_offset(
+        self,
+        stored: Offset,
+        *,
+        started: Sequence[str],
+        required: Sequence[Offset],
+        last: TransactionCommit | None = None,
+    ) -> Offset:
         """Return the offset to resume from.
 
         Its epoch grows if its position cannot be compared with ``stored``: the source is another server of the same
         history, or numbers its log from the start. The source must have all transactions of ``stored`` and
-        ``required``, and those in ``started``. Raises SourceBehindError if it does not have them (yet), BinlogError if
-        it no longer has the log that follows ``stored``, or has another history.
+        ``required``, those in ``started``, and, if it is the same server, ``last`` as it was read. Raises
+        SourceBehindError if it does not have them (yet), BinlogError if it no longer has the log that follows
+        ``stored``, or has another history.
         """
 
     def end_offset(self, *, epoch: int) -> Offset:

@@ -13,6 +13,7 @@ import structlog
 from pymysql.connections import Connection
 
 from tailrace.producer.errors import BinlogError, SourceBehindError, SourceError
+from tailrace.producer.model.binlog_events import TransactionCommit
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.gtid import GtidSet
@@ -51,6 +52,24 @@ def resume_offset(
         )
     # Nothing that is still to be read precedes the oldest file; the first events set the actual coordinates.
     return MySqlOffset(stored.epoch + 1, files[0][0], FILE_START, stored.gtids, server)
+
+
+def require_same_transaction(read: TransactionCommit, found: TransactionCommit | None) -> None:
+    """Raise BinlogError if the server has given the GTID of the last transaction to another one.
+
+    A server that was restored from an older copy gives the GTIDs after it again. When it has caught up in numbers, only
+    the time of a transaction, and where it ends, tell the histories apart. None: its binlog file is purged.
+    """
+    if found is not None and found != read:
+        raise BinlogError(
+            "the source has given the GTID of a transaction that was read before to another transaction: it was "
+            "restored from an older copy",
+            hint="take a new snapshot under another topic.prefix, or with snapshot.mode=when_needed: changes that were "
+            "read before are not on the server any more",
+            gtid=read.gtid,
+            read=f"{read.file}:{read.end}, {read.ts}",
+            found=f"{found.file}:{found.end}, {found.ts}",
+        )
 
 
 def _require_binlog(session: Connection[Any], stored: MySqlOffset) -> None:

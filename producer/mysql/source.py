@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from pymysql.connections import Connection
 
-from tailrace.producer.model.binlog_events import TransactionPrepared
+from tailrace.producer.model.binlog_events import TransactionCommit, TransactionPrepared
 from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import catalog, prerequisites, resume
@@ -112,12 +112,23 @@ class MySqlSource:
         log.info("the stream starts at the end of the binlog", file=end.file, pos=end.pos, gtids=str(end.gtids))
         return end._replace(pos=resume.FILE_START)
 
-    def resume_offset(self, stored: Offset, *, started: Sequence[str], required: Sequence[Offset]) -> MySqlOffset:
+    def resume_offset(
+        self,
+        stored: Offset,
+        *,
+        started: Sequence[str],
+        required: Sequence[Offset],
+        last: TransactionCommit | None = None,
+    ) -> MySqlOffset:
         """Compare the GTIDs with the purged and the executed set, and the coordinates with the binlog files."""
         with closing(self.connect()) as session:
-            return resume.resume_offset(
+            offset = resume.resume_offset(
                 session, mysql_offset(stored), started=started, required=[mysql_offset(offset) for offset in required]
             )
+        if last is not None and offset == stored:
+            history = BinlogHistory(self._settings, server_id=self._server_id, captures=lambda _: False)
+            resume.require_same_transaction(last, history.end_of(last.gtid))
+        return offset
 
     def end_offset(self, *, epoch: int) -> MySqlOffset:
         """Return file, position and executed GTID set."""

@@ -41,6 +41,8 @@ class StreamOffset:
         self._position: Offset = state.position
         """Before ``_ended`` and, unless ``_begun``, before the begin of the open transaction."""
         self._ended: list[TransactionCommit | QueryEvent] = []
+        self._last = state.last
+        """The last transaction before ``_ended``."""
         self._begun = False
         self._pending = {mark.gtid: mark for mark in state.transactions}
         self._uncounted = uncounted
@@ -59,6 +61,8 @@ class StreamOffset:
         """
         if self._ended:
             self._position = self._position.after(*self._ended)
+            last = self._ended[-1]
+            self._last = TransactionCommit(last.gtid, last.file, last.end, last.ts)
             self._ended.clear()
         if self.transaction is not None and not self._begun:
             self._position = self._position.at_begin(self.transaction)
@@ -207,7 +211,7 @@ class StreamOffset:
         marks = tuple(self._pending.values())
         if self.transaction is not None:
             marks = (*marks, self._mark(self.transaction.gtid))
-        return StoredOffset(self.position, marks)
+        return StoredOffset(self.position, marks, self._last)
 
     def _mark(self, gtid: str) -> TransactionMark:
         if self.resuming and not self._resumed.relocated:

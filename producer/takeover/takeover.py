@@ -25,6 +25,7 @@ from tailrace.producer.kafka.errors import translate
 from tailrace.producer.kafka.generation import ANNOUNCEMENT_KEY, GENERATION_KEY, Generation, announce, claim
 from tailrace.producer.kafka.own_topics import own_topics
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
+from tailrace.producer.kafka.topic_reader import read_compacted
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id, stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
@@ -199,12 +200,12 @@ def _store(
     own = announce(kafka, topic, Generation(0, str(uuid.uuid4()))).generation
     with closing(TransactionalProducer(kafka, stream_transactional_id(prefix))) as producer:
         producer.init_transactions()
-        former = states.decode(states.read_compacted(kafka, topic), MySqlOffset.from_json)
+        former = states.decode(read_compacted(kafka, topic), MySqlOffset.from_json)
         claim(producer, topic, own, former.generation)
         for worker in range(max(former.readers, workers)):
             with closing(TransactionalProducer(kafka, reader_transactional_id(prefix, worker))) as reader:
                 reader.init_transactions()
-        known = states.read_compacted(kafka, topic)
+        known = read_compacted(kafka, topic)
         replaced = states.decode(known, MySqlOffset.from_json)
         _require_no_state(replaced, options)
         producer.begin()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tailrace.producer.app.capture import run
 from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnavailableError
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.gtid import GtidSet
@@ -13,13 +17,13 @@ from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.mysql.resume import resume_offset
 from tailrace.producer.mysql.source import MySqlSource
 from tailrace.producer.mysql.watermark import current_offset
+from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import settings_of
-from tests.support.capture import CaptureThread, properties, records_of
+from tests.support.capture import CaptureThread, configured, eventually, properties, records_of
+from tests.support.database import Database
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
-    from tests.embedded.mysql import MySqlServer
-    from tests.support.database import Database
 
 OTHER = "58e3a85e-e597-11f1-8ae5-02fc00000001"
 
@@ -123,3 +127,45 @@ def test_reset_of_the_binlog_begins_an_epoch(
     records = records_of(kafka_broker.bootstrap, prefix, own_database.name, "t")
     epochs = {r.json["after"]["id"]: int(r.headers["tailrace.event"].split(b".")[0]) for r in records}
     assert epochs == {1: 1, 2: 2}
+
+
+@pytest.mark.mysql
+def test_source_that_was_restored_and_has_caught_up_in_numbers_is_noticed(
+    kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Its GTIDs, binlog files and the size of its transactions are those that were read; their rows are not."""
+    with MySqlServer() as server:
+        Database(server, "restored").execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        server.stop()
+        shutil.copytree(server.directory / "data", tmp_path / "copy")
+        server.start()
+        settings = properties(server, kafka_broker, prefix, "restored")
+        with CaptureThread(settings) as capture:
+            capture.wait_snapshot()
+            _insert(server, range(10))
+            capture.wait_position(server)
+        with CaptureThread(settings) as capture:  # the same history
+            capture.wait_snapshot()
+        server.stop()
+        shutil.rmtree(server.directory / "data")
+        shutil.copytree(tmp_path / "copy", server.directory / "data")
+        server.start()
+        _insert(server, range(100, 120))
+
+        with pytest.raises(BinlogError, match="restored from an older copy") as caught:
+            run(configured(settings), threading.Event())
+        assert caught.value.context["read"] != caught.value.context["found"]
+        with CaptureThread({**settings, "snapshot.mode": "when_needed"}) as capture:
+            eventually(lambda: _ids(kafka_broker, prefix) >= set(range(100, 120)), "the rows of the copy", 120)
+            capture.wait_snapshot()
+
+
+def _insert(server: MySqlServer, ids: range) -> None:
+    """Insert one row after another, each in a transaction."""
+    with server.connect(database="restored") as session, session.cursor() as cursor:
+        for number in ids:
+            cursor.execute("INSERT INTO t VALUES (%s)", (number,))
+
+
+def _ids(broker: KafkaBroker, prefix: str) -> set[int]:
+    return {record.json["after"]["id"] for record in records_of(broker.bootstrap, prefix, "restored", "t")}

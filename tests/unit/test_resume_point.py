@@ -11,6 +11,7 @@ import pytest
 from tailrace.producer.app.resume import ResumePoint, ResumeRules, resume_point
 from tailrace.producer.errors import SourceBehindError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import State, StoredOffset
+from tailrace.producer.model.binlog_events import TransactionCommit
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.transaction_mark import TransactionMark
 from tailrace.producer.mysql.gtid import GtidSet
@@ -21,6 +22,7 @@ STORED = MySqlOffset(3, "binlog.000007", 450, GtidSet.parse(f"{UUID}:1-8"), "old
 MOVED = MySqlOffset(4, "binlog.000001", 4, STORED.gtids, "new")
 END = MySqlOffset(4, "binlog.000002", 900, GtidSet.parse(f"{UUID}:1-12"), "new")
 MARK = TransactionMark(f"{UUID}:9", 3, 530, table_rows={"d.a": 10}, uncounted="t")
+LAST = TransactionCommit(f"{UUID}:8", "binlog.000007", 450, 1_790_000_000)
 RULES = ResumeRules(resnapshot_if_lost=False, wait_s=0.0, uncounted="t")
 
 
@@ -32,8 +34,11 @@ class Answers:
         self.end = end
         self.queried: Sequence[str] = ()
 
-    def resume_offset(self, stored: Offset, *, started: Sequence[str], required: Sequence[Offset]) -> Offset:
+    def resume_offset(
+        self, stored: Offset, *, started: Sequence[str], required: Sequence[Offset], last: TransactionCommit | None
+    ) -> Offset:
         assert stored == STORED
+        assert last == LAST
         assert not required
         self.queried = started
         answer = self.positions.pop(0)
@@ -47,14 +52,14 @@ class Answers:
 
 
 def resumed(source: Answers, mark: TransactionMark = MARK, rules: ResumeRules = RULES) -> ResumePoint:
-    state = State(offset=StoredOffset(STORED, (mark,)))
+    state = State(offset=StoredOffset(STORED, (mark,), LAST))
     return resume_point(source, state, rules, threading.Event())  # type: ignore[arg-type]
 
 
 def test_same_numbering_keeps_the_offset() -> None:
     source = Answers(STORED)
 
-    assert resumed(source) == ResumePoint(StoredOffset(STORED, (MARK,)))
+    assert resumed(source) == ResumePoint(StoredOffset(STORED, (MARK,), LAST))
     assert source.queried == [MARK.gtid]
 
 

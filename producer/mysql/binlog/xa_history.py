@@ -1,4 +1,4 @@
-"""Reads XA transactions again from the binlog, over dump connections of their own.
+"""Reads transactions again from the binlog, over dump connections of their own.
 
 A transaction is requested by its GTID: the start set is everything that the server has executed, except that GTID. So
 the server finds the file itself, also after a failover.
@@ -21,6 +21,7 @@ from tailrace.producer.model.binlog_events import (
     ChangeRefused,
     Event,
     PreparedTransactionEnded,
+    QueryEvent,
     RowsEvent,
     TransactionBegin,
     TransactionCommit,
@@ -116,6 +117,23 @@ class BinlogHistory:
             if GtidSet.parse(purged_gtids(session)).has(gtid):
                 raise TransactionPurgedError(f"the server no longer has the transaction {gtid}")
         return executed
+
+    def end_of(self, gtid: str) -> TransactionCommit | None:
+        """Return the end of a transaction; None if no binlog file of the server has it any more."""
+        with closing(connect(self._settings)) as session:
+            executed = GtidSet.parse(executed_gtids(session))
+            if not executed.has(gtid) or GtidSet.parse(purged_gtids(session)).has(gtid):
+                return None
+        with _SecondStream(
+            self._settings, start=executed.without(gtid), server_id=self._server_id, captures=self._captures
+        ) as stream:
+            while True:
+                for event in stream.poll(_WAIT_S):
+                    if isinstance(event, TransactionCommit) or (
+                        isinstance(event, QueryEvent) and not event.in_transaction
+                    ):
+                        found = TransactionCommit(event.gtid, event.file, event.end, event.ts)
+                        return found if event.gtid == gtid else None
 
     def find(self, ended: PreparedTransactionEnded) -> Generator[list[Event], None, TransactionPrepared | None]:
         """Return the last XA PREPARE before ``ended``, which is before the first position of the capture.
