@@ -24,6 +24,8 @@ _PRODUCER_DEFAULTS: Final[Mapping[str, str | int | float | bool]] = {
     "message.max.bytes": 1_048_000,
     # The Java partitioner: a key must go to the same partition as with Kafka Connect.
     "partitioner": "murmur2_random",
+    # A topic that was deleted is noticed by this alone; else its records wait for their time to deliver, a minute.
+    "topic.metadata.refresh.interval.ms": 10_000,
     "delivery.report.only.error": True,
 }
 _LINGER_MS: Final = 1000
@@ -69,7 +71,9 @@ class KafkaSettings:
         )
         return {
             "bootstrap.servers": self.bootstrap_servers,
-            "log_level": 3,
+            # The lines of the client are no lines of our log, and dozens a second while no broker answers. Its errors
+            # come back from its calls; those of its connections are logged by ``ConnectionErrors``.
+            "log_level": 0 if "debug" not in self.overrides else 7,
             "reconnect.backoff.ms": _RECONNECT_MS,
             **{name: value for name, value in self.overrides.items() if name.startswith(prefixes)},
         }

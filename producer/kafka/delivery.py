@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import time
+from typing import Any, ClassVar, Final
 
+import structlog
 from confluent_kafka import KafkaError, Message
 
 from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
 from tailrace.producer.kafka.errors import ALL_BROKERS_DOWN, AUTHENTICATION, PURGED, SSL
 
+log = structlog.get_logger(__name__)
+
 _SHOWN_BYTES: Final = 200
+_LOG_S: Final = 10.0
 
 
 class ConnectionErrors:
-    """Keeps the last error of a client's connections: the client repeats its attempts and only times out."""
+    """Keeps the last error of a client's connections: the client repeats its attempts and only times out.
+
+    Errors are logged at most once in a while in a process, whatever the number of its clients and brokers.
+    """
+
+    _quiet_until: ClassVar[float] = 0.0
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
@@ -22,6 +32,10 @@ class ConnectionErrors:
         """Called by the client; the end of all connections says nothing new."""
         if error.code() != ALL_BROKERS_DOWN or self.last is None:
             self.last = error
+        now = time.monotonic()
+        if now >= ConnectionErrors._quiet_until:
+            ConnectionErrors._quiet_until = now + _LOG_S
+            log.warning("Kafka: a connection failed", error=error.str() or error.name())
 
     @property
     def refused(self) -> bool:
@@ -60,6 +74,11 @@ class DeliveryReports:
         """Keep a failed record with its error code and the size of key and value."""
         if self._failed is None or (self._failed[0] == code and self._failed[3] < size):
             self._failed = code, topic, key, size
+
+    @property
+    def refused_time(self) -> bool:
+        """Whether the topic refuses the time of a record."""
+        return self._failed is not None and self._failed[0] == KafkaError.INVALID_TIMESTAMP
 
     def failed_topic(self) -> str:
         """Return the topic of the failed record; empty if none failed."""

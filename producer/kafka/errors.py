@@ -152,6 +152,13 @@ def translate(exception: KafkaException, operation: str, *, cause: KafkaError | 
             hint="lower producer.override.transaction.timeout.ms, or raise transaction.max.timeout.ms of the brokers",
             **context,
         )
+    if code == KafkaError.INVALID_TIMESTAMP:
+        return KafkaUnavailableError(
+            "Kafka refuses the time of records: the clock of this host and that of the broker differ",
+            hint="correct the clocks, or raise message.timestamp.after.max.ms (this host is ahead) or "
+            "message.timestamp.before.max.ms of the topic",
+            **context,
+        )
     if code in _DENIED:
         return KafkaRequestError(
             "Kafka denied access",

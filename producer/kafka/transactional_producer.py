@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings
@@ -352,6 +352,8 @@ class TransactionalProducer:
             self._reports.note(*failed)
         if code in TOO_LARGE:
             return self._reports.too_large()
+        if self._reports.refused_time:
+            error = KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP, error.args[0].str()))
         translated = translate(error, operation, cause=self._reports.connections.last)
         translated.context["transactional_id"] = self.transactional_id
         if self._reports.failed_topic() and not isinstance(translated, ProducerFencedError):

@@ -48,6 +48,7 @@ def broker() -> Iterator[KafkaBroker]:
     with KafkaBroker(settings=own) as broker:
         broker.create_topic("rows")
         broker.create_topic("narrow", settings={"max.message.bytes": "20000"})
+        broker.create_topic("punctual", settings={"message.timestamp.before.max.ms": "1"})
         yield broker
 
 
@@ -311,3 +312,30 @@ def test_stop_while_a_reader_waits_for_a_lock(
 
 def _at_least(count: int, records: list[Read]) -> list[Read]:
     return records if len(records) >= count else []
+
+
+def test_clock_that_differs_from_that_of_the_broker_is_named(broker: KafkaBroker) -> None:
+    """A topic that takes records of the last millisecond alone, as one whose clock is behind refuses later ones."""
+    with _producer(_settings(broker), "late") as producer:
+        producer.begin()
+        producer.send("punctual", b"k", b"v")
+        with pytest.raises(KafkaUnavailableError, match="clock of this host") as caught:
+            producer.commit()
+    assert "message.timestamp.after.max.ms" in caught.value.hint
+    assert caught.value.context["topic"] == "punctual"
+
+
+def test_log_has_few_lines_of_its_own_while_no_broker_answers(
+    mysql_server: MySqlServer, prefix: str, database: Database, tmp_path: Path
+) -> None:
+    """The client of Kafka wrote dozens a second, in its own format."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with (
+        KafkaBroker() as own,
+        CaptureProcess(properties(mysql_server, own, prefix, database.name), tmp_path) as capture,
+    ):
+        eventually(lambda: "snapshot of table completed" in capture.log.read_text(), "the snapshot")
+        own.stop()
+        message = "Kafka: a connection failed"
+        eventually(lambda: capture.log.read_text().count(message) > 1, "a second line about it, ten seconds later")
+        assert [line for line in capture.log.read_text().splitlines() if not line.startswith("{")] == []
