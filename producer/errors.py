@@ -13,6 +13,7 @@
     ├── SplitTooSlowError             a split takes longer than a Kafka transaction may last
     ├── InstanceReplacedError         another instance has taken over the prefix
     ├── StateDamagedError             a record of the state topic is not one that the producer writes
+    ├── StateLostError                the state topic was deleted
     ├── TakeoverError                 the offset of a connector cannot be taken over
     └── KafkaRequestError             runtime/errors.py
         ├── ProducerFencedError       the broker ended the epoch of a transactional producer (Retryable)
@@ -85,6 +86,10 @@ class RecordRefusedError(RecordTooLargeError):
 
 class TransactionTimeoutError(KafkaRequestError):
     """The broker does not allow transactions of the requested duration."""
+
+
+class StateLostError(TailraceError):
+    """The state topic was deleted, although the prefix has other topics with records."""
 
 
 class StateDamagedError(TailraceError):

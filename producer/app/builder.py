@@ -14,7 +14,7 @@ import structlog
 
 from tailrace.producer.app import startup
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
-from tailrace.producer.app.missing_topics import deleted_tables, report_deleted_certificates
+from tailrace.producer.app.missing_topics import deleted_tables, first_epoch, report_deleted_certificates
 from tailrace.producer.app.ownership import Ownership
 from tailrace.producer.app.resources import Resources
 from tailrace.producer.app.resume import ResumeRules, resume_point
@@ -242,14 +242,16 @@ class SessionBuilder:
             kafka, producer, self._source.read_offset, ownership.announce, prefix=prefix, readers=readers
         )
         ownership.fence, state = acquired.fence, acquired.state
+        new = state.offset is None
+        epoch = first_epoch(config, topics, captured) if new else 0
         skipped = config.values.skipped_operations
         rules = ResumeRules(
             resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog,
             wait_s=config.database.failover_wait_ms / 1000,
             uncounted="".join(sorted(skipped)),
+            first_epoch=epoch,
         )
         resume = resume_point(self._source, state, rules, self._process.stop)
-        new = state.offset is None
         if new or resume.binlog_lost:
             captured = self._list_present(captured)
             tables.refresh_stand_in_keys(session.describe_all, captured, session.current_offset())

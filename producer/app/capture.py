@@ -52,7 +52,7 @@ def run(
         else:
             log.info("records are sent by the compiled extension")
     status = status if status is not None else Status()
-    ownership = Ownership(config, stop)
+    ownership = Ownership(config, stop, status)
     process = CaptureProcess(config, stop, status, ownership, hooks, fork_server)
     started = threading.Event()
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 import structlog
+from confluent_kafka import OFFSET_BEGINNING
 
+from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.config import ProducerConfig
 from tailrace.producer.config.sections.kafka import MissingTopicHandling
+from tailrace.producer.errors import StateLostError
 from tailrace.producer.kafka.state_store import State
+from tailrace.producer.kafka.topic_reader import messages, topic_consumer
 from tailrace.producer.model.table import TableId
+from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.runtime.errors import KafkaRequestError
-from tailrace.schemas.names import watermarks_topic
+from tailrace.schemas.names import state_topic, watermarks_topic
+from tailrace.schemas.watermark import Watermark
 
 log = structlog.get_logger(__name__)
+
+_EPOCHS_WITHOUT_WATERMARK: Final = 1000
+"""A change of the server begins an epoch, and only a split writes it to the topic of watermarks."""
 
 
 def deleted_tables(
@@ -45,6 +56,37 @@ def deleted_tables(
             hint=hint,
         )
     return deleted
+
+
+def first_epoch(config: ProducerConfig, topics: CaptureTopics, captured: Iterable[TableId]) -> int:
+    """Return the epoch of a start without state: what it reads sorts after all that the topics of the prefix have.
+
+    Raises StateLostError if they have anything, unless that is configured: rows that were deleted since would stay.
+    Without the error, readers are told that the rows are gone (streaming/former_tables.py).
+    """
+    prefix = config.topics.prefix
+    certified, written = topics.has_watermarks(), topics.with_records(captured)
+    if not certified and not written:
+        return 1
+    message = (
+        f"the topic {state_topic(prefix)} is empty, but topics of the prefix have records: it was deleted, or another "
+        "program has written them"
+    )
+    facts: dict[str, object] = {"watermarks": certified, "topics": len(written)}
+    if config.topics.missing_state == "fail":
+        raise StateLostError(
+            message,
+            hint="restore the topic, or capture under another topic.prefix; after a Debezium connector, run "
+            "`tailrace takeover`; or set tailrace.missing.state.handling.mode=snapshot: readers are told that the "
+            "earlier rows of the tables are gone, and all tables are read again",
+            **facts,
+        )
+    log.warning(message, hint="readers are told that the earlier rows of the tables are gone", **facts)
+    kafka, topic = kafka_settings(config), watermarks_topic(prefix)
+    with topic_consumer(kafka, topic) as consumer:
+        found = messages(consumer, topic, {0: OFFSET_BEGINNING}, kafka.request_timeout_s)
+        last = max((Watermark.from_json(value).position.epoch for each in found if (value := each.value())), default=0)
+    return last + _EPOCHS_WITHOUT_WATERMARK
 
 
 def report_deleted_certificates(created: Collection[str], state: State, prefix: str) -> None:

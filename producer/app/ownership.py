@@ -12,12 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import structlog
+
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.errors import ProducerFencedError, ServerIdInUseError
+from tailrace.producer.errors import ProducerFencedError, ServerIdInUseError, StateLostError
 from tailrace.producer.kafka.generation import Generation, GenerationFence, announce, replaced_by
+from tailrace.producer.kafka.topics import Topics
+from tailrace.producer.ops.status import Status
 from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, Retryable, TailraceError
 from tailrace.schemas.names import state_topic
+
+log = structlog.get_logger(__name__)
 
 _RETRY_S: Final = 1.0
 
@@ -25,13 +31,14 @@ _RETRY_S: Final = 1.0
 class Ownership:
     """The identity of this process, and the generation of its last session."""
 
-    def __init__(self, config: ProducerConfig, stop: threading.Event) -> None:
+    def __init__(self, config: ProducerConfig, stop: threading.Event, status: Status) -> None:
         self.own = Generation(0, str(uuid.uuid4()))
         """This process; each session takes over with a number of its own."""
         self.fence: GenerationFence | None = None
         """Set when this process has announced itself, and by each session that has taken over."""
         self._kafka = kafka_settings(config)
         self._stop = stop
+        self._status = status
         self._topic = state_topic(config.topics.prefix)
 
     def announce(self) -> Generation:
@@ -63,8 +70,17 @@ class Ownership:
             return None
         while True:
             try:
+                if Topics(self._kafka).missing([self._topic]):
+                    raise StateLostError(
+                        f"the topic {self._topic} does not exist any more: it has the state of the producer",
+                        hint="restore the topic, or capture under another topic.prefix",
+                    )
                 return self.fence.replacement(self._kafka, fenced=fenced)
-            except KafkaUnavailableError:
+            except KafkaUnavailableError as error:  # after half a minute
+                log.warning(
+                    "waiting for Kafka: its state topic says which instance owns the prefix", error=error.message
+                )
+                self._status.failed(error.message)
                 if self._stop.wait(_RETRY_S):
                     return None
             except KafkaRequestError:

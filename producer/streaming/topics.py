@@ -9,6 +9,7 @@ from tailrace.producer.kafka.own_topics import own_topics
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
+from tailrace.schemas.names import watermarks_topic
 
 
 class CaptureTopics:
@@ -35,6 +36,10 @@ class CaptureTopics:
         """Return the tables whose data topics have, or had, records."""
         names = {self._names.table(table): table for table in tables}
         return [names[name] for name in self._topics.with_records(names)]
+
+    def has_watermarks(self) -> bool:
+        """Return whether splits were read under this prefix before."""
+        return bool(self._topics.with_records([watermarks_topic(self._config.topics.prefix)]))
 
     def ensure_tables(self, tables: Iterable[TableId]) -> None:
         """Create the missing data topics of tables."""

@@ -14,6 +14,7 @@ from tailrace.runtime.config.section import Section, prefixed, supported
 from tailrace.runtime.config.value_types import ANY_TEXT, SECRET, TEXT, TOPIC_PART, integer, one_of
 
 MissingTopicHandling = Literal["warn", "snapshot", "fail"]
+MissingStateHandling = Literal["fail", "snapshot"]
 
 TopicNaming = Literal["default", "unicode"]
 _NAMING: Final = "io.debezium.schema."
@@ -120,6 +121,14 @@ class TopicsConfig(Section):
         doc="What happens when the topic of a table that was captured before does not exist any more: an error in the "
         "log (warn), an incremental snapshot of the table too (snapshot), or the producer stops (fail). In the first "
         "two modes the topic is created again.",
+    )
+    missing_state: MissingStateHandling = supported(
+        "tailrace.missing.state.handling.mode",
+        one_of(MissingStateHandling),
+        default="fail",
+        doc="What happens when the topic of the state is missing or empty although topics of the prefix have records: "
+        "the producer does not start (fail), or it tells the readers of each table with records that its rows are "
+        "gone, and reads all tables again (snapshot).",
     )
 
 
