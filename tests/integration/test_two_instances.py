@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from tailrace.producer.app.capture import run
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.snapshot_worker import open_reader
 from tailrace.producer.app.startup import acquire_state
 from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka.generation import Generation, announce, claim
-from tailrace.producer.kafka.state_store import READERS_KEY
+from tailrace.producer.kafka.state_store import FORMAT_KEY, READERS_KEY
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.kafka.transactional_ids import stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.mysql.offset import MySqlOffset
+from tailrace.runtime.stored_format import NewerFormatError
 from tailrace.schemas.names import state_topic, watermarks_topic
 from tests.support.capture import CaptureProcess, CaptureThread, configured, eventually, properties, verified_rows
 from tests.support.incremental_checks import state_of
@@ -228,6 +230,23 @@ def test_of_many_takeovers_under_load_the_newer_instance_always_wins(
     assert older.stop() == 0
     rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, "t")
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
+
+
+def test_program_that_cannot_read_the_state_does_not_end_one_that_can(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """As after a start of the version of yesterday by mistake: it is refused before it fences anything."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    with CaptureThread(settings) as later:
+        later.wait_snapshot()
+        writer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
+        writer.produce(state_topic(prefix), b'{"format":99,"program":"9.9"}', FORMAT_KEY)
+        assert writer.flush(60) == 0
+        with pytest.raises(NewerFormatError, match="format 99, written by Tailrace 9"):
+            run(configured(settings), threading.Event())
+        database.execute("INSERT INTO t VALUES (1)")
+        later.wait_position(mysql_server)
 
 
 def _commit(producer: TransactionalProducer, prefix: str) -> None:
